@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-QUICK := admission component_base kube manager page policy preemption reconciler registration scheduling serving
+QUICK := admission clusters/model clusters/scheduling component_base kube manager page policy preemption reconciler registration serving
 
 .PHONY: install quick test tools lint fmt bench demo fuzz soak lock image schema clean
 

@@ -18,7 +18,7 @@ from webhook.policy.model import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION
 
 pytestmark = pytest.mark.slow
 
-RECORDED = Path(__file__).parents[2] / "webhook" / "demo" / "recorded_reviews.jsonl"
+RECORDED = Path(__file__).parents[2] / "webhook" / "clusters" / "demo" / "recorded_reviews.jsonl"
 REVIEWS = [json.loads(line)["review"] for line in RECORDED.read_text().splitlines()]
 CONTEXT = make_context(
     make_class("low-priority", 80, preemptible="true", protection="30"),

@@ -23,7 +23,7 @@ from tests.admission.builders import make_class, make_context, make_policy, make
 from tests.bench.load import Load, drive
 from tests.serving.certificates import Authority
 from webhook.admission.webhook import review
-from webhook.demo.recorded_reviews import recorded
+from webhook.clusters.demo.recorded_reviews import recorded
 from webhook.policy.model import PriorityClasses
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from webhook.embedded.embedded_cluster import EmbeddedCluster, node
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.kube.client import Client
 from webhook.kube.resources import NAMESPACE, NODE, POD, PRIORITY_CLASS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.standins.controller_manager import STAND_INS
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 
 LOW = {

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from tests.bench.admission import _files, _options, _process, _resident
-from webhook.demo.recorded_reviews import recorded
+from webhook.clusters.demo.recorded_reviews import recorded
 from webhook.serving.bodies import BODY_LIMIT
 
 COUNT, CONNECTIONS, GROWTH_MB = 200_000, 8, 5.0

@@ -14,10 +14,10 @@ from tests.simulation.clusters import POLICY, large, loaded, write
 from webhook.kube.client import Client
 from webhook.policy.model import DECISION, PLAN
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
+from webhook.simulation.cluster_file.collecting import collect
+from webhook.simulation.cluster_file.reading import read_cluster
 from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import simulate
-from webhook.simulation.snapshot.collecting import collect
-from webhook.simulation.snapshot.reading import read_cluster
 
 NODES, PODS, PREEMPTORS = 5000, 150_000, 2000
 STEPS = (100, 200, 400, 800)

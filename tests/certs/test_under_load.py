@@ -23,8 +23,8 @@ from certs.secret import SecretName, maintain
 from tests.workloads import eventually, pod
 from webhook.admission.context import Objects
 from webhook.cli.certs import keep_current
-from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.standins.controller_manager import STAND_INS
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, POD, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.manager.manager import Manager, ManagerOptions

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 
 from tests.workloads import eventually, pod, priority_class
-from webhook.demo.scenarios import POLICIES
+from webhook.clusters.demo.scenarios import POLICIES
 from webhook.kube.client import Client
 from webhook.kube.resources import LEASE, POD, PRIORITY_CLASS
 

@@ -11,7 +11,7 @@ import pytest
 from tests.manifests.objects import POLICIES, ROOT, documents
 from tests.workloads import namespace, pod
 from webhook.cli.called import called_as
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

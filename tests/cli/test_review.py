@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tests.admission.builders import UID, make_pod, make_review, patch_of
 from webhook.cli.review import command
-from webhook.demo.recorded_reviews import Expected, recorded
+from webhook.clusters.demo.recorded_reviews import Expected, recorded
 
 POLICIES = Path(__file__).parents[2] / "policies"
 OBJECTS = """\

@@ -17,8 +17,9 @@ import pytest
 from tests.preemption.building import NOW
 from tests.simulation.clusters import added
 from tests.workloads import budget, deployment, pod
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.clusters.model.kubelet import RUN_SECONDS
-from webhook.embedded.embedded_cluster import EmbeddedCluster, node
+from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PodDisruptionBudget, key_of
@@ -35,7 +36,6 @@ from webhook.kube.resources import (
 )
 from webhook.policy.model import Policies
 from webhook.simulation.simulation import Options, Running, simulate
-from webhook.simulation.snapshot.objects import ClusterObjects
 from webhook.simulation.whatif.steps import Apply
 
 Json = dict[str, Any]

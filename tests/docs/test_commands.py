@@ -14,8 +14,8 @@ from typing import NamedTuple
 import click
 import pytest
 
+from tests.clusters.embedded.background import running
 from tests.docs.pages import PAGES, ROOT, Block, blocks, exchanges, script
-from tests.embedded.background import running
 from tests.ports import free_port
 from webhook.cli.main import main
 from webhook.policy.files.loading import load_or_raise

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from tests.workloads import Json, budget, condition, eventually, pod, priority_class
-from webhook.demo.scenarios import class_is_usable
-from webhook.embedded.embedded_cluster import node
-from webhook.embedded.standins.controller import StandInInformers
-from webhook.embedded.standins.kubelet import Kubelet
+from webhook.clusters.demo.scenarios import class_is_usable
+from webhook.clusters.embedded.embedded_cluster import node
+from webhook.clusters.embedded.standins.controller import StandInInformers
+from webhook.clusters.embedded.standins.kubelet import Kubelet
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 

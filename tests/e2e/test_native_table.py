@@ -11,7 +11,7 @@ from tests.e2e.conftest import LABEL, Sandbox
 from tests.e2e.native import RESOURCES, applied, limited, need_admission_policies
 from tests.policy.builders import engine, rules
 from tests.workloads import eventually, pod, priority_class
-from webhook.demo.scenarios import class_is_usable
+from webhook.clusters.demo.scenarios import class_is_usable
 from webhook.kube.client import ApiError
 from webhook.kube.objects import ObjectMeta, PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS

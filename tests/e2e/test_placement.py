@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from tests.e2e.conftest import LABEL
-from webhook.embedded.embedded_cluster import node
+from webhook.clusters.embedded.embedded_cluster import node
+from webhook.clusters.scheduling.default_spread import SELECTING, Selecting, Selectors
+from webhook.clusters.scheduling.scores import View, scores
+from webhook.clusters.scheduling.tally import Tally
 from webhook.kube.informer import Change
 from webhook.kube.objects import Namespace, Node, Pod
 from webhook.kube.resources import NAMESPACE, NODE, POD, minor_of
@@ -18,9 +21,6 @@ from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.snapshot.amounts import CPU, MEMORY
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.scheduling.default_spread import SELECTING, Selecting, Selectors
-from webhook.scheduling.scores import View, scores
-from webhook.scheduling.tally import Tally
 
 PODS = 10
 
@@ -70,7 +70,7 @@ async def scored_as_the_server_does(client, monkeypatch):
     """The scores of the server's minor version (docs/kubernetes-behaviour.md K23)."""
     minor = minor_of(await client.get("/version"))
     if minor is not None and minor < 36:
-        monkeypatch.setattr("webhook.scheduling.scores._balanced", balance_that_results)
+        monkeypatch.setattr("webhook.clusters.scheduling.scores._balanced", balance_that_results)
 
 
 def test_the_older_balance():

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.clusters.embedded.webhook_server import WebhookServer, configuration, patching, set_field
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import PATHS, RECONCILER, Software, installed
-from tests.embedded.webhook_server import WebhookServer, configuration, patching, set_field
 from tests.workloads import eventually, pod
 from webhook.kube.client import ApiError, Client
 from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MANAGED, MARK, PLAN, PROTECTION_DURATION

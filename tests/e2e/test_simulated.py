@@ -17,16 +17,16 @@ import pytest
 
 from tests.e2e.conftest import LABEL, Sandbox
 from tests.workloads import condition, eventually, pod
+from webhook.clusters.simulated.history import SimulatedDecision
+from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import epoch
 from webhook.kube.resources import NODE, POD, REPLICA_SET
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION, Policies
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
-from webhook.simulation.history import SimulatedDecision
+from webhook.simulation.cluster_file.collecting import collect
+from webhook.simulation.cluster_file.reading import read_cluster
 from webhook.simulation.simulation import Options, Result, simulate
-from webhook.simulation.snapshot.collecting import collect
-from webhook.simulation.snapshot.objects import ClusterObjects
-from webhook.simulation.snapshot.reading import read_cluster
 from webhook.simulation.whatif.steps import Apply
 
 TERMINATION = 0.2

@@ -14,9 +14,9 @@ from tests.inspection.command import giveway
 from tests.inspection.observing import entry
 from tests.manifests.objects import POLICIES, ROOT
 from tests.workloads import eventually, namespace, pod
-from webhook.embedded.access.authorization import unused
-from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.server.faults import FaultMatch
+from webhook.clusters.embedded.access.authorization import unused
+from webhook.clusters.embedded.apiserver.faults import FaultMatch
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection.canary import LABEL, examine_nominations
 from webhook.inspection.doctor import CHECKS
 from webhook.kube import resources

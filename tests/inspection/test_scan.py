@@ -8,7 +8,7 @@ from tests.admission.builders import make_policy, make_rule, manage
 from tests.inspection.builders import policies
 from tests.inspection.command import giveway
 from tests.workloads import deployment, eventually, namespace, pod, priority_class
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection import scan as scanning
 from webhook.inspection.scan import scan
 from webhook.kube import resources

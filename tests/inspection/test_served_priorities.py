@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.inspection.observing import found, observed
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection.checks.priorities import unjudged
 from webhook.inspection.served_priorities import ServedPriorities, priority_fields, read_served_priorities
 from webhook.kube.client import ApiError

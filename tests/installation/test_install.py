@@ -12,7 +12,7 @@ from tests.manifests.test_install import CONFIGURATIONS, in_force
 from tests.manifests.test_staged import Installed
 from tests.workloads import eventually, namespace
 from webhook.cli.install import _tell_policies
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.installation.applier import ObjectApplier, TooOldError
 from webhook.installation.install import apply, look
 from webhook.installation.kustomize import render

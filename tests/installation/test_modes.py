@@ -12,10 +12,10 @@ from tests.manifests.objects import BASE, NAMESPACE
 from tests.manifests.test_install import CONFIGURATIONS
 from tests.manifests.test_staged import Installed
 from tests.workloads import namespace
-from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.protocol import api_resources
-from webhook.embedded.rendering import discovery
-from webhook.embedded.storage import object_store
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.protocol import api_resources
+from webhook.clusters.embedded.rendering import discovery
+from webhook.clusters.embedded.storage import object_store
 from webhook.installation.applier import ObjectApplier, TooOldError
 from webhook.installation.install import MADE_BY_WEBHOOK, TAKES_EFFECT, look
 from webhook.installation.kustomize import components, render

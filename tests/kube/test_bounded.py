@@ -74,4 +74,4 @@ def test_whoever_keeps_results_says_by_what():
         if names & {"lru_cache", "cache"}:
             found.add(str(path.relative_to(ROOT.parent)))
     # The embedded control plane is for trying and testing
-    assert {name for name in found if not name.startswith("webhook/embedded/")} == set(UNBOUNDED)
+    assert {name for name in found if not name.startswith("webhook/clusters/embedded/")} == set(UNBOUNDED)

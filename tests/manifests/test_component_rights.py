@@ -21,9 +21,9 @@ from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, documents
 from tests.manifests.test_rights import install_rights
 from tests.native import test_keeper as keeping
 from tests.workloads import eventually, namespace, pod, priority_class
-from webhook.embedded.access.authorization import PolicyRule, unused
-from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.protocol.calls import Right
+from webhook.clusters.embedded.access.authorization import PolicyRule, unused
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.protocol.calls import Right
 from webhook.inspection.scan import scan
 from webhook.inspection.scope import read_policies
 from webhook.kube import resources

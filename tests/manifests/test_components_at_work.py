@@ -14,7 +14,7 @@ from tests.manifests.objects import BASE, NAMESPACE
 from tests.manifests.rendering import find, pod_of, rendered
 from tests.manifests.test_install import CONFIGURATIONS, answers, eventually, in_force, pod, running
 from tests.manifests.test_staged import ACCOUNT, Installed
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 from webhook.kube.client import ApiError
 

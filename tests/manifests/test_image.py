@@ -18,7 +18,7 @@ from tests.manifests.test_install import answers, eventually, in_force, running,
 from tests.manifests.test_rights import install_rights
 from tests.ports import free_port
 from webhook.cli.main import COMMANDS
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ALONE = {"PATH": os.defpath, "PYTHONPATH": sysconfig.get_path("purelib")}
@@ -46,7 +46,7 @@ def test_what_is_sent_to_the_build():
         for source in sources:
             assert any(path == source or path.startswith(f"{source}/") for path in sent), source
     assert {path.split("/")[0] for path in sent} == {source for sources, _ in copies() for source in sources}
-    folders = ("webhook/embedded", "webhook/demo", "webhook/installation", "**/tests", "**/examples")
+    folders = ("webhook/clusters/embedded", "webhook/clusters/demo", "webhook/installation", "**/tests", "**/examples")
     for pattern in (*folders, "**/*.jsonl", "**/*.pyc"):
         assert [path for path in sent if matches(pattern, path)] == [], pattern
     assert {
@@ -76,10 +76,12 @@ def test_every_command_of_the_image_can_be_loaded(laid_out):
     """Each sub-command imports with what the image has; the others are not listed, and say where they are."""
     there = [name for name in COMMANDS if name not in LEFT_OUT]
     load = "import importlib, sys; [importlib.import_module(f'webhook.cli.{name}') for name in sys.argv[1:]]"
-    modules = "; print(*sorted({name.split('.')[1] for name in sys.modules if name.startswith('webhook.')}))"
+    modules = (
+        "; print(*sorted({'.'.join(name.split('.')[1:3]) for name in sys.modules if name.startswith('webhook.')}))"
+    )
     result = python(laid_out, "-c", load + modules, *there)
     assert result.returncode == 0, result.stderr
-    assert not {"demo", "embedded"} & set(result.stdout.split())
+    assert not {"clusters.demo", "clusters.embedded"} & set(result.stdout.split())
     listed = python(laid_out, "-m", "webhook.cli", "--help").stdout
     assert set(re.findall(r"^  (\w+)  +\w", listed.partition("Commands:")[2], re.MULTILINE)) == set(there)
     refused = python(laid_out, "-m", "webhook.cli", "install")
@@ -88,7 +90,7 @@ def test_every_command_of_the_image_can_be_loaded(laid_out):
 
 async def test_the_two_processes_need_no_more_than_the_image_has(laid_out, tmp_path):
     """Certificates, the webhook and the reconciler do their work with nothing but the image's sources."""
-    assert python(laid_out, "-c", "import webhook.embedded").returncode == 1
+    assert python(laid_out, "-c", "import webhook.clusters.embedded").returncode == 1
     found, (port, health, other) = containers("giveway-webhook"), (free_port(), free_port(), free_port())
     changes = {**serving_changes(tmp_path, port, health), "--policies": f"--policies={laid_out / 'policies'}"}
     reconciling = {

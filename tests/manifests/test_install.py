@@ -14,7 +14,7 @@ import pytest
 from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, containers
 from tests.ports import free_port
 from tests.processes import start_giveway
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 from webhook.kube.client import ApiError
 from webhook.kube.resources import Resource

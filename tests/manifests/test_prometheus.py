@@ -15,8 +15,8 @@ from tests.manifests.test_install import answers, eventually, in_force, running,
 from tests.manifests.test_rights import install_rights
 from tests.ports import free_port
 from tests.tools import needed
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.component_base.probes import ProcessMetrics
-from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.serving.metrics import AdmissionMetrics

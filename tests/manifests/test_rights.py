@@ -17,8 +17,8 @@ from tests.manifests.test_install import (
     serving_changes,
 )
 from tests.ports import free_port
-from webhook.embedded.access.authorization import unused
-from webhook.embedded.embedded_cluster import EmbeddedCluster, node
+from webhook.clusters.embedded.access.authorization import unused
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS

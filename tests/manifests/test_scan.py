@@ -9,8 +9,8 @@ from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, containers, docum
 from tests.manifests.test_install import RESOURCES, kubeconfig_of
 from tests.manifests.test_rights import install_rights
 from tests.workloads import namespace, pod
-from webhook.embedded.access.authorization import unused
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.access.authorization import unused
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 
 SCAN = ROOT / "manifests" / "components" / "scan"

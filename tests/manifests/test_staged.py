@@ -20,7 +20,7 @@ from tests.manifests.test_install import (
     serving_changes,
 )
 from tests.ports import free_port
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 from webhook.kube.client import ApiError
 from webhook.registration.entries import PROBES

@@ -7,9 +7,10 @@ from tests.native import apiserver
 from tests.native.comparing import RECONCILER, SETTINGS, Both, pod_request
 from tests.policy.builders import engine, rules
 from webhook.kube.objects import ObjectMeta, PriorityClass
-from webhook.native.compiler import compile_policies, next_end
+from webhook.native.compiler import compile_policies
 from webhook.native.objects import DESCRIPTION, RULES, Settings, object_name
 from webhook.native.rules import BODIES
+from webhook.policy.exceptions import next_end
 from webhook.policy.files.schema import json_schema
 from webhook.policy.model import CAN_BE_PREEMPTED, MARK, Policies
 

@@ -27,7 +27,9 @@ CASES = [
     if file.parents[1] not in WEBHOOK_ONLY
 ]
 """Templates of workloads are the webhook's alone: the API server judges their pods."""
-RECORDED = Path(__file__).parents[1] / "embedded" / "admission" / "data" / "admission-reviews.jsonl.gz"
+RECORDED = (
+    Path(__file__).parents[1] / "clusters" / "embedded" / "admission_chain" / "data" / "admission-reviews.jsonl.gz"
+)
 REVIEWS = [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
 
 

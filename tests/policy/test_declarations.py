@@ -7,6 +7,7 @@ import pytest
 
 from tests.admission.builders import HERE, ask, make_context, make_pod, make_policy, make_review, response
 from tests.native.test_compiler import SETTINGS
+from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.inspection.makers import bounded
 from webhook.native.compiler import compile_policies
 from webhook.policy.evaluation import engine as engine_module
@@ -19,7 +20,6 @@ from webhook.policy.removals.removals import removals
 from webhook.policy.shapes.object_shape import Field, mapping
 from webhook.policy.shapes.shapes import Text
 from webhook.simulation.judgeable import judgeable
-from webhook.simulation.snapshot.objects import ClusterObjects
 
 
 class ServiceAccounts(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.workloads import Json, budget, eventually, priority_class
 from tests.workloads import pod as pod_body
-from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
 from webhook.kube.resources import NAMESPACE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS

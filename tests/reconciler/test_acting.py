@@ -10,7 +10,7 @@ import pytest
 
 from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import budget, condition, deployment, eventually, never
-from webhook.embedded.server.faults import FaultMatch
+from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.kube.instants import rfc3339
 from webhook.kube.resources import DEPLOYMENT, EVENT, NODE, POD_DISRUPTION_BUDGET
 from webhook.policy.model import EvictionMode, Limits, Rate

@@ -10,7 +10,7 @@ import pytest
 
 from tests.reconciler.acting import PODS, Wire, playing
 from tests.workloads import eventually
-from webhook.embedded.server.faults import FaultMatch
+from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.kube.objects import Pod
 from webhook.kube.objects.sharing import SharedPods
 from webhook.policy.model import PROTECTION_DURATION

@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 
 from tests.reconciler.acting import SHORT, playing
 from tests.workloads import eventually
-from webhook.demo.scenarios import POLICIES
+from webhook.clusters.demo.scenarios import POLICIES
 from webhook.kube.events import Occurrence
 from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler import debug

@@ -10,8 +10,8 @@ import pytest
 
 from tests.admission.builders import make_pod, make_review, patch_of
 from tests.manager.test_reload import until
-from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.standins.controller_manager import STAND_INS
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 from webhook.serving.cluster_objects import CachedObjects

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.mutated import send_all
-from tests.demo.test_recorded_reviews import POLICIES
+from tests.clusters.demo.test_recorded_reviews import POLICIES
 from tests.serving.conftest import trusting
-from webhook.demo.recorded_reviews import recorded_objects
+from webhook.clusters.demo.recorded_reviews import recorded_objects
 
 pytestmark = pytest.mark.slow
 

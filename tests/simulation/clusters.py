@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from tests.preemption.building import NOW
+from webhook.clusters.simulated.objects import BY_KIND, ClusterObjects
 from webhook.kube.instants import rfc3339
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN, PROTECTION_DURATION, Policies
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
+from webhook.simulation.cluster_file.format import FORMAT, VERSION, ClusterFileWriter, Header
 from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import Options, Result, simulate
-from webhook.simulation.snapshot.format import FORMAT, VERSION, Header, SnapshotWriter
-from webhook.simulation.snapshot.objects import BY_KIND, ClusterObjects
 from webhook.simulation.whatif.scenario import timed
 
 __all__ = [
@@ -196,7 +196,7 @@ def write(path: Path, objects: Iterator[tuple[str, Json]]) -> int:
     keys = sorted(KEPT_ANNOTATIONS | {PLAN, DECISION, PROTECTION_DURATION})
     header = Header(format=FORMAT, version=VERSION, taken_at=rfc3339(NOW), annotations=keys)
     with path.open("wb") as stream:
-        writer = SnapshotWriter(stream, header)
+        writer = ClusterFileWriter(stream, header)
         for kind, body in objects:
             writer.write(BY_KIND[kind], [msgspec.convert(body, BY_KIND[kind].type)])
         writer.close()

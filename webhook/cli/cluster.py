@@ -13,14 +13,14 @@ from typing import Any
 import click
 
 from webhook.cli.running import runs
+from webhook.clusters.embedded.access.authentication import read_token_file
+from webhook.clusters.embedded.admission_chain.chain import PLUGINS
+from webhook.clusters.embedded.apiserver.eviction import PROGRESS_PERIOD
+from webhook.clusters.embedded.apiserver.faults import FaultError, Faults, inject
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.standins.controller_manager import STAND_INS
+from webhook.clusters.embedded.storage.persistence import DataError
 from webhook.component_base.supervision import Supervisor
-from webhook.embedded.access.authentication import read_token_file
-from webhook.embedded.admission.chain import PLUGINS
-from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.server.eviction import PROGRESS_PERIOD
-from webhook.embedded.server.faults import FaultError, Faults, inject
-from webhook.embedded.standins.controller_manager import STAND_INS
-from webhook.embedded.storage.persistence import DataError
 from webhook.manager.reconciler_component import debug_port
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import Policies

@@ -61,7 +61,7 @@ def command(
     choose = _from_policies(policies) if policies is not None else (lambda _pod: kubernetes_rules())
     named = [Path(name) for name in files if name != "-"]
     if named and not pods:
-        from webhook.simulation.snapshot.reading import is_snapshot  # noqa: PLC0415
+        from webhook.simulation.cluster_file.reading import is_snapshot  # noqa: PLC0415
     if pods or any(is_snapshot(path) for path in named):
         _answer_pods(files, pods, policies, choose, timing, explain=explain)
         return
@@ -96,16 +96,16 @@ def _answer_pods(
     """Decide for pods of a snapshot."""
     from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
     from webhook.policy.model import Policies  # noqa: PLC0415
+    from webhook.simulation.cluster_file.format import ClusterFileError  # noqa: PLC0415
+    from webhook.simulation.cluster_file.reading import read_cluster  # noqa: PLC0415
     from webhook.simulation.judgeable import annotations_read, check_judgeable  # noqa: PLC0415
     from webhook.simulation.simulated_reconciler import offline_state  # noqa: PLC0415
-    from webhook.simulation.snapshot.format import SnapshotError  # noqa: PLC0415
-    from webhook.simulation.snapshot.reading import read_cluster  # noqa: PLC0415
 
     policies = load_or_raise(directory) if directory is not None else Policies()
     try:
         objects = read_cluster([Path(name) for name in files])
         check_judgeable(policies, objects)
-    except (ClusterError, SnapshotError) as error:
+    except (ClusterError, ClusterFileError) as error:
         raise click.ClickException(str(error)) from error
     if unknown := [key for key in keys if key not in objects.of("Pod")]:
         raise click.ClickException(f"there is no pod {unknown[0]} in {', '.join(files)}")

@@ -7,8 +7,8 @@ import sys
 
 import click
 
-from webhook.demo.recorded_reviews import POLICIES, show_reviews
-from webhook.demo.scenario_show import show_scenarios
+from webhook.clusters.demo.recorded_reviews import POLICIES, show_reviews
+from webhook.clusters.demo.scenario_show import show_scenarios
 
 __all__ = ["command"]
 

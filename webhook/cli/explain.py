@@ -24,10 +24,10 @@ from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
+from webhook.simulation.cluster_file.format import ClusterFileError
+from webhook.simulation.cluster_file.reading import read_cluster
 from webhook.simulation.judgeable import check_judgeable
 from webhook.simulation.simulated_reconciler import offline_state
-from webhook.simulation.snapshot.format import SnapshotError
-from webhook.simulation.snapshot.reading import read_cluster
 
 __all__ = ["command"]
 
@@ -59,7 +59,7 @@ _SHOWN = 10
     metavar="FILE",
     help="Explain a pod of a snapshot, or of lists of `kubectl get -o json`, instead of a live one. Needs --policies.",
 )
-@runs(ApiError, ClusterError, ConfigError, OSError, PolicyError, SnapshotError)
+@runs(ApiError, ClusterError, ConfigError, OSError, PolicyError, ClusterFileError)
 async def command(
     *,
     target: tuple[str, ...],

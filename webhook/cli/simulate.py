@@ -13,18 +13,18 @@ from typing import Any
 import click
 import msgspec
 
+from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import InstantError, epoch
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
+from webhook.simulation.cluster_file.format import ClusterFileError
+from webhook.simulation.cluster_file.reading import read_cluster
 from webhook.simulation.report.compare import differences, shown
 from webhook.simulation.report.html import page
 from webhook.simulation.report.markdown import markdown
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 from webhook.simulation.simulation import Options, Running, Step, simulate
-from webhook.simulation.snapshot.format import SnapshotError
-from webhook.simulation.snapshot.objects import ClusterObjects
-from webhook.simulation.snapshot.reading import read_cluster
 from webhook.simulation.whatif.scenario import applied, duration, read_scenario, scenario_schema, step_of, timed
 from webhook.simulation.whatif.steps import WhatIfError
 
@@ -135,7 +135,7 @@ def command(
         summaries = [
             _simulated(name, objects, loaded, steps, options) for name, (_, loaded) in zip(names, sets, strict=True)
         ]
-    except (OSError, PolicyError, SnapshotError, WhatIfError, msgspec.ValidationError) as error:
+    except (OSError, PolicyError, ClusterFileError, WhatIfError, msgspec.ValidationError) as error:
         raise _Unusable(str(error)) from error
     if html is not None:
         html.write_text(page(summaries, [str(one) for one in files]))

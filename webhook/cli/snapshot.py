@@ -16,10 +16,10 @@ from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model import RECONCILER_ANNOTATIONS
 from webhook.policy.shapes.findings import PolicyError
+from webhook.simulation.cluster_file.collecting import collect
+from webhook.simulation.cluster_file.format import ClusterFileError
+from webhook.simulation.cluster_file.redacting import Anonymizer
 from webhook.simulation.judgeable import annotations_read, words_of
-from webhook.simulation.snapshot.collecting import collect
-from webhook.simulation.snapshot.format import SnapshotError
-from webhook.simulation.snapshot.redacting import Anonymizer
 
 __all__ = ["command"]
 
@@ -52,7 +52,7 @@ async def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...]
             with progress_display("reading") as progress, _whole(file) as stream:
                 count, absent = await collect(client, stream, keys, anonymizer, progress)
                 size = stream.tell()
-    except (PolicyError, SnapshotError) as error:
+    except (PolicyError, ClusterFileError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{file}: {count} objects, {size / 1e6:.1f} MB")
     for kind, why in absent.items():

@@ -22,7 +22,7 @@ from webhook.policy.evaluation.managed_classes import originals
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model import Policies, PreemptionPolicy
 
-__all__ = ["Compiled", "compile_policies", "next_end", "write"]
+__all__ = ["Compiled", "compile_policies", "write"]
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -50,12 +50,6 @@ def compile_policies(
     for policy in policies.priority:
         objects += policy_objects(policy, twins, sink)
     return Compiled(objects, list(dict.fromkeys(sink.inexpressible)))
-
-
-def next_end(policies: Policies, now: float) -> float | None:
-    """When the next exception ends, in seconds since the epoch, so that the policies must be compiled again; if any."""
-    ends = [one.until for policy in policies.priority for one in policy.exceptions if one.until > now]
-    return min(ends, default=None)
 
 
 def write(compiled: Compiled, source: Path, to: TextIO) -> None:

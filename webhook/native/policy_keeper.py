@@ -17,10 +17,11 @@ from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import PriorityClass
 from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
-from webhook.native.compiler import compile_policies, next_end
+from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours, same
 from webhook.native.objects import MUTATING, VALIDATING, Settings
 from webhook.native.rules import Inexpressible
+from webhook.policy.exceptions import next_end
 from webhook.policy.model import Policies
 
 __all__ = ["PolicyKeeper"]

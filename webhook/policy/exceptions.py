@@ -9,7 +9,7 @@ from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.model import Policies, SourcePosition
 from webhook.policy.shapes.findings import Finding, Severity
 
-__all__ = ["ExceptionState", "ended_findings", "exceptions"]
+__all__ = ["ExceptionState", "ended_findings", "exceptions", "next_end"]
 
 
 class ExceptionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,3 +59,9 @@ def ended_findings(policies: Policies, now: float) -> list[Finding]:
         for one in exceptions(policies, now)
         if one.ended
     ]
+
+
+def next_end(policies: Policies, now: float) -> float | None:
+    """When the next exception ends, in seconds since the epoch; None if none does."""
+    ends = [one.until for policy in policies.priority for one in policy.exceptions if one.until > now]
+    return min(ends, default=None)

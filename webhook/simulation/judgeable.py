@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
+from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.objects import Pod, PriorityClass
 from webhook.policy.model import OWN_ANNOTATIONS, Policies, PreemptionPolicy, PriorityPolicy, PriorityRule
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
-from webhook.simulation.snapshot.objects import ClusterObjects
 
 __all__ = ["Judgeable", "annotations_read", "check_judgeable", "judgeable", "unreadable", "words_of"]
 

@@ -11,6 +11,10 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
+from webhook.clusters.simulated.api import Api, SimulatedClient
+from webhook.clusters.simulated.clock import VirtualClock
+from webhook.clusters.simulated.history import SimulationHistory
+from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.client import Client
 from webhook.kube.objects import key_of
 from webhook.policy.model import Policies
@@ -22,10 +26,6 @@ from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Evaluation, Reporter
 from webhook.reconciler.state.annotations import DecisionRecord
 from webhook.reconciler.state.state import State
-from webhook.simulation.clock import VirtualClock
-from webhook.simulation.cluster.api import Api, SimulatedClient
-from webhook.simulation.history import SimulationHistory
-from webhook.simulation.snapshot.objects import ClusterObjects
 
 __all__ = ["SimulatedReconciler", "offline_state"]
 

@@ -11,24 +11,24 @@ from typing import Any, Protocol, Self, cast
 
 import msgspec
 
+from webhook.clusters.scheduling.default_preemption import Preemption
+from webhook.clusters.scheduling.scheduler import Scheduler
+from webhook.clusters.simulated.api import Api, SimulatedClient
+from webhook.clusters.simulated.budgets import Budgets
+from webhook.clusters.simulated.clock import Timers, VirtualClock, VirtualLoop
+from webhook.clusters.simulated.controllers import Controllers
+from webhook.clusters.simulated.history import SimulationHistory
+from webhook.clusters.simulated.objects import ClusterObjects
+from webhook.clusters.simulated.simulated_admission import SimulatedAdmission
+from webhook.clusters.simulated.tracker import ObjectTracker
+from webhook.clusters.simulated.workloads import Workloads
 from webhook.kube.client import Client
 from webhook.kube.events import Occurrence
 from webhook.kube.pods import is_terminal
 from webhook.policy.model import Policies
 from webhook.preemption.snapshot.nodes import Nodes
-from webhook.scheduling.default_preemption import Preemption
-from webhook.scheduling.scheduler import Scheduler
-from webhook.simulation.clock import Timers, VirtualClock, VirtualLoop
-from webhook.simulation.cluster.admission import SimulatedAdmission
-from webhook.simulation.cluster.api import Api, SimulatedClient
-from webhook.simulation.cluster.budgets import Budgets
-from webhook.simulation.cluster.controllers import Controllers
-from webhook.simulation.cluster.tracker import ObjectTracker
-from webhook.simulation.cluster.workloads import Workloads
-from webhook.simulation.history import SimulationHistory
 from webhook.simulation.judgeable import Judgeable, judgeable
 from webhook.simulation.simulated_reconciler import SimulatedReconciler
-from webhook.simulation.snapshot.objects import ClusterObjects
 
 __all__ = ["Options", "Result", "Running", "Step", "simulate"]
 

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import msgspec
 
-from webhook.embedded.schema.schemas import Schema, of_model
+from webhook.clusters.embedded.object_types.schemas import Schema, of_model
 
 
 def document() -> str:

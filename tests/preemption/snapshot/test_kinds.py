@@ -2,12 +2,12 @@
 
 import pytest
 
-from webhook.embedded.protocol.api_resources import RESOURCES
+from webhook.clusters.embedded.protocol.api_resources import RESOURCES
+from webhook.clusters.simulated.objects import KINDS
 from webhook.kube import resources
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.pods import _COLUMNS
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.simulation.snapshot.objects import KINDS
 
 
 def test_the_simulation_goes_by_the_table():

@@ -9,7 +9,7 @@ import pytest
 
 from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import eventually, never
-from webhook.embedded.server.faults import FaultMatch
+from webhook.clusters.embedded.apiserver.faults import FaultMatch
 
 pytestmark = pytest.mark.skipped_waits
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 import msgspec
 import numpy as np
 
+from webhook.clusters.simulated.history import PodStory, owner_of
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
 from webhook.policy.model import Rate
-from webhook.simulation.history import PodStory, owner_of
 from webhook.simulation.simulation import Result
 
 __all__ = ["METRICS", "EvictionRow", "Group", "LimitRow", "Room", "Summary", "WaitingRow", "summarize"]

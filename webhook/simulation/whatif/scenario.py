@@ -11,12 +11,12 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from webhook.clusters.simulated.objects import BY_KIND
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.policy.shapes.yaml_nodes import seconds as duration_of
 from webhook.simulation.simulation import Step
-from webhook.simulation.snapshot.objects import BY_KIND
 from webhook.simulation.whatif.steps import AddNodes, Apply, Drain, RemoveNode, Scale, WhatIfError
 
 __all__ = ["Scenario", "applied", "duration", "parsed", "read_scenario", "scenario_schema", "step_of", "timed"]

@@ -9,15 +9,15 @@ from typing import Any, NoReturn
 import msgspec
 
 from webhook.clusters.model.deployments import share
+from webhook.clusters.simulated.objects import BY_KIND, WORKLOADS
+from webhook.clusters.simulated.simulated_admission import RefusedError, User
 from webhook.component_base.logs import visible
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, key_of
 from webhook.kube.pods import controller_of
 from webhook.policy.model import Policies
-from webhook.simulation.cluster.admission import RefusedError, User
+from webhook.simulation.cluster_file.redacting import redact
 from webhook.simulation.simulation import Running
-from webhook.simulation.snapshot.objects import BY_KIND, WORKLOADS
-from webhook.simulation.snapshot.redacting import redact
 
 __all__ = ["AddNodes", "Apply", "Drain", "RemoveNode", "Scale", "WhatIfError"]
 

@@ -1,0 +1,103 @@
+"""Bearer tokens: static ones, a token file, and service account tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.clusters.embedded.access.authentication import ANONYMOUS, Authentication, TokenSigner, read_token_file
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.protocol.calls import UserInfo
+from webhook.kube.client import ApiError
+from webhook.kube.resources import POD
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+def authentication():
+    users = {"secret": UserInfo("alice", ("dev",), "1")}
+    return Authentication(users, lambda namespace, name: "uid-1" if (namespace, name) == ("ns", "bot") else None)
+
+
+def test_token_file_names_users_and_groups(tmp_path):
+    """The file has kube-apiserver's format: token,user,uid and quoted groups."""
+    file = tmp_path / "tokens.csv"
+    file.write_text('t1,alice,1,"dev,ops"\n# a comment\nt2,bob,2\n')
+    users = read_token_file(file)
+    assert users["t1"] == UserInfo("alice", ("dev", "ops", "system:authenticated"), "1")
+    assert users["t2"].groups == ("system:authenticated",)
+
+
+def test_token_file_error_names_the_line(tmp_path):
+    """A line without a user is refused with file and line."""
+    file = tmp_path / "tokens.csv"
+    file.write_text("t1,alice,1\nlonely\n")
+    with pytest.raises(ValueError, match=r"tokens\.csv:2: expected token,user,uid"):
+        read_token_file(file)
+
+
+def test_known_wrong_and_missing_credentials(authentication):
+    """A known token is its user, a wrong one a refusal, none at all the anonymous user."""
+    assert authentication.authenticate(bearer("secret")).username == "alice"
+    assert authentication.authenticate(bearer("wrong")) is None
+    assert authentication.authenticate({"authorization": "Basic abc"}) is None
+    assert authentication.authenticate({}) == ANONYMOUS
+
+
+def test_service_account_token_carries_groups_and_credential_id(authentication):
+    """A minted token is the service account's user, as webhooks see it."""
+    token, _ = authentication.signer.issue("ns", "bot", "uid-1", 600)
+    user = authentication.authenticate(bearer(token))
+    assert user.username == "system:serviceaccount:ns:bot"
+    assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
+    assert user.uid == "uid-1"
+    assert user.extra["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "uid", "lifetime"),
+    [("ns", "bot", "uid-1", -1), ("ns", "bot", "uid-0", 600), ("ns", "gone", "uid-1", 600)],
+    ids=["expired", "account-made-again", "account-deleted"],
+)
+def test_stale_service_account_token_is_refused(authentication, namespace, name, uid, lifetime):
+    """A token ends with its time and with its account."""
+    token, _ = authentication.signer.issue(namespace, name, uid, lifetime)
+    assert authentication.authenticate(bearer(token)) is None
+
+
+def test_token_signed_elsewhere_is_refused(authentication):
+    """Only this control plane's signature counts."""
+    token, _ = TokenSigner(b"another key").issue("ns", "bot", "uid-1", 600)
+    assert authentication.authenticate(bearer(token)) is None
+
+
+@pytest.mark.parametrize("token", ["a.b.\u00e9", "\u00e9.b.c", "a.b.\udc80", "\udc80", ".", ""])
+def test_a_token_of_anything_is_refused(authentication, token):
+    """Whatever bytes a caller sends as a token, it is a wrong one and no error."""
+    assert authentication.authenticate(bearer(token)) is None
+
+
+async def test_token_request_gives_a_working_token():
+    """POST serviceaccounts/NAME/token returns a token that authenticates over TLS."""
+    async with EmbeddedCluster(nodes=0, without=("scheduler", "kubelet")) as cluster:
+        accounts = "/api/v1/namespaces/default/serviceaccounts"
+        admin = cluster.api.local()
+        await admin.create(accounts, {"kind": "ServiceAccount", "metadata": {"name": "bot"}})
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+        answer = await admin.create(f"{accounts}/bot/token", body)
+        client = cluster.client(answer["status"]["token"])
+        with pytest.raises(ApiError, match="system:serviceaccount:default:bot"):
+            await client.list(POD.path("default"), dict)
+        await client.close()
+
+
+async def test_wrong_token_is_401_over_tls():
+    """A wrong bearer token is told Unauthorized."""
+    async with EmbeddedCluster(nodes=0, without=("scheduler", "kubelet")) as cluster:
+        client = cluster.client("wrong")
+        with pytest.raises(ApiError) as caught:
+            await client.list(POD.path("default"), dict)
+        assert (caught.value.status, caught.value.reason) == (401, "Unauthorized")
+        await client.close()

@@ -1,0 +1,198 @@
+"""The Priority plugin: before and after the webhooks, in its own words (docs/kubernetes-behaviour.md K1 to K4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clusters.embedded.webhook_server import WebhookServer, configuration, patching, set_field
+from tests.workloads import pod, priority_class
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.kube.client import ApiError
+from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, POD, PRIORITY_CLASS
+
+PODS = POD.path("default")
+CLASSES = PRIORITY_CLASS.path()
+QUIET = ("scheduler", "kubelet")
+
+
+@pytest.fixture
+async def admin():
+    async with EmbeddedCluster(nodes=0, without=QUIET) as cluster:
+        client = cluster.api.local()
+        await client.create(CLASSES, priority_class("high", 100))
+        await client.create(CLASSES, priority_class("meek", 50, preemptionPolicy="Never"))
+        yield client
+
+
+async def refused(call) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await call
+    return caught.value
+
+
+def priority_of(made) -> tuple[object, ...]:
+    spec = made["spec"]
+    return spec.get("priorityClassName"), spec.get("priority"), spec.get("preemptionPolicy")
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, (None, 0, "PreemptLowerPriority"), id="no-class"),
+        pytest.param({"priorityClassName": "high"}, ("high", 100, "PreemptLowerPriority"), id="class"),
+        pytest.param({"priorityClassName": "meek"}, ("meek", 50, "Never"), id="never"),
+        pytest.param({"priorityClassName": "high", "priority": 100}, ("high", 100, "PreemptLowerPriority"), id="same"),
+        pytest.param(
+            {"priorityClassName": "system-node-critical"},
+            ("system-node-critical", 2_000_001_000, "PreemptLowerPriority"),
+            id="system",
+        ),
+    ],
+)
+async def test_pod_gets_what_its_class_says(admin, spec, expected):
+    """Class, priority and preemption policy of a new pod are those of its class."""
+    assert priority_of(await admin.create(PODS, pod("p", **spec))) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        pytest.param({"priorityClassName": "ghost"}, "no PriorityClass with name ghost was found", id="unknown"),
+        pytest.param(
+            {"priorityClassName": "high", "priority": 7},
+            "the integer value of priority (7) must not be provided in pod spec; priority admission controller "
+            "computed 100 from the given PriorityClass name",
+            id="other-priority",
+        ),
+        pytest.param(
+            {"priorityClassName": "high", "preemptionPolicy": "Never"},
+            "the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission "
+            "controller computed PreemptLowerPriority from the given PriorityClass name",
+            id="other-policy",
+        ),
+        pytest.param(
+            {"priority": 2_000_000_000},
+            "the integer value of priority (2000000000) must not be provided in pod spec; priority admission "
+            "controller computed 0 from the given PriorityClass name",
+            id="raw",
+        ),
+    ],
+)
+async def test_disagreement_is_refused_in_kubernetes_words(admin, spec, text):
+    """A pod that disagrees with its class is a 403 with both values in the text."""
+    error = await refused(admin.create(PODS, pod("p", **spec)))
+    assert (error.status, error.reason, error.message) == (403, "Forbidden", f'pods "p" is forbidden: {text}')
+    assert error.details == {"name": "p", "kind": "pods"}
+
+
+async def test_refusal_of_a_generated_name_shows_its_prefix(admin):
+    """A pod that has no name yet is refused under its generateName."""
+    body = pod("p", priorityClassName="ghost")
+    body["metadata"] = {"generateName": "web-"}
+    error = await refused(admin.create(PODS, body))
+    assert error.message.startswith('pods "web-" is forbidden: ')
+
+
+async def test_global_default_applies_and_the_lowest_of_several_wins(admin):
+    """A pod without a class gets the global default; of several, which only a race can make, the lowest."""
+    await admin.create(CLASSES, priority_class("dflt", 40, globalDefault=True))
+    assert priority_of(await admin.create(PODS, pod("a"))) == ("dflt", 40, "PreemptLowerPriority")
+    second = priority_class("other", 30, globalDefault=True)
+    error = await refused(admin.create(CLASSES, second))
+    assert error.status == 403
+    assert "PriorityClass dflt is already marked as default. Only one default can exist" in error.message
+    await admin.patch(f"{CLASSES}/dflt", {"description": "the default may still be changed"})
+
+
+async def test_raced_global_defaults_resolve_to_the_lowest():
+    """With two global defaults in the store the lower value is taken."""
+    async with EmbeddedCluster(nodes=0, without=QUIET, disabled_plugins=("Priority",)) as cluster:
+        client = cluster.api.local()
+        for name, value in (("a", 40), ("b", 30), ("c", 60)):
+            await client.create(CLASSES, priority_class(name, value, globalDefault=True))
+        cluster.api.writer.admission._enabled |= {"Priority"}
+        assert priority_of(await client.create(PODS, pod("p"))) == ("b", 30, "PreemptLowerPriority")
+
+
+async def test_disabled_plugin_leaves_the_pod_alone():
+    """Without the plugin a pod keeps what its author wrote, also a class that does not exist."""
+    async with EmbeddedCluster(nodes=0, without=QUIET, disabled_plugins=("Priority",)) as cluster:
+        client = cluster.api.local()
+        assert priority_of(await client.create(PODS, pod("bare"))) == (None, None, None)
+        assert priority_of(await client.create(PODS, pod("raw", priority=2_000_000_000)))[1] == 2_000_000_000
+        assert priority_of(await client.create(PODS, pod("ghost", priorityClassName="ghost")))[0] == "ghost"
+
+
+def test_unknown_plugin_name_is_refused():
+    """A mistyped plugin name is told, with the names there are."""
+    with pytest.raises(ValueError, match="no such admission plugin: Priorty; there are NamespaceLifecycle, Priority"):
+        EmbeddedCluster(disabled_plugins=("Priorty",))
+
+
+NEW = "/spec/priorityClassName"
+
+
+@pytest.mark.parametrize(
+    ("operations", "text"),
+    [
+        pytest.param(
+            [set_field(NEW, "high")],
+            "the integer value of priority (0) must not be provided in pod spec; priority admission controller "
+            "computed 100 from the given PriorityClass name",
+            id="class-alone",
+        ),
+        pytest.param(
+            [set_field("/spec/preemptionPolicy", "Never")],
+            "the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission "
+            "controller computed PreemptLowerPriority from the given PriorityClass name",
+            id="policy-alone",
+        ),
+        pytest.param(
+            [set_field("/spec/priority", 5)],
+            "the integer value of priority (5) must not be provided in pod spec; priority admission controller "
+            "computed 0 from the given PriorityClass name",
+            id="priority-alone",
+        ),
+    ],
+)
+async def test_second_run_refuses_a_patch_that_disagrees(admin, tmp_path, operations, text):
+    """After a webhook changed the pod the plugin runs again and refuses disagreement with the class."""
+    async with WebhookServer(tmp_path, patching(*operations)) as server:
+        await admin.create(MUTATING_WEBHOOK_CONFIGURATION.path(), configuration("Mutating", "m", server.hook()))
+        error = await refused(admin.create(PODS, pod("p")))
+        assert (error.status, error.message) == (403, f'pods "p" is forbidden: {text}')
+
+
+async def test_patch_that_agrees_is_accepted(admin, tmp_path):
+    """Class, priority and policy patched together to what the class says are stored."""
+    answer = patching(
+        set_field(NEW, "meek"), set_field("/spec/priority", 50), set_field("/spec/preemptionPolicy", "Never")
+    )
+    async with WebhookServer(tmp_path, answer) as server:
+        await admin.create(MUTATING_WEBHOOK_CONFIGURATION.path(), configuration("Mutating", "m", server.hook()))
+        assert priority_of(await admin.create(PODS, pod("p"))) == ("meek", 50, "Never")
+        assert server.requests[0]["object"]["spec"]["priority"] == 0, "the plugin ran before the webhook"
+
+
+REMOVE = [{"op": "remove", "path": "/spec/priority"}, {"op": "remove", "path": "/spec/preemptionPolicy"}]
+
+
+@pytest.mark.parametrize(
+    ("policy", "stored"),
+    [("Never", ("high", 100, "PreemptLowerPriority")), ("IfNeeded", ("high", None, None))],
+)
+async def test_removed_values_come_back_once(admin, tmp_path, policy, stored):
+    """The plugin restores what a webhook removed; a webhook called again removes it for good."""
+    async with WebhookServer(tmp_path, patching(*REMOVE)) as server:
+        hook = server.hook(reinvocationPolicy=policy)
+        await admin.create(MUTATING_WEBHOOK_CONFIGURATION.path(), configuration("Mutating", "m", hook))
+        assert priority_of(await admin.create(PODS, pod("p", priorityClassName="high"))) == stored
+
+
+async def test_update_keeps_the_priority(admin):
+    """An update that leaves out priority and policy keeps them."""
+    made = await admin.create(PODS, pod("p", priorityClassName="high"))
+    for field in ("priority", "preemptionPolicy"):
+        del made["spec"][field]
+    made["metadata"]["labels"] = {"changed": "yes"}
+    assert priority_of(await admin.replace(f"{PODS}/p", made)) == ("high", 100, "PreemptLowerPriority")

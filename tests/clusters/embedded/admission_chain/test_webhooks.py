@@ -1,0 +1,406 @@
+"""Admission webhooks: which are asked, in what order, over which connection, and what their answers do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from tests.clusters.embedded.webhook_server import WebhookServer, allow, configuration, patching, set_field
+from tests.workloads import namespace, pod, priority_class
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.protocol.calls import ApiCall
+from webhook.kube.client import ApiError
+from webhook.kube.resources import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    NAMESPACE,
+    NODE,
+    POD,
+    PRIORITY_CLASS,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
+
+PODS = POD.path("default")
+PATHS = {"Mutating": MUTATING_WEBHOOK_CONFIGURATION.path(), "Validating": VALIDATING_WEBHOOK_CONFIGURATION.path()}
+CLUSTER = {"nodes": 0, "without": ("scheduler", "kubelet")}
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with WebhookServer(tmp_path) as running:
+        yield running
+
+
+async def register(admin, kind: str, *hooks, name: str = "test") -> None:
+    await admin.create(PATHS[kind], configuration(kind, name, *hooks))
+
+
+async def refused(call) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        await call
+    return caught.value
+
+
+def rule(operations: str = "CREATE", group: str = "", resources: str = "pods", **more: str):
+    return {
+        "operations": operations.split(),
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "resources": resources.split(),
+        **more,
+    }
+
+
+def denying(status=None):
+    return lambda _: {"allowed": False, **({"status": status} if status else {})}
+
+
+@pytest.mark.parametrize(
+    ("rules", "asked"),
+    [
+        pytest.param(rule(), ["pods"], id="pods"),
+        pytest.param(rule(resources="*"), ["namespaces", "pods"], id="star-has-no-sub-resources"),
+        pytest.param(rule(resources="pods/*"), ["pods", "pods/eviction"], id="pods-and-sub-resources"),
+        pytest.param(rule(resources="*/eviction"), ["pods/eviction"], id="any-eviction"),
+        pytest.param(rule(resources="*/*", scope="Namespaced"), ["pods", "pods/eviction"], id="namespaced"),
+        pytest.param(rule(group="*", resources="*", scope="Cluster"), ["namespaces", "priorityclasses"], id="cluster"),
+        pytest.param(rule(operations="UPDATE DELETE"), [], id="other-operations"),
+        pytest.param(rule(operations="*", group="scheduling.k8s.io", resources="*"), ["priorityclasses"], id="group"),
+    ],
+)
+async def test_rules_choose_requests(admin, server, rules, asked):
+    """Operations, groups, resources with wildcards, sub-resources and scope decide who is asked."""
+    await register(admin, "Validating", server.hook(rules=[rules]))
+    await admin.create(NAMESPACE.path(), namespace("other"))
+    await admin.create(PRIORITY_CLASS.path(), priority_class("c", 1))
+    await admin.create(PODS, pod("p"))
+    await admin.create(f"{PODS}/p/eviction", {"apiVersion": "policy/v1", "kind": "Eviction"}, dryRun="All")
+    seen = [
+        "/".join(part for part in (one["resource"]["resource"], one.get("subResource")) if part)
+        for one in server.requests
+    ]
+    assert sorted(seen) == sorted(asked)
+
+
+async def test_an_answer_in_pieces_is_read_whole(admin, server):
+    """A webhook's answer counts as a whole, however the network cuts it."""
+    server.in_pieces = True
+    server.answer = patching(set_field("/metadata/labels", {"seen": "yes"}))
+    await register(admin, "Mutating", server.hook())
+    created = await admin.create(PODS, pod("p"))
+    assert created["metadata"]["labels"] == {"seen": "yes"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked"),
+    [
+        pytest.param({"namespaceSelector": {"matchLabels": {"env": "prod"}}}, ["prod"], id="namespace-labels"),
+        pytest.param(
+            {"namespaceSelector": {"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]}},
+            ["dev"],
+            id="namespace-expression",
+        ),
+        pytest.param({"objectSelector": {"matchLabels": {"app": "one"}}}, ["dev", "prod"], id="object-labels"),
+        pytest.param({"objectSelector": {"matchLabels": {"app": "two"}}}, [], id="other-object-labels"),
+        pytest.param(
+            {"matchConditions": [{"name": "in-prod", "expression": "request.namespace == 'prod'"}]},
+            ["prod"],
+            id="match-condition",
+        ),
+    ],
+)
+async def test_selectors_and_conditions_choose_requests(admin, server, fields, asked):
+    """Namespace selector, object selector and CEL match conditions narrow who is asked."""
+    await register(admin, "Validating", server.hook(**fields))
+    for name in ("dev", "prod"):
+        await admin.create(NAMESPACE.path(), namespace(name, env=name))
+        await admin.create(POD.path(name), pod("one"))
+    assert sorted(one["namespace"] for one in server.requests) == asked
+
+
+async def test_condition_that_fails_refuses_or_passes_over(admin, server):
+    """A match condition that cannot be evaluated follows the failure policy."""
+    broken = [{"name": "broken", "expression": "object.spec.nonsense.deep == 1"}]
+    await register(admin, "Validating", server.hook(matchConditions=broken))
+    error = await refused(admin.create(PODS, pod("p")))
+    assert error.status == 403
+    assert "broken" in error.message
+    await admin.delete(f"{PATHS['Validating']}/test")
+    await register(admin, "Validating", server.hook(matchConditions=broken, failurePolicy="Ignore"))
+    await admin.create(PODS, pod("p"))
+    assert server.requests == []
+
+
+async def test_webhook_configurations_are_never_asked_about(admin, server):
+    """A webhook cannot lock anyone out of the webhook configurations."""
+    server.answer = denying()
+    everything = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}
+    await register(admin, "Validating", server.hook(rules=[everything]))
+    await refused(admin.create(PODS, pod("p")))
+    await admin.delete(f"{PATHS['Validating']}/test")
+    made = await admin.create(PODS, pod("p"))
+    assert made["metadata"]["name"] == "p"
+    assert {request["resource"]["resource"] for request in server.requests} == {"pods"}
+
+
+async def test_mutating_webhooks_run_by_configuration_name_each_on_the_last_ones_output(admin, server, tmp_path):
+    """Patches add up, configurations go by name, and the stored object has them all."""
+    server.answer = patching(set_field("/metadata/annotations", {"first": "1"}))
+    second_files = tmp_path / "second"
+    second_files.mkdir()
+    async with WebhookServer(second_files, patching(set_field("/metadata/annotations/second", "2"))) as second:
+        await register(admin, "Mutating", second.hook("second.example.com"), name="b")
+        await register(admin, "Mutating", server.hook("first.example.com"), name="a")
+        made = await admin.create(PODS, pod("p"))
+        assert second.requests[0]["object"]["metadata"]["annotations"] == {"first": "1"}
+    assert made["metadata"]["annotations"] == {"first": "1", "second": "2"}
+
+
+async def test_earlier_webhook_is_called_again_only_if_it_wants_to_be(admin, server, tmp_path):
+    """IfNeeded gets the object once more after a later webhook changed it; Never does not."""
+    later_files = tmp_path / "later"
+    later_files.mkdir()
+    async with WebhookServer(later_files, patching(set_field("/metadata/labels/late", "yes"))) as later:
+        hooks = [
+            server.hook("again.example.com", path="/again", reinvocationPolicy="IfNeeded"),
+            server.hook("once.example.com", path="/once"),
+            later.hook("later.example.com"),
+        ]
+        await register(admin, "Mutating", *hooks)
+        await admin.create(PODS, pod("p"))
+        assert len(later.reviews) == 1
+    assert len(server.reviews) == 3
+    assert server.requests[2]["object"]["metadata"]["labels"]["late"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param({"message": "no pods today"}, (400, "denied the request: no pods today"), id="message"),
+        pytest.param({"code": 403, "reason": "Forbidden", "message": "no"}, (403, "denied the request: no"), id="code"),
+        pytest.param({"code": 200, "reason": "Odd"}, (400, "denied the request: Odd"), id="reason-and-odd-code"),
+        pytest.param(None, (400, "denied the request without explanation"), id="silent"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+async def test_denial_reads_as_kubernetes_writes_it(admin, server, kind, status, expected):
+    """The refusal names the webhook and carries its message and code."""
+    server.answer = denying(status)
+    await register(admin, kind, server.hook())
+    error = await refused(admin.create(PODS, pod("p")))
+    code, text = expected
+    assert (error.status, error.message) == (code, f'admission webhook "hook.example.com" {text}')
+    with pytest.raises(ApiError, match="not found"):
+        await admin.get(f"{PODS}/p")
+
+
+async def test_validating_webhooks_are_asked_side_by_side(admin, server):
+    """Three slow validating webhooks take the time of one, and see the final object."""
+    server.delay = 0.4
+    hooks = [server.hook(f"h{number}.example.com", path="/validate") for number in range(3)]
+    await register(admin, "Validating", *hooks)
+    started = time.monotonic()
+    await admin.create(PODS, pod("p"))
+    assert time.monotonic() - started < 1.0
+    assert len(server.requests) == 3
+    assert server.requests[0]["object"]["metadata"]["uid"]
+
+
+async def test_answers_of_validating_webhooks_change_nothing(admin, server):
+    """A patch from a validating webhook is not applied."""
+    server.answer = patching(set_field("/metadata/labels/late", "yes"))
+    await register(admin, "Validating", server.hook())
+    made = await admin.create(PODS, pod("p"))
+    assert "late" not in made["metadata"]["labels"]
+
+
+FAILURES = [
+    pytest.param({"delay": 3.0}, {"timeoutSeconds": 1}, "context deadline exceeded", id="timeout"),
+    pytest.param({"status": 500}, {}, 'an error on the server ("broken") has prevented', id="http-500"),
+    pytest.param({"wrong_uid": True}, {}, "received invalid webhook response: expected response.uid=", id="wrong-uid"),
+    pytest.param({}, {"clientConfig": {"url": "https://127.0.0.1:9/"}}, "connection refused", id="nobody-there"),
+]
+
+
+@pytest.mark.parametrize(("server_fields", "hook_fields", "text"), FAILURES)
+async def test_failure_policy_fail_refuses_with_the_cause(admin, server, server_fields, hook_fields, text):
+    """With failurePolicy Fail a webhook that cannot be asked is a 500 that says why."""
+    for field, value in server_fields.items():
+        setattr(server, field, value)
+    await register(admin, "Validating", server.hook(**hook_fields))
+    error = await refused(admin.create(PODS, pod("p")))
+    assert (error.status, error.reason) == (500, "InternalError")
+    assert error.message.startswith('Internal error occurred: failed calling webhook "hook.example.com": ')
+    assert text in error.message
+
+
+@pytest.mark.parametrize(("server_fields", "hook_fields", "text"), FAILURES)
+async def test_failure_policy_ignore_lets_the_request_through(admin, server, server_fields, hook_fields, text):
+    """With failurePolicy Ignore the same failures let the pod in."""
+    del text
+    for field, value in server_fields.items():
+        setattr(server, field, value)
+    await register(admin, "Mutating", server.hook(failurePolicy="Ignore", **hook_fields))
+    made = await admin.create(PODS, pod("p"))
+    assert made == await admin.get(f"{PODS}/p")
+    assert made["metadata"]["labels"] == {"app": "p"}, "what a failed webhook answered is not applied"
+
+
+async def test_certificate_must_chain_to_the_ca_bundle(admin, server, tmp_path):
+    """A webhook whose certificate another CA signed is not trusted."""
+    other_files = tmp_path / "other"
+    other_files.mkdir()
+    async with WebhookServer(other_files) as other:
+        config = {"url": f"https://{server.address}/", "caBundle": other.ca_bundle}
+        await register(admin, "Validating", server.hook(clientConfig=config))
+        error = await refused(admin.create(PODS, pod("p")))
+    assert "failed to verify certificate: x509" in error.message
+    assert server.requests == []
+
+
+async def test_service_reference_is_resolved_and_its_name_verified(cluster, admin, server):
+    """A `service` is looked up as namespace/name:port; the certificate must be for NAME.NAMESPACE.svc."""
+    service = {"namespace": "default", "name": "hook", "path": "/validate", "port": 8443}
+    hook = server.hook(clientConfig={"service": service, "caBundle": server.ca_bundle})
+    await register(admin, "Validating", hook)
+    error = await refused(admin.create(PODS, pod("p")))
+    assert 'Post "https://hook.default.svc:8443/validate?timeout=5s": service "hook" not found' in error.message
+    cluster.services["default/hook:8443"] = server.address
+    await admin.create(PODS, pod("p"))
+    assert len(server.requests) == 1
+    await admin.delete(f"{PATHS['Validating']}/test")
+    wrong = {**service, "name": "misnamed"}
+    cluster.services["default/misnamed:8443"] = server.address
+    await register(admin, "Validating", server.hook(clientConfig={"service": wrong, "caBundle": server.ca_bundle}))
+    error = await refused(admin.create(PODS, pod("q")))
+    assert "x509" in error.message
+
+
+async def test_dry_run_asks_only_webhooks_without_side_effects(admin, server):
+    """A dry run reaches webhooks that declare no side effects and is refused for others."""
+    await register(admin, "Validating", server.hook())
+    await admin.create(PODS, pod("p"), dryRun="All")
+    assert server.requests[0]["dryRun"] is True
+    await admin.delete(f"{PATHS['Validating']}/test")
+    await register(admin, "Validating", server.hook(sideEffects="Some"))
+    error = await refused(admin.create(PODS, pod("p"), dryRun="All"))
+    assert (error.status, error.message) == (
+        400,
+        'admission webhook "hook.example.com" does not support dry run',
+    )
+    await admin.create(PODS, pod("p"))
+
+
+async def test_warnings_become_headers(cluster, admin, server):
+    """What a webhook warns of arrives as Warning headers, also where it allows."""
+    server.answer = lambda _: {"allowed": True, "warnings": ["mind the step", 'say "please"']}
+    await register(admin, "Mutating", server.hook())
+    body = b'{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"nginx"}]}}'
+    reply = await cluster.api.handle(ApiCall("POST", PODS, {}, {"content-type": "application/json"}, body))
+    warnings = [value for name, value in reply.headers if name == "Warning"]
+    assert warnings == ['299 - "mind the step"', '299 - "say \\"please\\""']
+
+
+async def test_audit_annotations_are_kept(tmp_path, server):
+    """Audit annotations are in the audit log under the webhook's name, for refused requests too."""
+    annotations = {"rule": "team/limit"}
+    server.answer = lambda _: {"allowed": False, "auditAnnotations": annotations}
+    file = tmp_path / "audit.jsonl"
+    async with EmbeddedCluster(nodes=0, without=("scheduler", "kubelet"), audit_log=file) as cluster:
+        admin = cluster.api.local()
+        await register(admin, "Validating", server.hook())
+        await refused(admin.create(PODS, pod("p")))
+    (entry,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert entry == {
+        "operation": "CREATE",
+        "resource": "pods",
+        "namespace": "default",
+        "name": "p",
+        "user": "system:admin",
+        "allowed": False,
+        "annotations": {"hook.example.com/rule": "team/limit"},
+    }
+
+
+async def test_delete_may_be_refused_and_not_patched(admin, server):
+    """DELETE is asked about with the old object; a patch to nothing is the webhook's error."""
+    await admin.create(PODS, pod("p"))
+    await register(admin, "Mutating", server.hook(rules=[rule("DELETE")]))
+    server.answer = denying({"message": "keep it"})
+    assert "keep it" in (await refused(admin.delete(f"{PODS}/p"))).message
+    assert server.requests[0]["object"] is None
+    server.answer = patching(set_field("/metadata/labels/late", "yes"))
+    assert "attempted to modify the object" in (await refused(admin.delete(f"{PODS}/p"))).message
+    server.answer = allow
+    await admin.delete(f"{PODS}/p")
+
+
+async def test_patch_that_does_not_fit_is_the_webhooks_error(admin, server):
+    """A JSON patch that cannot be applied is an internal error naming the webhook."""
+    server.answer = patching({"op": "replace", "path": "/spec/nothing/here", "value": 1})
+    await register(admin, "Mutating", server.hook())
+    error = await refused(admin.create(PODS, pod("p")))
+    assert (error.status, 'failed calling webhook "hook.example.com"' in error.message) == (500, True)
+
+
+async def test_slow_webhook_does_not_hold_up_others(admin, server):
+    """While one request waits for its webhook, requests without one go on."""
+    server.delay = 0.5
+    await register(admin, "Validating", server.hook())
+    waiting = asyncio.create_task(admin.create(PODS, pod("p")))
+    await asyncio.sleep(0.05)
+    started = time.monotonic()
+    await admin.list(NODE.path(), dict)
+    assert time.monotonic() - started < 0.3
+    await waiting
+
+
+@pytest.mark.parametrize("plugin", ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"])
+async def test_disabled_webhook_plugin_asks_nobody(server, plugin):
+    """`--disable-admission-plugins` silences one kind of webhook."""
+    server.answer = denying()
+    async with EmbeddedCluster(nodes=0, without=("scheduler", "kubelet"), disabled_plugins=(plugin,)) as cluster:
+        admin = cluster.api.local()
+        await register(admin, plugin.removesuffix("AdmissionWebhook"), server.hook())
+        await admin.create(PODS, pod("p"))
+        assert server.requests == []
+        other = {"Mutating": "Validating", "Validating": "Mutating"}[plugin.removesuffix("AdmissionWebhook")]
+        await register(admin, other, server.hook())
+        await refused(admin.create(PODS, pod("q")))
+    assert len(server.requests) == 1, "the other kind is asked as ever"
+
+
+async def test_missing_and_ending_namespaces_take_nothing(cluster, admin):
+    """Nothing is created in a namespace that does not exist or is being deleted; `default` cannot be deleted."""
+    error = await refused(admin.create(POD.path("nowhere"), pod("p")))
+    assert (error.status, error.message) == (404, 'namespaces "nowhere" not found')
+    await cluster._controllers.stop()
+    await admin.create(NAMESPACE.path(), namespace("ending"))
+    await admin.delete(NAMESPACE.path(None, "ending"))
+    error = await refused(admin.create(POD.path("ending"), pod("p")))
+    assert error.message == (
+        'pods "p" is forbidden: unable to create new content in namespace ending because it is being terminated'
+    )
+    assert error.details["causes"][0]["reason"] == "NamespaceTerminating"
+    error = await refused(admin.delete(NAMESPACE.path(None, "default")))
+    assert error.message == 'namespaces "default" is forbidden: this namespace may not be deleted'
+
+
+@pytest.mark.parametrize(
+    "path", [f"{PODS}/p/binding", PODS.removesuffix("pods") + "bindings"], ids=["pods", "bindings"]
+)
+async def test_a_binding_is_asked_about_whichever_resource_it_is_sent_to(admin, server, path):
+    """`pods/binding` and the older `bindings` each arrive under their own name, with the Binding as the object."""
+    resources = "pods/binding" if path.endswith("/binding") else "bindings"
+    server.answer = denying()
+    await register(admin, "Validating", server.hook(rules=[rule(resources=resources)]))
+    await admin.create(PODS, pod("p", schedulerName="nobody"))
+    target = {"kind": "Node", "name": "n"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
+    error = await refused(admin.create(path, binding))
+    [asked] = server.requests
+    assert "denied the request" in error.message
+    assert (asked["object"]["kind"], asked["operation"], asked["oldObject"]) == ("Binding", "CREATE", None)
+    assert f"{asked['resource']['resource']}/{asked.get('subResource', '')}".strip("/") == resources

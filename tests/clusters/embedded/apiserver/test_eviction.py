@@ -1,0 +1,196 @@
+"""The eviction sub-resource: budgets enforced atomically, in Kubernetes' words."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.workloads import budget, condition, deployment, eventually, pod
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.kube.client import ApiError
+from webhook.kube.resources import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
+
+NS = "default"
+BUDGETS = POD_DISRUPTION_BUDGET.path(NS)
+WEB = {"app": "web"}
+CLUSTER = {"nodes": 2, "progress_period": 0}
+
+
+async def running_web(admin, replicas: int) -> list[str]:
+    """A Deployment `web` with all its pods ready; their names."""
+    await admin.create(DEPLOYMENT.path(NS), deployment("web", replicas))
+
+    async def ready():
+        pods, _ = await admin.list(POD.path(NS), dict, labelSelector="app=web")
+        names = [one["metadata"]["name"] for one in pods if condition(one, "Ready").get("status") == "True"]
+        return names if len(names) == replicas else None
+
+    return await eventually(ready)
+
+
+async def settled_budget(admin, name: str, **status: int):
+    """The budget once its status says so."""
+
+    async def check():
+        found = await admin.get(f"{BUDGETS}/{name}")
+        known = found.get("status", {})
+        return found if status.items() <= known.items() else None
+
+    return await eventually(check, what=f"{name}: {status}")
+
+
+async def evict(admin, name: str, **options):
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NS}}
+    if options:
+        body["deleteOptions"] = options
+    return await admin.create(POD.path(NS, name, "eviction"), body)
+
+
+async def test_eviction_within_the_budget_marks_and_deletes(admin):
+    """An allowed eviction answers 201, sets DisruptionTarget and deletes with the pod's grace period."""
+    names = await running_web(admin, 3)
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=2))
+    await settled_budget(admin, "web", disruptionsAllowed=1, currentHealthy=3)
+    answer = await evict(admin, names[0])
+    assert (answer["status"], answer["code"]) == ("Success", 201)
+    victim = await admin.get(POD.path(NS, names[0]))
+    assert victim["metadata"]["deletionGracePeriodSeconds"] == 30
+    target = condition(victim, "DisruptionTarget")
+    assert (target["reason"], target["message"]) == ("EvictionByEvictionAPI", "Eviction API: evicting")
+
+
+async def test_exhausted_budget_is_429_with_its_cause(admin):
+    """A budget without disruptions left refuses with the numbers in the cause."""
+    names = await running_web(admin, 2)
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=2))
+    await settled_budget(admin, "web", disruptionsAllowed=0, currentHealthy=2)
+    with pytest.raises(ApiError) as caught:
+        await evict(admin, names[0])
+    error = caught.value
+    assert (error.status, error.reason) == (429, "TooManyRequests")
+    assert error.message == "Cannot evict pod as it would violate the pod's disruption budget."
+    assert error.details["causes"] == [
+        {
+            "reason": "DisruptionBudget",
+            "message": "The disruption budget web needs 2 healthy pods and has 2 currently",
+        }
+    ]
+
+
+async def test_simultaneous_evictions_never_overspend(admin):
+    """Of many evictions at once exactly as many succeed as the budget allows."""
+    names = await running_web(admin, 6)
+    await admin.create(BUDGETS, budget("web", WEB, maxUnavailable=2))
+    await settled_budget(admin, "web", disruptionsAllowed=2, currentHealthy=6)
+    outcomes = await asyncio.gather(*(evict(admin, name) for name in names), return_exceptions=True)
+    refused = [one for one in outcomes if isinstance(one, ApiError)]
+    assert len(refused) == 4
+    assert {error.status for error in refused} == {429}
+
+
+async def test_unprocessed_budget_asks_to_wait(cluster, admin):
+    """A budget whose status lags behind its spec refuses with Retry-After."""
+    names = await running_web(admin, 1)
+    await cluster._controllers.stop()
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
+    with pytest.raises(ApiError) as caught:
+        await evict(admin, names[0])
+    assert (caught.value.status, caught.value.retry_after) == (429, 10)
+    assert "is still being processed by the server" in caught.value.details["causes"][0]["message"]
+
+
+async def test_two_budgets_over_one_pod_are_500(admin):
+    """A pod with two budgets cannot be evicted through the API."""
+    names = await running_web(admin, 1)
+    for name in ("one", "two"):
+        await admin.create(BUDGETS, budget(name, WEB, minAvailable=0))
+    with pytest.raises(ApiError) as caught:
+        await evict(admin, names[0])
+    assert caught.value.status == 500
+    assert "more than one PodDisruptionBudget" in caught.value.message
+
+
+async def test_wrong_uid_is_409_and_spends_nothing(admin):
+    """A precondition that fails names both uids and leaves the budget alone."""
+    names = await running_web(admin, 2)
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=1))
+    await settled_budget(admin, "web", disruptionsAllowed=1)
+    uid = (await admin.get(POD.path(NS, names[0])))["metadata"]["uid"]
+    with pytest.raises(ApiError) as caught:
+        await evict(admin, names[0], preconditions={"uid": "other"})
+    assert (caught.value.status, caught.value.reason) == (409, "Conflict")
+    assert "(other)" in caught.value.message
+    assert f"({uid})" in caught.value.message
+    assert (await admin.get(f"{BUDGETS}/web"))["status"]["disruptionsAllowed"] == 1
+
+
+async def test_dry_run_checks_and_changes_nothing(admin):
+    """A dry run is told yes or no, and neither pod nor budget changes."""
+    names = await running_web(admin, 2)
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=1))
+    before = await settled_budget(admin, "web", disruptionsAllowed=1)
+    assert (await evict(admin, names[0], dryRun=["All"]))["code"] == 201
+    assert "deletionTimestamp" not in (await admin.get(POD.path(NS, names[0])))["metadata"]
+    assert (await admin.get(f"{BUDGETS}/web"))["status"] == before["status"]
+    await admin.patch(f"{BUDGETS}/web", {"spec": {"minAvailable": 2}})
+    await settled_budget(admin, "web", disruptionsAllowed=0)
+    with pytest.raises(ApiError, match="would violate"):
+        await evict(admin, names[0], dryRun=["All"])
+
+
+async def test_wrong_types_are_400(admin):
+    """Delete options of another type are the caller's fault."""
+    await admin.create(POD.path(NS), pod("p"))
+    with pytest.raises(ApiError) as caught:
+        await admin.create(POD.path(NS, "p", "eviction"), {"deleteOptions": "now"})
+    assert caught.value.status == 400
+
+
+async def test_grace_period_is_honoured(admin):
+    """GracePeriodSeconds of the eviction becomes the pod's."""
+    names = await running_web(admin, 1)
+    await evict(admin, names[0], gracePeriodSeconds=7)
+    assert (await admin.get(POD.path(NS, names[0])))["metadata"]["deletionGracePeriodSeconds"] == 7
+
+
+async def test_pending_pod_may_go_whatever_the_budget_says(admin):
+    """A pod that does not run yet costs no disruption."""
+    await admin.create(POD.path(NS), pod("stuck", cpu="1000", labels=WEB))
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=5))
+    assert (await evict(admin, "stuck"))["code"] == 201
+
+
+async def test_missing_pod_is_404(admin):
+    """A victim already gone is a 404."""
+    with pytest.raises(ApiError) as caught:
+        await evict(admin, "gone")
+    assert (caught.value.status, caught.value.reason) == (404, "NotFound")
+
+
+async def test_unready_pod_goes_while_enough_are_healthy(admin):
+    """A pod that is not ready costs nothing where the budget is satisfied without it."""
+    names = await running_web(admin, 3)
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=2))
+    await settled_budget(admin, "web", disruptionsAllowed=1)
+    status = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    await admin.patch(POD.path(NS, names[0], "status"), status, kind="strategic")
+    await settled_budget(admin, "web", disruptionsAllowed=0, currentHealthy=2)
+    assert (await evict(admin, names[0]))["code"] == 201
+    with pytest.raises(ApiError, match="would violate"):
+        await evict(admin, names[1])
+
+
+async def test_evictions_wait_side_by_side():
+    """An eviction waits for the next progress notice: one after the other takes a period each, four at once one."""
+    async with EmbeddedCluster(nodes=1, progress_period=0.3) as cluster:
+        admin = cluster.api.local()
+        names = await running_web(admin, 6)
+        await evict(admin, names[0])
+        begun = time.monotonic()
+        await evict(admin, names[1])
+        assert 0.2 <= time.monotonic() - begun < 0.5
+        begun = time.monotonic()
+        await asyncio.gather(*(evict(admin, name) for name in names[2:]))
+        assert 0.2 <= time.monotonic() - begun < 0.5

@@ -1,0 +1,193 @@
+"""The API server on its socket: TLS, headers, bodies, discovery documents, and clients that do not read."""
+
+import asyncio
+import json
+import ssl
+
+import aiohttp
+import pytest
+
+from webhook.clusters.embedded.apiserver import http
+from webhook.clusters.embedded.standins.controller_manager import STAND_INS
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+CLUSTER = {"nodes": 0, "without": STAND_INS}
+
+
+@pytest.fixture
+async def session(cluster):
+    tls = ssl.create_default_context(cafile=str(cluster.ca))
+    headers = {"Authorization": f"Bearer {cluster.token}"}
+    connector = aiohttp.TCPConnector(ssl=tls)
+    async with aiohttp.ClientSession(cluster.url, connector=connector, headers=headers) as session:
+        yield session
+
+
+async def test_tls_only(cluster):
+    """The certificate is vouched for by the CA in the kubeconfig, and by nobody else."""
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await session.get(f"{cluster.url}/version")
+
+
+@pytest.mark.parametrize("token", ["wrong", ""])
+async def test_unknown_callers(session, token):
+    """A token nobody knows is a 401 with a Status."""
+    async with session.get(MAPS, headers={"Authorization": f"Bearer {token}"}) as answer:
+        assert answer.status == 401
+        assert (await answer.json())["reason"] == "Unauthorized"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/readyz/ping"])
+async def test_health(session, path):
+    """The health endpoints answer ok."""
+    async with session.get(path) as answer:
+        assert (answer.status, await answer.text()) == (200, "ok")
+
+
+@pytest.mark.parametrize("root", ["/api", "/apis"])
+async def test_aggregated_discovery(session, root):
+    """Asked for, discovery comes as one document with every resource and sub-resource."""
+    async with session.get(root, headers={"Accept": AGGREGATED}) as answer:
+        assert answer.content_type == "application/json"
+        assert "as=APIGroupDiscoveryList" in answer.headers["Content-Type"]
+        document = await answer.json()
+    assert document["kind"] == "APIGroupDiscoveryList"
+    rows = [row for item in document["items"] for row in item["versions"][0]["resources"]]
+    by_name = {row["resource"]: row for row in rows}
+    name, sub = ("pods", "eviction") if root == "/api" else ("deployments", "scale")
+    assert sub in [row["subresource"] for row in by_name[name]["subresources"]]
+    assert by_name[name]["scope"] == "Namespaced"
+
+
+async def test_openapi(session):
+    """The OpenAPI index leads to a document for each group, whose references all resolve."""
+    async with session.get("/openapi/v3") as answer:
+        index = await answer.json()
+    for name in ("api/v1", "apis/apps/v1", "apis/policy/v1", "apis/scheduling.k8s.io/v1"):
+        async with session.get(index["paths"][name]["serverRelativeURL"]) as answer:
+            text = await answer.text()
+        schemas = json.loads(text)["components"]["schemas"]
+        references = {part.split('"')[0] for part in text.split('"$ref":"#/components/schemas/')[1:]}
+        assert references <= schemas.keys()
+    assert schemas["io.k8s.api.PriorityClass"]["x-kubernetes-group-version-kind"] == [
+        {"group": "scheduling.k8s.io", "version": "v1", "kind": "PriorityClass"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        ("application/vnd.kubernetes.protobuf,application/json", 200),
+        ("*/*", 200),
+        ("", 200),
+        ("application/vnd.kubernetes.protobuf", 406),
+        ("text/html", 406),
+    ],
+)
+async def test_what_clients_accept(session, accept, status):
+    """JSON is what there is, also for clients that would rather have protobuf."""
+    async with session.get(MAPS, headers={"Accept": accept}) as answer:
+        assert answer.status == status
+        assert answer.content_type == "application/json"
+
+
+async def test_yaml_body(session):
+    """A body may be YAML."""
+    body = "metadata:\n  name: a\ndata:\n  k: 'yes'\n  7: seven\n"
+    async with session.post(MAPS, data=body, headers={"Content-Type": "application/yaml"}) as answer:
+        assert (await answer.json())["data"] == {"k": "yes", "7": "seven"}
+
+
+async def test_unknown_type_of_body(session):
+    """A body of another type is a 415."""
+    async with session.post(MAPS, data=b"x", headers={"Content-Type": "text/plain"}) as answer:
+        assert answer.status == 415
+
+
+@pytest.mark.parametrize(("size", "status"), [(2_000_000, 201), (4_000_000, 413)])
+async def test_size_of_a_body(session, size, status):
+    """Bodies of up to 3 MiB are taken, larger ones refused with a Status."""
+    body = {"metadata": {"name": "a"}, "data": {"k": "x" * size}}
+    async with session.post(MAPS, json=body) as answer:
+        assert answer.status == status
+        assert (await answer.json())["kind"] == ("ConfigMap" if status == 201 else "Status")
+
+
+async def test_a_client_that_does_not_read_is_cut(cluster, monkeypatch):
+    """A watch whose client leaves its events unread loses its connection, and nothing is kept for it."""
+    monkeypatch.setattr(http, "_PATIENCE", 0.3)
+    tls = ssl.create_default_context(cafile=str(cluster.ca))
+    reader, writer = await asyncio.open_connection("127.0.0.1", cluster._server.port, ssl=tls, limit=1024)
+    request = (
+        f"GET {MAPS}?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {cluster.token}\r\n\r\n"
+    )
+    writer.write(request.encode())
+    await reader.readline()
+    client = cluster.api.local()
+    large = "x" * 500_000
+    for number in range(60):
+        await client.create(MAPS, {"metadata": {"name": f"m{number}"}, "data": {"k": large}})
+        if not open_watches(cluster):
+            break
+        await asyncio.sleep(0.05)
+    assert not open_watches(cluster)
+    writer.close()
+
+
+def open_watches(cluster):
+    return [route for route, _watch in cluster.faults._watches if route.plural == "configmaps" and route.namespace]
+
+
+async def test_a_gone_client_is_forgotten(cluster, session):
+    """A watch whose client went away is closed."""
+    answer = await session.get(f"{MAPS}?watch=1&resourceVersion=0")
+    await asyncio.sleep(0.1)
+    assert open_watches(cluster)
+    answer.close()
+    for _ in range(100):
+        if not open_watches(cluster):
+            break
+        await asyncio.sleep(0.02)
+    assert not open_watches(cluster)
+
+
+async def test_warnings_are_headers(session):
+    """A warning comes as a header of the answer."""
+    async with session.post(MAPS, json={"metadata": {"name": "a"}, "colour": "red"}) as answer:
+        assert answer.headers["Warning"] == '299 - "unknown field \\"colour\\""'
+
+
+async def test_impersonation(cluster, session):
+    """The administrator may act as another; another may not."""
+    as_alice = {"Impersonate-User": "alice", "Impersonate-Group": "dev"}
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    async with session.post(path, json=review, headers=as_alice) as answer:
+        user = (await answer.json())["status"]["userInfo"]
+    assert (user["username"], user["groups"]) == ("alice", ["dev", "system:authenticated"])
+    token = cluster.add_user("bob")
+    async with session.get(MAPS, headers={**as_alice, "Authorization": f"Bearer {token}"}) as answer:
+        assert answer.status == 403
+        assert 'User "bob" cannot impersonate resource "users"' in (await answer.json())["message"]
+
+
+async def test_a_uid_is_impersonated_by_right_only(cluster, session):
+    """Who may act as a user may not for that reason name a uid, too: `uids` is a resource of its own."""
+    roles, admin = "/apis/rbac.authorization.k8s.io/v1", cluster.api.local()
+    rule = {"verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"]}
+    await admin.create(f"{roles}/clusterroles", {"metadata": {"name": "as-alice"}, "rules": [rule]})
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "as-alice"}
+    subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "bob"}
+    binding = {"metadata": {"name": "as-alice"}, "roleRef": reference, "subjects": [subject]}
+    await admin.create(f"{roles}/clusterrolebindings", binding)
+    headers = {"Authorization": f"Bearer {cluster.add_user('bob')}", "Impersonate-User": "alice"}
+    async with session.get("/api", headers=headers) as answer:
+        assert answer.status == 200
+    async with session.get("/api", headers={**headers, "Impersonate-Uid": "1"}) as answer:
+        assert answer.status == 403
+        assert (await answer.json())["message"] == (
+            'uids.authentication.k8s.io "1" is forbidden: User "bob" cannot impersonate resource "uids" '
+            'in API group "authentication.k8s.io" at the cluster scope'
+        )

@@ -1,0 +1,203 @@
+"""The three kinds of patch: JSON patch against an independent implementation, merge, and strategic merge by table."""
+
+import copy
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.clusters.embedded.bare import bare_server
+from webhook.clusters.embedded.merging.patches import PatchError, json_patch, merge_patch, strategic_merge
+from webhook.clusters.embedded.object_types.schemas import of_model
+from webhook.clusters.embedded.protocol.calls import ApiCall
+from webhook.clusters.embedded.protocol.statuses import StatusError
+from webhook.kube.client import ApiError
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab~/", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab~/", max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+documents = st.dictionaries(st.sampled_from(["a", "b", "~/"]), values, max_size=3)
+
+
+@given(documents, documents)
+def test_json_patch_leads_where_another_implementation_leads(before, after):
+    """A patch that another implementation made between two documents leads from one to the other."""
+    operations = jsonpatch.make_patch(before, after).patch
+    kept = copy.deepcopy(before)
+    assert json_patch(before, operations) == after
+    assert before == kept
+
+
+paths = st.sampled_from(["", "/a", "/b", "/a/0", "/a/1", "/a/-", "/a/b", "/b/a", "/~0~1", "/x/y", "/a/01"])
+operations = st.lists(
+    st.fixed_dictionaries({"op": st.sampled_from(["add", "replace"]), "path": paths, "value": values})
+    | st.fixed_dictionaries({"op": st.sampled_from(["remove"]), "path": paths.filter(bool)}),
+    max_size=3,
+)
+
+
+@given(documents, operations)
+def test_json_patch_refuses_what_another_implementation_refuses(document, operations):
+    """Operations that do not fit are refused, all others have the same effect."""
+    try:
+        expected = jsonpatch.apply_patch(document, operations)
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError):
+        with pytest.raises(PatchError):
+            json_patch(document, operations)
+        return
+    assert json_patch(document, operations) == expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "why"),
+    [
+        ({"op": "test", "path": "/a", "value": 2}, "testing value /a failed"),
+        ({"op": "test", "path": "/a", "value": True}, "testing value /a failed"),
+        ({"op": "add", "path": "/a"}, "needs a value"),
+        ({"op": "move", "path": "/b"}, "needs from"),
+        ({"op": "turn", "path": "/a"}, "unexpected op 'turn'"),
+        ({"op": "remove", "path": "a"}, "must begin with '/'"),
+        ({"path": 1}, "needs op and path"),
+    ],
+)
+def test_json_patch_says_why_not(operation, why):
+    """A refused patch says what is wrong with it."""
+    with pytest.raises(PatchError) as refusal:
+        json_patch({"a": 1}, [operation])
+    assert why in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "result"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+    ],
+)
+def test_merge_patch(target, patch, result):
+    """The examples of RFC 7396."""
+    assert merge_patch(target, patch) == result
+
+
+def containers(*names):
+    return [{"name": name, "image": name} for name in names]
+
+
+STRATEGIC = {
+    "fields merge, null removes": (
+        {"nodeName": "n", "hostNetwork": True},
+        {"nodeName": None, "hostname": "h"},
+        {"hostNetwork": True, "hostname": "h"},
+    ),
+    "an item merges by its key": (
+        {"containers": containers("a", "b")},
+        {"containers": [{"name": "b", "image": "c"}]},
+        {"containers": [{"name": "a", "image": "a"}, {"name": "b", "image": "c"}]},
+    ),
+    "a new item comes first": (
+        {"containers": containers("a")},
+        {"containers": containers("z")},
+        {"containers": containers("z", "a")},
+    ),
+    "the order may be given": (
+        {"containers": containers("a", "b")},
+        {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "a", "tty": True}]},
+        {"containers": [{"name": "b", "image": "b"}, {"name": "a", "image": "a", "tty": True}]},
+    ),
+    "the order alone": (
+        {"containers": containers("a", "b")},
+        {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]},
+        {"containers": containers("b", "a")},
+    ),
+    "an item is removed by directive": (
+        {"containers": containers("a", "b")},
+        {"containers": [{"$patch": "delete", "name": "a"}]},
+        {"containers": containers("b")},
+    ),
+    "a list is replaced by directive": (
+        {"containers": containers("a", "b")},
+        {"containers": [{"$patch": "replace"}, *containers("c")]},
+        {"containers": containers("c")},
+    ),
+    "a map is replaced by directive": (
+        {"nodeSelector": {"a": "1"}},
+        {"nodeSelector": {"$patch": "replace", "b": "2"}},
+        {"nodeSelector": {"b": "2"}},
+    ),
+    "an atomic list is replaced": (
+        {"tolerations": [{"key": "a"}]},
+        {"tolerations": [{"key": "b"}]},
+        {"tolerations": [{"key": "b"}]},
+    ),
+    "of a volume only the source given is kept": (
+        {"volumes": [{"name": "v", "emptyDir": {}}]},
+        {"volumes": [{"$retainKeys": ["name", "hostPath"], "name": "v", "hostPath": {"path": "/"}}]},
+        {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]},
+    ),
+    "ports merge by containerPort": (
+        {"containers": [{"name": "a", "ports": [{"containerPort": 80, "name": "http"}]}]},
+        {"containers": [{"name": "a", "ports": [{"containerPort": 81}]}]},
+        {"containers": [{"name": "a", "ports": [{"containerPort": 81}, {"containerPort": 80, "name": "http"}]}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STRATEGIC)
+def test_strategic_merge_of_a_pod_spec(case):
+    """Lists with a key merge item by item; directives delete, replace, order and retain."""
+    target, patch, result = STRATEGIC[case]
+    assert strategic_merge(of_model("V1PodSpec"), copy.deepcopy(target), patch) == result
+
+
+def test_strategic_merge_of_finalizers():
+    """A list of distinct values is extended, and shortened by directive."""
+    schema = of_model("V1ObjectMeta")
+    assert strategic_merge(schema, {"finalizers": ["a"]}, {"finalizers": ["b", "a"]}) == {"finalizers": ["a", "b"]}
+    patch = {"$deleteFromPrimitiveList/finalizers": ["a"]}
+    assert strategic_merge(schema, {"finalizers": ["a", "b"]}, patch) == {"finalizers": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("patch", "why"),
+    [
+        ({"containers": [{"image": "x"}]}, "does not contain declared merge key: name"),
+        ({"$patch": "explode"}, "unknown patch type"),
+    ],
+)
+def test_strategic_merge_says_why_not(patch, why):
+    """A patch without the key of an item, or with an unknown directive, is refused."""
+    with pytest.raises(StatusError, match=why):
+        strategic_merge(of_model("V1PodSpec"), {}, patch)
+
+
+async def test_unknown_kind_of_patch():
+    """Another content type is a 415."""
+    api = bare_server()
+    maps = "/api/v1/namespaces/n/configmaps"
+    await api.local().create(maps, {"metadata": {"name": "a"}})
+    reply = await api.handle(ApiCall("PATCH", f"{maps}/a", headers={"content-type": "application/json"}, body=b"{}"))
+    assert reply.status == 415
+
+
+async def test_patch_of_status_and_annotations_together():
+    """One patch of a pod's status writes annotations too, or neither if stale (docs/kubernetes-behaviour.md K20)."""
+    client = bare_server().local()
+    pods = "/api/v1/namespaces/n/pods"
+    created = await client.create(pods, {"metadata": {"name": "a"}, "spec": {"containers": containers("c")}})
+    patch = {"metadata": {"annotations": {"plan": "1"}}, "status": {"nominatedNodeName": "n1"}}
+    stored = await client.patch(f"{pods}/a/status", patch)
+    assert (stored["metadata"]["annotations"], stored["status"]["nominatedNodeName"]) == ({"plan": "1"}, "n1")
+    outdated = {"resourceVersion": created["metadata"]["resourceVersion"], "annotations": {"plan": None}}
+    with pytest.raises(ApiError) as refusal:
+        await client.patch(f"{pods}/a/status", {"metadata": outdated, "status": {"nominatedNodeName": None}})
+    assert refusal.value.status == 409
+    assert await client.get(f"{pods}/a") == stored

@@ -1,0 +1,116 @@
+"""Bodies in protobuf, as kubectl's typed commands send them."""
+
+import base64
+import struct
+
+import pytest
+
+from webhook.clusters.embedded.protocol.statuses import StatusError
+from webhook.clusters.embedded.rendering.protobuf import decode
+
+
+def varint(number):
+    number &= (1 << 64) - 1
+    out = bytearray()
+    while True:
+        out.append((number & 127) | (128 if number > 127 else 0))
+        number >>= 7
+        if not number:
+            return bytes(out)
+
+
+def field(number, value):
+    """One field: an int, a text or the bytes of a message."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def envelope(version, kind, message):
+    return b"k8s\0" + field(1, field(1, version) + field(2, kind)) + field(2, message)
+
+
+def metadata(name, **labels):
+    pairs = b"".join(field(11, field(1, key) + field(2, value)) for key, value in labels.items())
+    return field(1, field(1, name) + field(2, "") + pairs)
+
+
+def test_metadata_and_scalars():
+    """Names, labels, numbers and texts arrive; empty texts do not."""
+    body = metadata("high", team="a") + field(2, 1000) + field(3, 0) + field(4, "for x") + field(5, "Never")
+    assert decode(envelope("scheduling.k8s.io/v1", "PriorityClass", body)) == {
+        "kind": "PriorityClass",
+        "apiVersion": "scheduling.k8s.io/v1",
+        "metadata": {"name": "high", "labels": {"team": "a"}},
+        "value": 1000,
+        "description": "for x",
+        "preemptionPolicy": "Never",
+    }
+
+
+def test_negative_numbers():
+    """A negative number is one."""
+    decoded = decode(envelope("scheduling.k8s.io/v1", "PriorityClass", metadata("low") + field(2, -5)))
+    assert decoded["value"] == -5
+
+
+@pytest.mark.parametrize(
+    ("sent", "value"),
+    [(field(1, 0) + field(2, 2), 2), (field(1, 1) + field(2, 0) + field(3, "50%"), "50%")],
+    ids=["number", "share"],
+)
+def test_number_or_share(sent, value):
+    """A number or a percentage is what it was."""
+    decoded = decode(envelope("policy/v1", "PodDisruptionBudget", metadata("b") + field(2, field(1, sent))))
+    assert decoded["spec"] == {"minAvailable": value}
+
+
+def test_bytes_quantities_and_times():
+    """Secrets are base64, quantities texts, instants RFC 3339."""
+    secret = metadata("s") + field(2, field(1, "k") + field(2, b"\x00\xff"))
+    assert decode(envelope("v1", "Secret", secret))["data"] == {"k": base64.b64encode(b"\x00\xff").decode()}
+    requests = field(2, field(1, "cpu") + field(2, field(1, "100m")))
+    container = field(2, field(1, "c") + field(8, requests) + field(18, 0))
+    pod = decode(envelope("v1", "Pod", metadata("p") + field(2, container)))
+    assert pod["spec"]["containers"] == [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]
+    lease = metadata("l") + field(2, field(1, "me") + field(4, field(1, 1_767_225_600) + field(2, 5000)))
+    spec = decode(envelope("coordination.k8s.io/v1", "Lease", lease))["spec"]
+    assert spec == {"holderIdentity": "me", "renewTime": "2026-01-01T00:00:00.000005Z"}
+
+
+def test_inline_messages():
+    """What protobuf nests and JSON does not is lifted."""
+    volume = field(1, field(1, "v") + field(2, field(2, b"")))
+    pod = decode(envelope("v1", "Pod", metadata("p") + field(2, volume)))
+    assert pod["spec"]["volumes"] == [{"name": "v", "emptyDir": {}}]
+
+
+def test_eviction_with_options():
+    """An eviction brings its delete options."""
+    options = field(2, field(1, 5) + field(2, field(1, "uid-1")) + field(5, "All"))
+    decoded = decode(envelope("policy/v1", "Eviction", metadata("p") + options))
+    wanted = {"gracePeriodSeconds": 5, "preconditions": {"uid": "uid-1"}, "dryRun": ["All"]}
+    assert decoded["deleteOptions"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"{}", "expected prefix k8s"),
+        (b"k8s\0\x0a\xff", "cut off"),
+        (envelope("v1", "Pod", metadata("p"))[:-3], "cut off"),
+        (envelope("v9", "Thing", b""), 'no kind "Thing" is registered for version "v9"'),
+        (b"k8s\0\x0b", "wire type 3"),
+        (b"k8s\0" + struct.pack("B", 0x80), "cut off"),
+        pytest.param(b"k8s\0" + b"\xff" * 200_000, "more than 64 bits", id="a number without end"),
+        (envelope("v1", "Pod", field(1, 7)), "does not fit"),
+        (envelope("v1", "Pod", metadata("p") + field(2, field(10, 7))), "does not fit"),
+        (envelope("v1", "Pod", field(1, field(17, field(1, "m") + field(7, field(1, "{"))))), "does not fit"),
+    ],
+)
+def test_what_is_no_body(body, why):
+    """What cannot be read is a 400."""
+    with pytest.raises(StatusError, match=why) as refusal:
+        decode(body)
+    assert refusal.value.code == 400

@@ -1,0 +1,131 @@
+"""What stands in the cells of a table."""
+
+import msgspec
+import pytest
+
+from tests.clusters.embedded.bare import bare_server
+from webhook.clusters.embedded.object_types import defaulting
+from webhook.clusters.embedded.protocol.api_resources import RESOURCES, by_kind
+from webhook.clusters.embedded.protocol.calls import ApiCall
+from webhook.clusters.embedded.rendering.cells import age, human, pod_ready, pod_restarts, pod_status
+from webhook.clusters.embedded.rendering.tables import columns_of
+from webhook.kube.instants import epoch
+
+TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+PODS = "/api/v1/namespaces/n/pods"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (599, "9m59s"), (600, "10m"), (659, "10m"),
+        (10799, "179m"), (10800, "3h"), (10860, "3h1m"), (28800, "8h"), (172799, "47h"), (172800, "2d"),
+        (176400, "2d1h"), (691200, "8d"), (63071999, "729d"), (63072000, "2y"), (63158400, "2y1d"), (252288000, "8y"),
+    ],
+)  # fmt: skip
+def test_durations(seconds, shown):
+    """A duration is shown in its two largest sensible units."""
+    assert human(seconds) == shown
+
+
+def test_age_of_nothing():
+    """What has no beginning has no age."""
+    assert age(None, 0) == "<unknown>"
+    assert age("2026-01-01T00:00:00Z", epoch("2026-01-01T00:01:00Z")) == "60s"
+
+
+def container(ready=False, restarts=0, last=None, **state):
+    row = {"ready": ready, "restartCount": restarts, "state": state}
+    return {**row, "lastState": {"terminated": {"finishedAt": last}}} if last else row
+
+
+def pod(phase="Running", statuses=(), init=(), deleted=False, **status):
+    metadata = {"name": "a", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    spec = {"containers": [{"name": "c"}] * max(len(statuses), 1), "initContainers": [{"name": "i"}] * len(init)}
+    status = {"phase": phase, "containerStatuses": list(statuses), "initContainerStatuses": list(init), **status}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+RUNNING = container(ready=True, running={})
+DONE = container(terminated={"reason": "Completed", "exitCode": 0})
+
+
+@pytest.mark.parametrize(
+    ("shown", "of_pod"),
+    [
+        ("Pending", pod("Pending")),
+        ("Running", pod("Running", [RUNNING])),
+        ("Terminating", pod("Running", [RUNNING], deleted=True)),
+        ("Succeeded", pod("Succeeded", deleted=True)),
+        ("Evicted", pod("Failed", reason="Evicted")),
+        ("Unknown", pod("Running", deleted=True, reason="NodeLost")),
+        ("CrashLoopBackOff", pod("Running", [container(waiting={"reason": "CrashLoopBackOff"})])),
+        ("Completed", pod("Succeeded", [DONE])),
+        ("Running", pod("Running", [DONE, RUNNING])),
+        ("Error", pod("Failed", [container(terminated={"reason": "Error", "exitCode": 1})])),
+        ("ExitCode:3", pod("Failed", [container(terminated={"exitCode": 3})])),
+        ("Signal:9", pod("Failed", [container(terminated={"signal": 9})])),
+        ("Init:0/2", pod("Pending", init=[container(running={}), container()])),
+        ("Init:1/2", pod("Pending", init=[DONE, container(running={})])),
+        ("Init:Error", pod("Pending", init=[container(terminated={"reason": "Error", "exitCode": 1})])),
+        ("Init:ImagePullBackOff", pod("Pending", init=[container(waiting={"reason": "ImagePullBackOff"})])),
+        ("SchedulingGated", pod("Pending", conditions=[{"type": "PodScheduled", "reason": "SchedulingGated"}])),
+    ],
+)
+def test_status_of_a_pod(shown, of_pod):
+    """The reason that says most is shown."""
+    assert pod_status(of_pod) == shown
+
+
+def test_readiness_and_restarts():
+    """Ready counts running containers; restarts say when the last was."""
+    of_pod = pod("Running", [RUNNING, container(restarts=2, last="2026-01-01T00:00:00Z", running={})])
+    assert pod_ready(of_pod) == "1/2"
+    assert pod_restarts(of_pod, epoch("2026-01-01T00:05:00Z")) == "2 (5m ago)"
+
+
+@pytest.mark.parametrize("resource", [row for row in RESOURCES if row.stored], ids=lambda row: row.qualified)
+async def test_every_kind_has_a_table(resource):
+    """A list of any kind can be shown, of an object with nothing but a name too."""
+    api = bare_server()
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}}}
+    bodies = {
+        "Deployment": {"spec": spec}, "ReplicaSet": {"spec": spec}, "StatefulSet": {"spec": spec},
+        "DaemonSet": {"spec": spec},
+    }  # fmt: skip
+    record_body = {"metadata": {"name": "x", "namespace": "n"}, **bodies.get(resource.kind, {})}
+    record_body["metadata"] |= {"uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    if resource.kind.endswith("RoleBinding"):
+        record_body |= {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]}
+    defaulting.complete(resource, record_body)
+    api.store.put(resource, record_body)
+    reply = await api.handle(ApiCall("GET", f"{resource.root}/{resource.plural}", headers=TABLE))
+    table = msgspec.json.decode(reply.body)
+    assert reply.status == 200
+    assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"]) == len(columns_of(resource))
+
+
+async def test_what_a_row_carries():
+    """A row carries metadata, the whole object or nothing, as asked."""
+    api = bare_server()
+    await api.local().create(PODS, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+    for include, kind in (("", "PartialObjectMetadata"), ("Object", "Pod"), ("None", None)):
+        reply = await api.handle(ApiCall("GET", PODS, {"includeObject": include}, TABLE))
+        row = msgspec.json.decode(reply.body)["rows"][0]
+        assert row.get("object", {}).get("kind") == kind
+
+
+async def test_rows_of_pods_that_ended():
+    """A pod that ended is marked, so that clients can tell it apart."""
+    api = bare_server()
+    client = api.local()
+    await client.create(PODS, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+    await client.patch(f"{PODS}/a/status", {"status": {"phase": "Succeeded"}})
+    reply = await api.handle(ApiCall("GET", PODS, headers=TABLE))
+    assert msgspec.json.decode(reply.body)["rows"][0]["conditions"][0]["type"] == "Completed"
+
+
+def test_kinds_are_found_by_name():
+    """A kind is found as an owner reference names it."""
+    assert by_kind("apps/v1", "ReplicaSet").plural == "replicasets"
+    assert by_kind("v1", "ReplicaSet") is None

@@ -1,0 +1,133 @@
+"""Namespaces that empty themselves and objects that go with their owners."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.workloads import budget, deployment, eventually, namespace, pod
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.kube.client import ApiError
+from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
+
+NS = "default"
+MAPS = CONFIG_MAP.path(NS)
+CLUSTER = {"nodes": 1, "termination_seconds": 0.1}
+
+
+async def names(admin, path: str) -> list[str]:
+    return [one["metadata"]["name"] for one in (await admin.list(path, dict))[0]]
+
+
+async def is_gone(admin, path: str) -> bool:
+    try:
+        await admin.get(path)
+    except ApiError as error:
+        return error.status == 404
+    return False
+
+
+async def with_pods(admin, name: str, count: int) -> None:
+    await admin.create(DEPLOYMENT.path(NS), deployment(name, count))
+
+    async def made():
+        return len(await names(admin, POD.path(NS))) == count
+
+    await eventually(made)
+
+
+async def config_map(admin, name: str, *owners, finalizers=()):
+    metadata = {"name": name, "ownerReferences": list(owners), "finalizers": list(finalizers)}
+    return await admin.create(MAPS, {"kind": "ConfigMap", "metadata": metadata})
+
+
+def reference(owner, **more):
+    metadata = owner["metadata"]
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"], "uid": metadata["uid"], **more}
+
+
+async def test_namespace_goes_with_everything_in_it(admin):
+    """Deleting a namespace shows Terminating, removes its content and then the namespace."""
+    await admin.create(NAMESPACE.path(), namespace("x"))
+    await admin.create(POD.path("x"), pod("p"))
+    await admin.create(DEPLOYMENT.path("x"), deployment("web", 2))
+    await admin.create(POD_DISRUPTION_BUDGET.path("x"), budget("web", {"app": "web"}, minAvailable=2))
+    await admin.create(CONFIG_MAP.path("x"), {"kind": "ConfigMap", "metadata": {"name": "c"}})
+    answer = await admin.delete(NAMESPACE.path(None, "x"))
+    assert answer["status"]["phase"] == "Terminating"
+    await eventually(lambda: is_gone(admin, NAMESPACE.path(None, "x")))
+    for path in (POD.path("x"), DEPLOYMENT.path("x"), CONFIG_MAP.path("x"), POD_DISRUPTION_BUDGET.path("x")):
+        assert await names(admin, path) == []
+
+
+async def test_background_deletion_takes_dependents_afterwards(admin):
+    """By default the owner goes at once and ReplicaSets and pods follow."""
+    await with_pods(admin, "web", 2)
+    await admin.delete(DEPLOYMENT.path(NS, "web"), {"propagationPolicy": "Background"})
+    assert await is_gone(admin, DEPLOYMENT.path(NS, "web"))
+
+    async def empty():
+        return not await names(admin, REPLICA_SET.path(NS)) and not await names(admin, POD.path(NS))
+
+    await eventually(empty)
+
+
+async def test_foreground_deletion_keeps_the_owner_until_the_last_dependent(admin):
+    """Foreground deletion shows the owner as terminating until its pods are gone."""
+    await with_pods(admin, "web", 2)
+    await admin.delete(DEPLOYMENT.path(NS, "web"), {"propagationPolicy": "Foreground"})
+    owner = await admin.get(DEPLOYMENT.path(NS, "web"))
+    assert owner["metadata"]["finalizers"] == ["foregroundDeletion"]
+    await eventually(lambda: is_gone(admin, DEPLOYMENT.path(NS, "web")))
+    assert await names(admin, POD.path(NS)) == []
+
+
+async def test_orphaned_dependents_stay(admin):
+    """Orphan deletion leaves the dependents, without their owner reference."""
+    await with_pods(admin, "web", 2)
+    await admin.delete(DEPLOYMENT.path(NS, "web"), {"propagationPolicy": "Orphan"})
+    await eventually(lambda: is_gone(admin, DEPLOYMENT.path(NS, "web")))
+    sets = (await admin.list(REPLICA_SET.path(NS), dict))[0]
+    assert len(sets) == 1
+    assert not sets[0]["metadata"].get("ownerReferences")
+    assert len(await names(admin, POD.path(NS))) == 2
+
+
+async def test_object_stays_while_one_owner_remains(admin):
+    """Of two owners one may go: the reference to it is struck out, the object stays."""
+    one, two = await config_map(admin, "one"), await config_map(admin, "two")
+    made = await config_map(admin, "child", reference(one), reference(two))
+    await admin.delete(f"{MAPS}/one")
+
+    async def struck():
+        child = await admin.get(f"{MAPS}/child")
+        return child if len(child["metadata"]["ownerReferences"]) == 1 else None
+
+    child = await eventually(struck)
+    assert child["metadata"]["ownerReferences"] == [reference(two)]
+    assert child["metadata"]["uid"] == made["metadata"]["uid"]
+    assert "deletionTimestamp" not in child["metadata"]
+    await admin.delete(f"{MAPS}/two")
+    await eventually(lambda: is_gone(admin, f"{MAPS}/child"))
+
+
+async def test_object_of_an_owner_that_never_was_is_collected(admin):
+    """An owner reference to nothing, or to another object of that name, means deletion."""
+    other = await config_map(admin, "other")
+    ghost = {"apiVersion": "v1", "kind": "ConfigMap", "name": "ghost", "uid": "00000000-0000-0000-0000-000000000000"}
+    await config_map(admin, "lost", ghost)
+    await config_map(admin, "mistaken", {**reference(other), "uid": "00000000-0000-0000-0000-000000000001"})
+    await config_map(admin, "kept", reference(other))
+    await eventually(lambda: is_gone(admin, f"{MAPS}/lost"))
+    await eventually(lambda: is_gone(admin, f"{MAPS}/mistaken"))
+    assert not await is_gone(admin, f"{MAPS}/kept")
+
+
+async def test_switched_off_collector_leaves_dependents():
+    """Without the garbage stand-in dependents stay."""
+    async with EmbeddedCluster(nodes=0, without=("garbage",)) as cluster:
+        admin = cluster.api.local()
+        owner = await config_map(admin, "owner")
+        await config_map(admin, "child", reference(owner))
+        await admin.delete(f"{MAPS}/owner")
+        await asyncio.sleep(0.2)
+        assert not await is_gone(admin, f"{MAPS}/child")

@@ -1,0 +1,116 @@
+"""The disruption controller: what a budget's status says."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workloads import budget, condition, deployment, eventually, pod
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.kube.resources import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
+
+NS = "default"
+BUDGETS = POD_DISRUPTION_BUDGET.path(NS)
+WEB = {"app": "web"}
+CLUSTER = {"nodes": 2}
+
+
+async def status_of(admin, name: str = "web", **wanted: int):
+    """The budget's status once it has these numbers."""
+
+    async def check():
+        status = (await admin.get(f"{BUDGETS}/{name}")).get("status", {})
+        return status if wanted.items() <= status.items() else None
+
+    return await eventually(check, what=str(wanted))
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({"minAvailable": 3}, (7, 3, 4), id="min-number"),
+        pytest.param({"minAvailable": "50%"}, (7, 4, 3), id="min-percent-rounds-up"),
+        pytest.param({"maxUnavailable": 2}, (7, 5, 2), id="max-number"),
+        pytest.param({"maxUnavailable": "25%"}, (7, 5, 2), id="max-percent-rounds-up"),
+        pytest.param({"maxUnavailable": 0}, (7, 7, 0), id="max-none"),
+        pytest.param({"maxUnavailable": "100%"}, (7, 0, 7), id="max-all"),
+        pytest.param({"minAvailable": 9}, (7, 9, 0), id="min-more-than-there-are"),
+    ],
+)
+async def test_numbers_follow_the_spec(admin, spec, expected):
+    """Desired healthy pods come from the scale of the controllers, percentages rounded up."""
+    await admin.create(DEPLOYMENT.path(NS), deployment("web", 7))
+    await admin.create(BUDGETS, budget("web", WEB, **spec))
+    pods, desired, disruptions = expected
+    status = await status_of(
+        admin, expectedPods=pods, desiredHealthy=desired, currentHealthy=7, disruptionsAllowed=disruptions
+    )
+    allowed = condition({"status": status}, "DisruptionAllowed")
+    reason = ("True", "SufficientPods") if disruptions else ("False", "InsufficientPods")
+    assert (allowed["status"], allowed["reason"]) == reason
+    assert status["observedGeneration"] == 1
+
+
+async def test_status_follows_pods_and_spec(admin):
+    """Pods that stop being ready and changes of the spec show in the status, with the new generation."""
+    await admin.create(POD.path(NS), pod("one", labels=WEB))
+    await admin.create(POD.path(NS), pod("two", labels=WEB))
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=1))
+    await status_of(admin, currentHealthy=2, disruptionsAllowed=1, expectedPods=2)
+    unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    await admin.patch(POD.path(NS, "one", "status"), unready, kind="strategic")
+    await status_of(admin, currentHealthy=1, disruptionsAllowed=0)
+    await admin.patch(f"{BUDGETS}/web", {"spec": {"minAvailable": 0}})
+    await status_of(admin, disruptionsAllowed=1, observedGeneration=2)
+
+
+async def test_budget_without_pods_allows_nothing(admin):
+    """A budget that covers no pod allows no disruption, so that the first pods are safe."""
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
+    status = await status_of(admin, expectedPods=0)
+    assert status["disruptionsAllowed"] == 0
+
+
+async def test_empty_selector_covers_the_namespace(admin):
+    """An empty selector covers every pod of the namespace, and none of another."""
+    await admin.create(POD.path(NS), pod("one"))
+    await admin.create(POD.path("kube-system"), pod("other"))
+    body = budget("web", {}, minAvailable=0)
+    body["spec"]["selector"] = {}
+    await admin.create(BUDGETS, body)
+    await status_of(admin, expectedPods=1, currentHealthy=1)
+
+
+async def test_granted_eviction_counts_until_the_pod_is_gone(cluster, admin):
+    """A pod whose eviction was granted is not healthy any more, and leaves disruptedPods when it is gone."""
+    cluster._controllers.kubelet.termination_seconds = 0.5
+    await admin.create(DEPLOYMENT.path(NS), deployment("web", 3))
+    await admin.create(BUDGETS, budget("web", WEB, maxUnavailable=1))
+    await status_of(admin, currentHealthy=3, disruptionsAllowed=1)
+    name = (await admin.list(POD.path(NS), dict, labelSelector="app=web"))[0][0]["metadata"]["name"]
+    await admin.create(POD.path(NS, name, "eviction"), {"apiVersion": "policy/v1", "kind": "Eviction"})
+    status = (await admin.get(f"{BUDGETS}/web"))["status"]
+    assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, [name])
+    status = await status_of(admin, currentHealthy=3, disruptionsAllowed=1)
+    assert not status.get("disruptedPods")
+
+
+async def test_eviction_that_never_happened_is_forgotten_after_two_minutes(cluster, admin):
+    """An entry in disruptedPods older than two minutes counts no more."""
+    await admin.create(POD.path(NS), pod("one", labels=WEB))
+    await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
+    await status_of(admin, currentHealthy=1, disruptionsAllowed=1)
+    for since, healthy, kept in (("2099-01-01T00:00:00Z", 0, ["one"]), ("2020-01-01T00:00:00Z", 1, [])):
+        patch = {"status": {"disruptedPods": {"one": since}, "disruptionsAllowed": 0}}
+        await admin.patch(f"{BUDGETS}/web/status", patch)
+        await admin.patch(f"{BUDGETS}/web", {"metadata": {"annotations": {"touched": since}}})
+        status = await status_of(admin, currentHealthy=healthy, disruptionsAllowed=healthy)
+        assert list(status.get("disruptedPods") or ()) == kept
+
+
+async def test_switched_off_controller_writes_nothing():
+    """Without the disruption stand-in a budget has no status."""
+    async with EmbeddedCluster(nodes=0, without=("disruption",)) as cluster:
+        admin = cluster.api.local()
+        await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
+        await admin.create(BUDGETS, budget("other", WEB, minAvailable=0))
+        assert not (await admin.get(f"{BUDGETS}/web")).get("status", {}).get("conditions")

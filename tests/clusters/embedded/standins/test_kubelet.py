@@ -1,0 +1,117 @@
+"""The kubelet stand-in: pods are said to run, to end and to be gone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from tests.workloads import condition, eventually, never, pod
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.model.kubelet import RUN_SECONDS
+from webhook.kube.client import ApiError
+from webhook.kube.instants import epoch
+from webhook.kube.resources import POD
+
+PODS = POD.path("default")
+CLUSTER = {"nodes": 1, "termination_seconds": 0.3}
+
+
+async def in_phase(admin, name: str, phase: str):
+    async def check():
+        found = await admin.get(f"{PODS}/{name}")
+        return found if found["status"]["phase"] == phase else None
+
+    return await eventually(check, what=f"{name} is {phase}")
+
+
+async def is_gone(admin, name: str) -> bool:
+    try:
+        await admin.get(f"{PODS}/{name}")
+    except ApiError as error:
+        return error.status == 404
+    return False
+
+
+async def test_bound_pod_runs_and_is_ready(admin):
+    """A bound pod is Running and Ready, with start time, address and container states."""
+    await admin.create(PODS, pod("p"))
+    status = (await in_phase(admin, "p", "Running"))["status"]
+    assert condition({"status": status}, "Ready")["status"] == "True"
+    assert condition({"status": status}, "PodScheduled")["status"] == "True"
+    assert abs(epoch(status["startTime"]) - time.time()) < 5
+    assert status["podIP"]
+    assert [(one["name"], one["ready"]) for one in status["containerStatuses"]] == [("c", True)]
+
+
+async def test_addresses_differ(admin):
+    """No two pods have the same address."""
+    for number in range(5):
+        await admin.create(PODS, pod(f"p{number}"))
+    found = [await in_phase(admin, f"p{number}", "Running") for number in range(5)]
+    assert len({one["status"]["podIP"] for one in found}) == 5
+
+
+async def test_deleted_pod_takes_its_time_to_end(admin):
+    """A deleted pod is still there during the termination time, then gone."""
+    await admin.create(PODS, pod("p"))
+    await in_phase(admin, "p", "Running")
+    await admin.delete(f"{PODS}/p")
+    ending = await admin.get(f"{PODS}/p")
+    assert ending["metadata"]["deletionTimestamp"]
+    assert ending["status"]["phase"] == "Running"
+    await never(lambda: is_gone(admin, "p"), 0.15)
+    await eventually(lambda: is_gone(admin, "p"), 3)
+
+
+async def test_shorter_grace_period_is_honoured(cluster, admin):
+    """A grace period shorter than the termination time ends the pod sooner."""
+    cluster._controllers.kubelet.termination_seconds = 30.0
+    await admin.create(PODS, pod("p"))
+    await in_phase(admin, "p", "Running")
+    await admin.delete(f"{PODS}/p", {"gracePeriodSeconds": 1})
+    await eventually(lambda: is_gone(admin, "p"), 3)
+
+
+async def test_force_delete_is_immediate(cluster, admin):
+    """Grace period 0 removes the pod at once."""
+    cluster._controllers.kubelet.termination_seconds = 30.0
+    await admin.create(PODS, pod("p"))
+    await in_phase(admin, "p", "Running")
+    await admin.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+    assert await is_gone(admin, "p")
+
+
+async def test_annotated_pod_succeeds(admin):
+    """A pod that says how long it runs is Succeeded after that, and not ready any more."""
+    body = pod("p", restartPolicy="Never")
+    body["metadata"]["annotations"] = {RUN_SECONDS: "0.2"}
+    await admin.create(PODS, body)
+    status = (await in_phase(admin, "p", "Succeeded"))["status"]
+    ready = condition({"status": status}, "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "PodCompleted")
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+async def test_pod_of_the_same_name_is_not_mistaken_for_its_predecessor(admin):
+    """A pod made again under the same name survives the end of the first."""
+    await admin.create(PODS, pod("p"))
+    first = await in_phase(admin, "p", "Running")
+    await admin.delete(f"{PODS}/p")
+    await admin.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+    await admin.create(PODS, pod("p"))
+    await asyncio.sleep(0.5)
+    assert (await in_phase(admin, "p", "Running"))["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+async def test_switched_off_kubelet_leaves_pods_pending():
+    """Without the kubelet stand-in a bound pod stays Pending."""
+    async with EmbeddedCluster(nodes=1, without=("kubelet",)) as cluster:
+        admin = cluster.api.local()
+        await admin.create(PODS, pod("p"))
+
+        async def bound():
+            return (await admin.get(f"{PODS}/p"))["spec"].get("nodeName")
+
+        await eventually(bound)
+        await asyncio.sleep(0.2)
+        assert (await admin.get(f"{PODS}/p"))["status"]["phase"] == "Pending"

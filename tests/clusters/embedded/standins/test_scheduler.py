@@ -1,0 +1,328 @@
+"""The scheduler stand-in: order, reservation, messages, preemption on and off, and a burst of pods."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.workloads import condition, eventually, never, pod, priority_class
+from webhook.clusters.embedded.apiserver.faults import FaultMatch
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
+from webhook.clusters.scheduling.queue import SchedulingQueue
+from webhook.kube.client import ApiError
+from webhook.kube.objects import ObjectMeta, Pod, PodSpec
+from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
+from webhook.preemption.snapshot.pod_info import compile_pod
+
+PODS = POD.path("default")
+
+
+async def started(**options):
+    cluster = EmbeddedCluster(**{"nodes": 1, "cpu": "1", "termination_seconds": 0.1, **options})
+    await cluster.start()
+    admin = cluster.api.local()
+    for name, value, policy in (("high", 1000, "PreemptLowerPriority"), ("meek", 1000, "Never"), ("low", 10, "Never")):
+        await admin.create(PRIORITY_CLASS.path(), priority_class(name, value, preemptionPolicy=policy))
+    return cluster, admin
+
+
+@pytest.fixture
+async def admin():
+    cluster, client = await started()
+    yield client
+    failures = cluster.failures()
+    await cluster.stop()
+    assert not failures
+
+
+async def bound(admin, name: str, seconds: float = 10.0) -> str:
+    async def check():
+        return (await admin.get(f"{PODS}/{name}"))["spec"].get("nodeName")
+
+    return await eventually(check, seconds, f"{name} is bound")
+
+
+async def message(admin, name: str) -> str:
+    async def check():
+        row = condition(await admin.get(f"{PODS}/{name}"), "PodScheduled")
+        return row.get("reason") == "Unschedulable" and row["message"]
+
+    return await eventually(check, what=f"{name} is unschedulable")
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        pytest.param(
+            {"cpu": "2", "priorityClassName": "meek"},
+            "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never.",
+            id="never",
+        ),
+        pytest.param(
+            {"cpu": "2"},
+            "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
+            "1 Preemption is not helpful for scheduling.",
+            id="larger-than-the-node",
+        ),
+        pytest.param(
+            {"nodeSelector": {"disk": "ssd"}},
+            "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. preemption: "
+            "0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+            id="selector",
+        ),
+    ],
+)
+async def test_message_is_kube_schedulers(admin, spec, text):
+    """PodScheduled=False carries kube-scheduler's sentence."""
+    await admin.create(PODS, pod("p", **spec))
+    assert await message(admin, "p") == text
+
+
+async def test_message_without_victims(admin):
+    """Where only equals are in the way, there are no preemption victims."""
+    await admin.create(PODS, pod("one", cpu="800m"))
+    await bound(admin, "one")
+    await admin.create(PODS, pod("two", cpu="800m"))
+    assert await message(admin, "two") == (
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
+        "1 No preemption victims found for incoming pod."
+    )
+
+
+async def test_message_without_nodes():
+    """Without any node the message says so."""
+    cluster, admin = await started(nodes=0)
+    await admin.create(PODS, pod("p"))
+    assert await message(admin, "p") == "no nodes available to schedule pods"
+    await admin.create(NODE.path(), node("late"))
+    assert await bound(admin, "p") == "late"
+    await cluster.stop()
+
+
+async def test_preemption_marks_nominates_and_removes():
+    """kube-scheduler's own preemption: nomination, DisruptionTarget, victim gone, preemptor bound, event."""
+    cluster, admin = await started(termination_seconds=0.5)
+    await admin.create(PODS, pod("victim", cpu="800m", priorityClassName="low"))
+    await bound(admin, "victim")
+    await admin.create(PODS, pod("big", cpu="800m", priorityClassName="high"))
+
+    async def nominated():
+        return (await admin.get(f"{PODS}/big"))["status"].get("nominatedNodeName")
+
+    assert await eventually(nominated) == "node-1"
+    target = condition(await admin.get(f"{PODS}/victim"), "DisruptionTarget")
+    assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
+    assert await bound(admin, "big") == "node-1"
+
+    async def told():
+        events, _ = await admin.list("/apis/events.k8s.io/v1/events", dict)
+        return [one for one in events if one["reason"] == "Preempted" and one["regarding"]["name"] == "victim"]
+
+    assert (await eventually(told))[0]["related"]["name"] == "big"
+    await cluster.stop()
+
+
+async def test_preemption_can_be_left_out():
+    """Without the `preemption` stand-in nothing is preempted, and nothing is said of it."""
+    cluster, admin = await started(without=("preemption",))
+    await admin.create(PODS, pod("low", cpu="800m", priorityClassName="low"))
+    await bound(admin, "low")
+    await admin.create(PODS, pod("big", cpu="800m", priorityClassName="high"))
+    assert await message(admin, "big") == "0/1 nodes are available: 1 Insufficient cpu."
+    await cluster.stop()
+
+
+async def test_nomination_of_a_lower_pod_reserves_nothing(admin):
+    """A pod of higher priority takes the space that is promised to a lower one."""
+    await admin.create(PODS, pod("occupant", cpu="500m"))
+    await bound(admin, "occupant")
+    await admin.create(PODS, pod("promised", cpu="900m", priorityClassName="low"))
+    await message(admin, "promised")
+    await admin.patch(f"{PODS}/promised/status", {"status": {"nominatedNodeName": "node-1"}})
+    await admin.create(PODS, pod("above", cpu="400m", priorityClassName="meek"))
+    assert await bound(admin, "above") == "node-1"
+
+
+async def test_cleared_nomination_wakes_those_it_kept_out(admin):
+    """When a nomination is withdrawn, a pod of lower priority that waited for the space gets it."""
+    await admin.create(PODS, pod("occupant", cpu="500m"))
+    await bound(admin, "occupant")
+    await admin.create(PODS, pod("promised", cpu="900m", priorityClassName="meek"))
+    await message(admin, "promised")
+    await admin.patch(f"{PODS}/promised/status", {"status": {"nominatedNodeName": "node-1"}})
+    await asyncio.sleep(0.1)
+    await admin.create(PODS, pod("below", cpu="400m", priorityClassName="low"))
+    await message(admin, "below")
+    await admin.patch(f"{PODS}/promised/status", {"status": {"nominatedNodeName": None}})
+    assert await bound(admin, "below") == "node-1"
+
+
+async def test_binding_clears_the_nomination(admin):
+    """A bound pod carries no nomination any more."""
+    await admin.create(PODS, pod("p", schedulingGates=[{"name": "wait"}]))
+    await admin.patch(f"{PODS}/p/status", {"status": {"nominatedNodeName": "node-1"}})
+    await admin.patch(f"{PODS}/p", {"spec": {"schedulingGates": None}})
+    await bound(admin, "p")
+    assert "nominatedNodeName" not in (await admin.get(f"{PODS}/p"))["status"]
+
+
+async def test_gated_and_foreign_pods_are_left_alone(admin):
+    """Pods with scheduling gates or another scheduler's name are not scheduled."""
+    await admin.create(PODS, pod("gated", schedulingGates=[{"name": "wait"}]))
+    await admin.create(PODS, pod("foreign", schedulerName="another"))
+
+    async def any_bound():
+        pods, _ = await admin.list(PODS, dict)
+        return any(one["spec"].get("nodeName") for one in pods)
+
+    await never(any_bound, 0.4)
+    await admin.patch(f"{PODS}/gated", {"spec": {"schedulingGates": None}})
+    assert await bound(admin, "gated") == "node-1"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda admin: admin.create(NODE.path(), node("new", cpu="4")), id="new-node"),
+        pytest.param(
+            lambda admin: admin.patch(NODE.path(None, "node-1", "status"), {"status": {"allocatable": {"cpu": "8"}}}),
+            id="node-grows",
+        ),
+        pytest.param(lambda admin: admin.delete(f"{PODS}/occupant"), id="pod-ends"),
+        pytest.param(
+            lambda admin: admin.patch(f"{PODS}/occupant/status", {"status": {"phase": "Failed"}}), id="pod-fails"
+        ),
+    ],
+)
+async def test_event_that_helps_wakes_the_pod(admin, change):
+    """A waiting pod is tried again as soon as something happened that could help it."""
+    await admin.create(PODS, pod("occupant", cpu="800m"))
+    await bound(admin, "occupant")
+    await admin.create(PODS, pod("waiting", cpu="800m"))
+    await message(admin, "waiting")
+    await change(admin)
+    await bound(admin, "waiting", seconds=3)
+
+
+async def test_cordoned_node_takes_nothing_until_uncordoned(admin):
+    """An unschedulable node is passed over, and tried again when it is uncordoned."""
+    await admin.patch(NODE.path(None, "node-1"), {"spec": {"unschedulable": True}})
+    await admin.create(PODS, pod("p"))
+    assert "1 node(s) were unschedulable" in await message(admin, "p")
+    await admin.patch(NODE.path(None, "node-1"), {"spec": {"unschedulable": None}})
+    await bound(admin, "p", seconds=3)
+
+
+async def test_pods_spread_over_the_emptiest_nodes():
+    """Equal pods go to different nodes while there are empty ones."""
+    cluster, admin = await started(nodes=4)
+    for number in range(4):
+        await admin.create(PODS, pod(f"p{number}", cpu="200m"))
+    assert len({await bound(admin, f"p{number}") for number in range(4)}) == 4
+    await cluster.stop()
+
+
+async def test_no_node_is_ever_overbooked():
+    """Pods created all at once never add up to more than a node has."""
+    cluster, admin = await started(nodes=5)
+    await asyncio.gather(*(admin.create(PODS, pod(f"p{number}", cpu="300m")) for number in range(40)))
+
+    async def settled():
+        pods, _ = await admin.list(PODS, dict)
+        return pods if all(condition(one, "PodScheduled") for one in pods) else None
+
+    pods = await eventually(settled)
+    on = [one["spec"]["nodeName"] for one in pods if one["spec"].get("nodeName")]
+    assert len(on) == 15
+    assert {on.count(name) for name in set(on)} == {3}
+    await cluster.stop()
+
+
+async def test_binding_that_fails_is_tried_again():
+    """A refused binding puts the pod back, and its space is not lost."""
+    cluster, admin = await started()
+    cluster.faults.fail(500, 2, FaultMatch(resource="pods/binding"))
+    await admin.create(PODS, pod("p", cpu="800m"))
+    assert await bound(admin, "p") == "node-1"
+    await cluster.stop()
+
+
+async def test_burst_on_many_nodes_is_handled_at_once():
+    """A hundred unschedulable pods on three hundred nodes are all told within seconds, and wake for one node only."""
+    cluster, admin = await started(nodes=300)
+    begun = time.monotonic()
+    await asyncio.gather(*(admin.create(PODS, pod(f"p{n}", cpu="2", priorityClassName="meek")) for n in range(100)))
+
+    async def told():
+        pods, _ = await admin.list(PODS, dict)
+        return all(condition(one, "PodScheduled").get("reason") == "Unschedulable" for one in pods)
+
+    await eventually(told, 20)
+    assert time.monotonic() - begun < 10
+    await admin.create(NODE.path(), node("large", cpu="4"))
+
+    async def two_bound():
+        pods, _ = await admin.list(PODS, dict)
+        return sum(1 for one in pods if one["spec"].get("nodeName")) == 2
+
+    await eventually(two_bound)
+    await cluster.stop()
+
+
+async def test_absent_scheduler_binds_nothing():
+    """Without the scheduler stand-in pods wait for somebody's binding, and take it once."""
+    cluster, admin = await started(without=("scheduler",))
+    await admin.create(PODS, pod("p"))
+    body = {"kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": "node-1"}}
+    await admin.create(f"{PODS}/p/binding", body)
+    with pytest.raises(ApiError, match='already assigned to node "node-1"'):
+        await admin.create(f"{PODS}/p/binding", body)
+    await cluster.stop()
+
+
+def queued(name: str, priority: int) -> tuple[str, Pod]:
+    made = Pod(metadata=ObjectMeta(name=name, namespace="default", uid=name), spec=PodSpec(priority=priority))
+    return name, made
+
+
+async def popped(queue: SchedulingQueue) -> str:
+    async with asyncio.timeout(3):
+        return (await queue.pop()).key
+
+
+async def test_queue_goes_by_priority_then_age():
+    """The most important pod is tried first; of equals the one that came first."""
+    queue = SchedulingQueue()
+    for name, priority in (("a", 1), ("b", 5), ("c", 5), ("d", 9)):
+        key, made = queued(name, priority)
+        queue.add(key, made, compile_pod(made))
+    assert [await popped(queue) for _ in range(4)] == ["d", "b", "c", "a"]
+
+
+async def test_failed_pod_waits_for_an_event_and_then_behind_fresh_ones():
+    """A failed pod is not tried again unless woken; then fresh pods go first while it backs off."""
+    queue = SchedulingQueue()
+    for name in ("old", "new"):
+        key, made = queued(name, 1)
+        queue.add(key, made, compile_pod(made))
+        if name == "old":
+            entry = await queue.pop()
+            queue.failed(entry)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await queue.pop()
+            queue.wake(lambda _: True)
+    assert [await popped(queue), await popped(queue)] == ["new", "old"]
+
+
+async def test_pod_whose_attempt_broke_serves_its_backoff():
+    """After an error a pod comes back after one second, not at once."""
+    queue = SchedulingQueue()
+    key, made = queued("p", 1)
+    queue.add(key, made, compile_pod(made))
+    queue.broke(await queue.pop())
+    begun = time.monotonic()
+    assert await popped(queue) == "p"
+    assert 0.9 < time.monotonic() - begun < 2

@@ -1,0 +1,143 @@
+"""Lists: pages of one revision, selectors, and what has expired."""
+
+import base64
+
+import msgspec
+import pytest
+
+from webhook.clusters.embedded.protocol.calls import ApiCall
+from webhook.kube.client import ApiError
+
+MAPS = "/api/v1/namespaces/n/configmaps"
+
+
+@pytest.fixture
+async def client(api):
+    client = api.local()
+    for name in "abcde":
+        await client.create(MAPS, {"metadata": {"name": name, "labels": {"vowel": str(name in "aeiou").lower()}}})
+    return client
+
+
+async def page(client, **query):
+    answer = await client.get(MAPS, **query)
+    return [item["metadata"]["name"] for item in answer["items"]], answer["metadata"]
+
+
+async def test_pages_show_one_revision(client):
+    """What changes between two pages is not seen: the pages are one list."""
+    names, first = await page(client, limit=2)
+    await client.delete(f"{MAPS}/c")
+    await client.create(MAPS, {"metadata": {"name": "bb"}})
+    await client.patch(f"{MAPS}/d", {"metadata": {"labels": {"x": "y"}}})
+    rest, second = await page(client, limit=10, **{"continue": first["continue"]})
+    assert (names, first["remainingItemCount"], rest) == (["a", "b"], 3, ["c", "d", "e"])
+    assert first["resourceVersion"] == second["resourceVersion"]
+    assert (await page(client))[0] == ["a", "b", "bb", "d", "e"]
+
+
+async def test_an_expired_page_can_be_gone_on_with(api, client):
+    """After compaction a token is a 410 that carries another, for the rest as it is now."""
+    _names, first = await page(client, limit=2)
+    await client.delete(f"{MAPS}/c")
+    api.store.compact()
+    with pytest.raises(ApiError) as refusal:
+        await page(client, **{"continue": first["continue"]})
+    assert (refusal.value.status, refusal.value.reason) == (410, "Expired")
+    reply = await api.handle(ApiCall("GET", MAPS, {"continue": first["continue"]}))
+    token = msgspec.json.decode(reply.body)["metadata"]["continue"]
+    assert (await page(client, **{"continue": token}))[0] == ["d", "e"]
+
+
+async def test_the_client_begins_anew(client):
+    """`list` of a client reads all pages."""
+    items, _version = await client.list(MAPS, limit=1)
+    assert len(items) == 5
+
+
+async def test_token_of_nothing(client):
+    """A token that is none is refused."""
+    text = base64.urlsafe_b64encode(b"{}").decode()
+    with pytest.raises(ApiError, match="continue key is not valid"):
+        await page(client, **{"continue": text})
+
+
+async def test_exact_revision(client):
+    """A list may be of one exact revision of the past."""
+    _names, metadata = await page(client)
+    await client.delete(f"{MAPS}/a")
+    names, _metadata = await page(client, resourceVersion=metadata["resourceVersion"], resourceVersionMatch="Exact")
+    assert names == ["a", "b", "c", "d", "e"]
+
+
+async def test_revision_of_the_future(client):
+    """A list not older than a revision this server has not reached is refused for now."""
+    with pytest.raises(ApiError) as refusal:
+        await page(client, resourceVersion="999999")
+    assert (refusal.value.status, refusal.value.retry_after) == (504, 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ({"labelSelector": "vowel=true"}, ["a", "e"]),
+        ({"labelSelector": "vowel!=true"}, ["b", "c", "d"]),
+        ({"labelSelector": "vowel in (true,maybe),!x"}, ["a", "e"]),
+        ({"fieldSelector": "metadata.name=c"}, ["c"]),
+        ({"fieldSelector": "metadata.name!=c,metadata.namespace=n"}, ["a", "b", "d", "e"]),
+        ({"fieldSelector": "metadata.namespace=m"}, []),
+        ({"labelSelector": "vowel=true", "fieldSelector": "metadata.name=e"}, ["e"]),
+    ],
+)
+async def test_selectors(client, query, names):
+    """Labels and fields narrow a list together."""
+    assert (await page(client, **query))[0] == names
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ({"labelSelector": "a=b=c"}, "a=b=c"),
+        ({"fieldSelector": "spec.x=1"}, "field label not supported: spec.x"),
+        ({"fieldSelector": "name"}, "invalid selector"),
+        ({"limit": "many"}, "limit must be a whole number"),
+        ({"resourceVersion": "x"}, "resourceVersion must be a whole number"),
+        pytest.param({"limit": "9" * 5000}, "limit must be a whole number", id="limit-of-5000-digits"),
+        pytest.param({"resourceVersion": "9" * 5000}, "must be a whole number", id="version-of-5000-digits"),
+    ],
+)
+async def test_what_cannot_be_read(client, query, text):
+    """A parameter that cannot be read is a 400 that names it."""
+    with pytest.raises(ApiError) as refusal:
+        await page(client, **query)
+    assert refusal.value.status == 400
+    assert text in refusal.value.message
+
+
+async def test_fields_of_pods(api):
+    """Pods are selected by node, phase, scheduler and nomination, empty values included."""
+    client = api.local()
+    pods = "/api/v1/namespaces/n/pods"
+    for name, spec in (("a", {}), ("b", {"nodeName": "n1"})):
+        await client.create(
+            pods, {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}], **spec}}
+        )
+    await client.patch(f"{pods}/a/status", {"status": {"nominatedNodeName": "n1"}})
+    for selector, names in {
+        "spec.nodeName=": ["a"],
+        "spec.nodeName=n1": ["b"],
+        "status.phase=Pending,spec.nodeName!=n1": ["a"],
+        "status.nominatedNodeName=n1": ["a"],
+        "spec.schedulerName=default-scheduler": ["a", "b"],
+    }.items():
+        items, _version = await client.list(pods, fieldSelector=selector)
+        assert [item["metadata"]["name"] for item in items] == names, selector
+
+
+async def test_metadata_only(api, client):
+    """A client that wants metadata only gets that."""
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    reply = await api.handle(ApiCall("GET", MAPS, {"limit": "1"}, {"accept": accept}))
+    answer = msgspec.json.decode(reply.body)
+    assert answer["kind"] == "PartialObjectMetadataList"
+    assert [set(item) for item in answer["items"]] == [{"metadata"}]

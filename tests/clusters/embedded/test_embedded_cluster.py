@@ -1,0 +1,200 @@
+"""The whole control plane: start, stop, keep, restart, and `giveway cluster` as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.workloads import eventually, pod
+from webhook.cli.main import main
+from webhook.clusters.embedded.apiserver.faults import FaultError, Faults, inject
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.standins.controller_manager import STAND_INS
+from webhook.kube.client import ApiError, Client
+from webhook.kube.informer import Informer
+from webhook.kube.objects import Pod
+from webhook.kube.resources import NAMESPACE, NODE, POD, PRIORITY_CLASS
+
+PODS = POD.path("default")
+
+
+async def test_cluster_starts_with_nodes_namespaces_and_system_classes():
+    """A fresh cluster has its nodes Ready, the four namespaces, and the two system classes."""
+    async with EmbeddedCluster(nodes=2, cpu="4", memory="8Gi") as cluster, cluster.client() as client:
+        nodes, _ = await client.list(NODE.path(), dict)
+        assert [one["status"]["allocatable"]["cpu"] for one in nodes] == ["4", "4"]
+        found, _ = await client.list(NAMESPACE.path(), dict)
+        names = [one["metadata"]["name"] for one in found]
+        assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
+        classes, _ = await client.list(PRIORITY_CLASS.path(), dict)
+        assert [one["value"] for one in classes] == [2_000_000_000, 2_000_001_000]
+        assert cluster.failures() == []
+
+
+async def test_kubeconfig_works_and_is_private():
+    """The kubeconfig reaches the cluster over TLS and can be read by its owner only."""
+    async with EmbeddedCluster(nodes=1) as cluster:
+        assert stat.S_IMODE(cluster.kubeconfig.stat().st_mode) == 0o600
+        async with await Client.connect(str(cluster.kubeconfig)) as client:
+            assert len((await client.list(NODE.path(), dict))[0]) == 1
+
+
+async def test_users_have_the_rights_they_are_given_and_no_more():
+    """A user of `add_user` is known and may do nothing without a binding."""
+    async with EmbeddedCluster(nodes=0) as cluster:
+        async with cluster.client(cluster.add_user("alice", "dev")) as alice:
+            with pytest.raises(ApiError, match='User "alice" cannot list'):
+                await alice.list(PODS, dict)
+        with pytest.raises(KeyError, match="default/ghost"):
+            cluster.service_account_token("default", "ghost")
+
+
+async def test_restart_keeps_state_and_clients_find_back():
+    """After a restart the same URL serves the same objects, and a watching cache loses nothing."""
+    async with EmbeddedCluster(nodes=1, without=("kubelet",)) as cluster, cluster.client() as client:
+        cache = Informer(client, PODS, Pod)
+        watching = asyncio.create_task(cache.run())
+        await client.create(PODS, pod("before"))
+        await eventually(lambda: "default/before" in cache.items())
+        url = cluster.url
+        await cluster.restart()
+        assert cluster.url == url
+        await cluster.api.local().create(PODS, pod("after"))
+        await eventually(lambda: {"default/before", "default/after"} <= cache.items().keys())
+        watching.cancel()
+
+
+async def test_data_directory_keeps_the_cluster(tmp_path):
+    """State in a directory is there again in the next process, with the same certificate authority."""
+    async with EmbeddedCluster(nodes=1, data=tmp_path) as cluster:
+        made = await cluster.api.local().create(PODS, pod("kept"))
+        authority = cluster.ca.read_bytes()
+    async with EmbeddedCluster(nodes=1, data=tmp_path) as again, again.client() as client:
+        assert again.ca.read_bytes() == authority
+        found = await client.get(f"{PODS}/kept")
+        assert found["metadata"]["uid"] == made["metadata"]["uid"]
+        assert len((await client.list(NODE.path(), dict))[0]) == 1
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+async def test_each_stand_in_can_be_left_out(name):
+    """Every stand-in can be switched off by itself; the rest still starts."""
+    async with EmbeddedCluster(nodes=1, without=(name,)) as cluster:
+        assert cluster.failures() == []
+
+
+def test_unknown_stand_in_is_refused():
+    """A mistyped stand-in is told, with the names there are."""
+    with pytest.raises(ValueError, match="no such stand-in: kublet; there are scheduler, preemption, kubelet"):
+        EmbeddedCluster(without=("kublet",))
+
+
+async def test_stand_ins_do_nothing_they_have_no_right_to():
+    """A cluster at work refuses its own components nothing."""
+    async with EmbeddedCluster(nodes=2) as cluster:
+        admin = cluster.api.local()
+        await admin.create(PODS, pod("p"))
+
+        async def running():
+            return (await admin.get(f"{PODS}/p"))["status"]["phase"] == "Running"
+
+        await eventually(running)
+        used = cluster.authorizer.used
+        users = ("system:kube-scheduler", "system:kube-controller-manager", "system:node:node-1")
+        assert [used.refused(user) for user in users] == [frozenset()] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("fail", "'fail' is not KEY=VALUE"),
+        ("break=1", "begins with 'break', not with one of fail, delay, delay-watches"),
+        ("fail=500,pods=x", "does not know 'pods'; there are verb, resource"),
+        ("fail=500,count=many", "'many' is not a number"),
+        ("fail=418", "418 is not one of 409, 410, 429, 500"),
+    ],
+)
+def test_fault_that_cannot_be_read_is_explained(text, why):
+    """A fault that is mistyped is told what is wrong with it."""
+    with pytest.raises(FaultError) as caught:
+        inject(Faults(), text)
+    assert why in str(caught.value)
+
+
+async def test_fault_strikes_as_often_as_told():
+    """`fail=…,count=2` answers twice with that status, and only the requests it is for."""
+    async with EmbeddedCluster(nodes=0, without=STAND_INS) as cluster:
+        inject(cluster.faults, "fail=429,count=2,resource=pods,verb=create,retry-after=3")
+        admin = cluster.api.local()
+        for _ in range(2):
+            with pytest.raises(ApiError) as caught:
+                await admin.create(PODS, pod("p"))
+            assert (caught.value.status, caught.value.retry_after) == (429, 3)
+            await admin.list(PODS, dict)
+        await admin.create(PODS, pod("p"))
+
+
+def exists(path: str) -> bool:
+    return Path(path).exists()
+
+
+@pytest.fixture
+def process(tmp_path):
+    """`giveway cluster` as a process; the kubeconfig it wrote."""
+    file = tmp_path / "config"
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text('t0ken,alice,1,"system:masters"\n')
+    arguments = ["--nodes", "2", "--cpu", "3", "--kubeconfig", str(file), "--token-auth-file", str(tokens)]
+    command = [sys.executable, "-m", "webhook.cli", "cluster", *arguments, "--disable-admission-plugins", "Priority"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout is not None
+        assert running.stdout.readline() == f"export KUBECONFIG={file}\n"
+        yield running, file
+    finally:
+        running.kill()
+        running.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_command_serves_until_it_is_told_to_stop(process, number):
+    """`giveway cluster` prints the export line, serves what was asked for, and ends cleanly at a signal."""
+    running, file = process
+    async with await Client.connect(str(file)) as client:
+        nodes, _ = await client.list(NODE.path(), dict)
+        assert [one["status"]["capacity"]["cpu"] for one in nodes] == ["3", "3"]
+        assert "priority" not in (await client.create(PODS, pod("p")))["spec"]
+        server = json.loads(file.read_text())["clusters"][0]["cluster"]
+        alice = Client.for_server(server["server"], token="t0ken", ca_file=server["certificate-authority"])
+        assert len((await alice.list(NODE.path(), dict))[0]) == 2
+        await alice.close()
+    running.send_signal(number)
+    assert await asyncio.to_thread(running.wait, 10) == 0
+    assert not exists(server["certificate-authority"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--disable-stand-in", "kublet"], "no such stand-in: kublet"),
+        (["--disable-admission-plugins", "Priorty"], "no such admission plugin: Priorty"),
+        (["--fault", "x"], "is not KEY=VALUE"),
+        (["--service", "hook=1.2.3.4:1"], "is not NAMESPACE/NAME:PORT=HOST:PORT"),
+        (["--token-auth-file", "/nowhere"], "No such file or directory"),
+    ],
+    ids=["stand-in", "plugin", "fault", "service", "token-file"],
+)
+def test_command_explains_wrong_options(arguments, why):
+    """A wrong option ends the command with a sentence and no traceback."""
+    result = CliRunner().invoke(main, ["cluster", *arguments])
+    assert result.exit_code != 0
+    assert why in result.output
+    assert "Traceback" not in result.output

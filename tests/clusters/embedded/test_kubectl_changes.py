@@ -1,0 +1,230 @@
+"""What people do: kubectl's changing commands against the embedded control plane, with its stand-ins, over TLS."""
+
+import json
+
+import pytest
+
+from tests.clusters.embedded.kubectl import DEPLOYMENT, pod, rows
+
+pytestmark = pytest.mark.kubectl
+
+
+def test_apply_tells_created_configured_unchanged(kubectl):
+    """Apply creates, changes and leaves alone; what it no longer names is removed."""
+    assert kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 1) == "deployment.apps/web created\n"
+    assert kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 1) == "deployment.apps/web unchanged\n"
+    more = (DEPLOYMENT % 2).replace("image: nginx", "image: nginx, env: [{name: A, value: b}]")
+    assert kubectl("apply", "-f", "-", stdin=more) == "deployment.apps/web configured\n"
+    assert kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 2) == "deployment.apps/web configured\n"
+    spec = kubectl.json("get", "deployment", "web")["spec"]
+    assert spec["replicas"] == 2
+    assert "env" not in spec["template"]["spec"]["containers"][0]
+
+
+def test_server_side_apply_and_its_conflicts(kubectl):
+    """Apply --server-side owns its fields: another manager's change conflicts until it is forced."""
+    apply = ("apply", "--server-side", "-f", "-")
+    assert kubectl(*apply, stdin=DEPLOYMENT % 1) == "deployment.apps/web serverside-applied\n"
+    kubectl("scale", "deployment", "web", "--replicas", "3")
+    output = kubectl(*apply, stdin=DEPLOYMENT % 2, code=1)
+    assert 'Apply failed with 1 conflict: conflict with "kubectl" with subresource "scale" using apps/v1' in output
+    assert ".spec.replicas" in output
+    kubectl(*apply, "--force-conflicts", stdin=DEPLOYMENT % 2)
+    assert kubectl.json("get", "deployment", "web")["spec"]["replicas"] == 2
+
+
+def test_server_side_apply_removes_what_it_no_longer_names(kubectl):
+    """A field that the configuration drops and nobody else owns is removed."""
+    apply = ("apply", "--server-side", "-f", "-")
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1", "b": "2"}}
+    kubectl(*apply, stdin=json.dumps(body))
+    kubectl(*apply, stdin=json.dumps({**body, "data": {"a": "1"}}))
+    assert kubectl.json("get", "configmap", "m")["data"] == {"a": "1"}
+
+
+def test_apply_moves_from_client_to_server(kubectl):
+    """An object applied by the client before can be applied by the server without a conflict."""
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 1)
+    output = kubectl("apply", "--server-side", "-f", "-", stdin=DEPLOYMENT % 2)
+    assert output == "deployment.apps/web serverside-applied\n"
+
+
+def test_unknown_field(kubectl):
+    """A misspelt field is refused by name."""
+    output = kubectl("apply", "-f", "-", stdin=(DEPLOYMENT % 1).replace("replicas", "replica"), code=1)
+    assert 'strict decoding error: unknown field "spec.replica"' in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (("configmap", "m", "--from-literal=a=b"), "configmap/m created"),
+        (("secret", "generic", "s", "--from-literal=a=b"), "secret/s created"),
+        (("serviceaccount", "a"), "serviceaccount/a created"),
+        (("deployment", "d", "--image=nginx"), "deployment.apps/d created"),
+        (("job", "j", "--image=busybox"), "job.batch/j created"),
+        (("cronjob", "c", "--image=busybox", "--schedule=0 3 * * *"), "cronjob.batch/c created"),
+        (("pdb", "b", "--selector=app=web", "--min-available=1"), "poddisruptionbudget.policy/b created"),
+        (("role", "r", "--verb=get", "--resource=pods"), "role.rbac.authorization.k8s.io/r created"),
+        (("rolebinding", "rb", "--role=r", "--user=alice"), "rolebinding.rbac.authorization.k8s.io/rb created"),
+        (("service", "clusterip", "v", "--tcp=80"), "service/v created"),
+        (("quota", "q", "--hard=pods=1"), "resourcequota/q created"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_create(kubectl, arguments, shown):
+    """Create makes each kind it knows, whose bodies it sends in protobuf."""
+    assert kubectl("create", *arguments).strip() == shown
+
+
+def test_created_objects_are_what_was_meant(kubectl):
+    """What came in protobuf is stored like any other object."""
+    kubectl("create", "priorityclass", "kubectl-high", "--value=1000", "--description=x", "--preemption-policy=Never")
+    stored = kubectl.json("get", "priorityclass", "kubectl-high")
+    assert (stored["value"], stored["description"], stored["preemptionPolicy"]) == (1000, "x", "Never")
+    kubectl("create", "secret", "generic", "s", "--from-literal=a=b")
+    assert kubectl.json("get", "secret", "s")["data"] == {"a": "Yg=="}
+    kubectl("create", "pdb", "b", "--selector=app=web", "--max-unavailable=50%")
+    assert kubectl.json("get", "pdb", "b")["spec"] == {
+        "maxUnavailable": "50%",
+        "selector": {"matchLabels": {"app": "web"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch"),
+    [
+        ("json", [{"op": "replace", "path": "/spec/replicas", "value": 0}]),
+        ("merge", {"spec": {"replicas": 0}}),
+        ("strategic", {"spec": {"replicas": 0, "template": {"spec": {"containers": [{"name": "d", "image": "x"}]}}}}),
+    ],
+)
+def test_patch(kubectl, kind, patch):
+    """Patch changes an object in each of its three ways; strategic adds to lists."""
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 1)
+    patched = kubectl("patch", "deployment", "web", f"--type={kind}", "-p", json.dumps(patch))
+    assert patched == "deployment.apps/web patched\n"
+    spec = kubectl.json("get", "deployment", "web")["spec"]
+    names = [container["name"] for container in spec["template"]["spec"]["containers"]]
+    assert (spec["replicas"], names) == (0, ["d", "c"] if kind == "strategic" else ["c"])
+
+
+def test_annotate_and_label(kubectl):
+    """Annotate and label set, refuse to overwrite and remove."""
+    kubectl("create", "configmap", "a")
+    assert kubectl("annotate", "configmap", "a", "k=v") == "configmap/a annotated\n"
+    assert kubectl("label", "configmap", "a", "k=v") == "configmap/a labeled\n"
+    assert "'k' already has a value (v), and --overwrite is false" in kubectl("label", "configmap", "a", "k=w", code=1)
+    assert kubectl("label", "configmap", "a", "k-") == "configmap/a unlabeled\n"
+    metadata = kubectl.json("get", "configmap", "a")["metadata"]
+    assert (metadata["annotations"], metadata.get("labels")) == ({"k": "v"}, None)
+
+
+def test_delete(kubectl):
+    """Delete waits until the object is gone, and knows what is not there."""
+    kubectl("apply", "-f", "-", stdin=pod("a"))
+    kubectl.eventually("Running", "get", "pod", "a")
+    assert kubectl("delete", "pod", "a") == 'pod "a" deleted\n'
+    output = kubectl("get", "pod", "a", code=1)
+    assert output == 'Error from server (NotFound): pods "a" not found\n'
+    assert kubectl("delete", "pod", "a", "--ignore-not-found") == ""
+
+
+def test_delete_of_a_namespace(kubectl):
+    """A namespace takes its content with it."""
+    kubectl("create", "configmap", "a")
+    kubectl("delete", "namespace", kubectl.namespace, "--timeout=20s")
+    assert "not found" in kubectl("get", "namespace", kubectl.namespace, code=1)
+    assert "not found" in kubectl("get", "configmap", "a", code=1)
+
+
+def test_rollout_status(kubectl):
+    """Rollout status follows a deployment until its pods are there."""
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 3)
+    output = kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert 'deployment "web" successfully rolled out' in output
+    assert rows(kubectl("get", "deployment", "web"))[0][:4] == ["web", "3/3", "3", "3"]
+
+
+def test_events(kubectl):
+    """Events lists what happened to an object."""
+    kubectl("apply", "-f", "-", stdin=pod("a"))
+    output = kubectl.eventually("Scheduled", "events", "--for", "pod/a")
+    assert output.splitlines()[0].split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    assert "pod/a" in kubectl.eventually("Scheduled", "get", "events")
+    assert "default-scheduler" in kubectl("get", "events.events.k8s.io", "-o", "yaml")
+
+
+def test_drain(kubectl):
+    """Drain cordons a node and evicts its pods, which come back elsewhere."""
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 4)
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    output = kubectl("drain", "node-1", "--ignore-daemonsets", "--force", "--timeout=20s")
+    try:
+        assert "node/node-1 cordoned" in output
+        assert "node/node-1 drained" in output
+        assert "Ready,SchedulingDisabled" in kubectl("get", "node", "node-1")
+        kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        nodes = {item["spec"]["nodeName"] for item in kubectl.json("get", "pods", "-l", "app=web")["items"]}
+        assert nodes == {"node-2"}
+    finally:
+        assert kubectl("uncordon", "node-1") == "node/node-1 uncordoned\n"
+
+
+def test_drain_waits_for_a_budget(kubectl):
+    """Drain does not evict what a budget protects."""
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 1)
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    kubectl("create", "pdb", "all", "--selector=app=web", "--min-available=1")
+    kubectl.eventually(" 0 ", "get", "pdb", "all")
+    node = kubectl.json("get", "pods", "-l", "app=web")["items"][0]["spec"]["nodeName"]
+    output = kubectl("drain", node, "--ignore-daemonsets", "--force", "--timeout=2s", code=1)
+    kubectl("uncordon", node)
+    assert "Cannot evict pod as it would violate the pod's disruption budget." in output
+
+
+def test_auth_can_i(kubectl):
+    """Auth can-i answers for oneself and, by impersonation, for another."""
+    assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
+    assert kubectl("auth", "can-i", "create", "pods", "--as", "alice", code=1) == "no\n"
+    kubectl("create", "rolebinding", "alice", "--clusterrole=edit", "--user=alice")
+    assert kubectl("auth", "can-i", "create", "pods", "--as", "alice") == "yes\n"
+    assert "alice" in kubectl("auth", "whoami", "--as", "alice")
+
+
+def test_forbidden(kubectl):
+    """Who may not is told what, where and why not."""
+    output = kubectl("get", "pods", "--as", "bob", code=1)
+    assert output.startswith(
+        'Error from server (Forbidden): pods is forbidden: User "bob" cannot list resource "pods" in API group "" '
+        f'in the namespace "{kubectl.namespace}"'
+    )
+
+
+def test_dry_run(kubectl):
+    """A dry run on the server shows the result and stores nothing."""
+    output = kubectl("create", "-f", "-", "--dry-run=server", stdin=pod("a"))
+    assert output == "pod/a created (server dry run)\n"
+    assert kubectl("get", "pods", "-o", "name") == ""
+
+
+def test_diff(kubectl):
+    """Diff shows what apply would change."""
+    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 1)
+    output = kubectl("diff", "-f", "-", stdin=DEPLOYMENT % 2, code=1)
+    assert "-  replicas: 1\n+  replicas: 2\n" in output
+
+
+def test_wait(kubectl):
+    """Wait returns when a condition holds."""
+    kubectl("apply", "-f", "-", stdin=pod("a"))
+    assert kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=10s") == "pod/a condition met\n"
+
+
+def test_replace_of_an_outdated_object(kubectl):
+    """Replace with an outdated resourceVersion is a conflict."""
+    kubectl("create", "configmap", "a")
+    outdated = kubectl.json("get", "configmap", "a")
+    kubectl("label", "configmap", "a", "k=v")
+    output = kubectl("replace", "-f", "-", stdin=json.dumps(outdated), code=1)
+    assert "the object has been modified; please apply your changes to the latest version and try again" in output

@@ -1,0 +1,380 @@
+"""Snapshots: what is written and read, what is left out, and what a file with a fault is answered with."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from tests.simulation.clusters import POLICY, cluster_of, large, loaded, node, pod, replica_set, write
+from tests.workloads import deployment, eventually, priority_class
+from tests.workloads import pod as body_of_pod
+from webhook.cli.main import main
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.simulated.objects import BY_KIND, KINDS
+from webhook.kube.client import Client
+from webhook.kube.instants import epoch, rfc3339
+from webhook.kube.objects import Pod
+from webhook.kube.resources import DEPLOYMENT, POD, PRIORITY_CLASS
+from webhook.kube.selectors import label_matcher
+from webhook.policy.model import DECISION, PLAN
+from webhook.preemption.decision import decide
+from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import kubernetes_rules
+from webhook.simulation.cluster_file.collecting import collect
+from webhook.simulation.cluster_file.format import ClusterFileError
+from webhook.simulation.cluster_file.reading import read_cluster
+from webhook.simulation.cluster_file.redacting import Anonymizer, redact
+from webhook.simulation.judgeable import annotations_read, judgeable, words_of
+
+SECRET = "correct-horse"
+DEVICES = Path(__file__).parents[1] / "preemption" / "data" / "devices"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    file = tmp_path / "small.gz"
+    write(file, large(3, 30, 2))
+    return file
+
+
+def test_what_is_written_is_read(small):
+    """Every object comes back as it was, with when it was taken and which annotations it has."""
+    found = read_cluster([small])
+    assert {kind.name: len(found.of(kind.name)) for kind in KINDS if found.of(kind.name)} == {
+        "Namespace": 1,
+        "PriorityClass": 4,
+        "Node": 4,
+        "ReplicaSet": 2,
+        "Pod": 32,
+    }
+    one: Pod = found.of("Pod")["default/w00000-003"]
+    assert (one.spec.node_name, one.spec.priority, one.status.phase) == ("n00000", 10, "Running")
+    assert found.annotations is not None
+    assert PLAN in found.annotations
+
+
+def changed(small: Path, change) -> bytes:
+    return gzip.compress(change(gzip.decompress(small.read_bytes())))
+
+
+def at_line(number: int, text: bytes):
+    def change(content: bytes) -> bytes:
+        lines = content.splitlines(keepends=True)
+        lines[number] = text
+        return b"".join(lines)
+
+    return change
+
+
+HEADER = b'{"format":"giveway.dev/snapshot","version":%d,"takenAt":"2026-01-01T00:00:00Z","giveway":"9.0"}\n'
+FAULTS = {
+    "cut-between-lines": (lambda c: b"".join(c.splitlines(keepends=True)[:-1]), "cut off after 43 objects"),
+    "cut-in-a-line": (lambda c: c[: len(c) // 2], "cut off after"),
+    "newer": (
+        at_line(0, HEADER % 2),
+        "is of version 2, and this giveway reads version 1: use the giveway that wrote it (9.0)",
+    ),
+    "older": (at_line(0, HEADER % 0), "version 0, which is no longer read"),
+    "other-format": (lambda c: c.replace(b"giveway.dev/snapshot", b"example.com/snapshot"), "of format"),
+    "tampered": (
+        lambda c: c.replace(b'"10"', b'"99"', 1).replace(b"n00001", b"n00002", 1),
+        "was changed after it was written",
+    ),
+    "unknown-kind": (at_line(3, b'["Secret",{}]\n'), "kind 'Secret', which no snapshot has"),
+    "broken-object": (at_line(3, b'["Node",{"metadata":7}]\n'), "object 3 cannot be read"),
+    "no-json": (at_line(3, b"\xff\xfe\n"), "object 3 cannot be read"),
+    "goes-on": (lambda c: c + b'["Node",{}]\n', "goes on after its end"),
+    "header-of-nothing": (lambda _: b'{"format":7}\n', "its first line cannot be read"),
+    "empty": (lambda _: b"", "is empty"),
+    "blank": (lambda _: b"\n\n", "is empty"),
+    "not-json": (lambda _: b"hello\n", "neither a snapshot nor a list"),
+    "no-kind": (lambda _: b"{}\n", "no kind"),
+    "long-line": (at_line(3, b'["Node","' + b"x" * (9 << 20) + b'"]\n'), "a line of more than 8 MiB"),
+    "bomb": (at_line(3, (b'["Node",{"x":"' + b"x" * (7 << 20) + b'"}]\n') * 20), "times its size when it is unpacked"),
+    "deep": (at_line(3, b'["Node",' + b"[" * 100_000 + b"]\n"), "object 3 cannot be read"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_file_with_a_fault_ends_with_one_sentence(small, tmp_path, change, said):
+    """What is wrong is said in one sentence that names the file; nothing of it is used."""
+    bad = tmp_path / "bad.gz"
+    bad.write_bytes(changed(small, change))
+    with pytest.raises(ClusterFileError) as raised:
+        read_cluster([bad])
+    assert said in str(raised.value)
+    assert str(bad) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_cut_or_flipped_packed_file_is_noticed(small, tmp_path):
+    """A download that ended early, or a byte that was changed, is no cluster."""
+    content, bad = small.read_bytes(), tmp_path / "bad.gz"
+    for damaged in (content[:-5], content[: len(content) // 2], content[:300] + b"\0" + content[301:]):
+        bad.write_bytes(damaged)
+        with pytest.raises(ClusterFileError, match=r"cut off|damaged|changed|cannot be read"):
+            read_cluster([bad])
+
+
+def test_a_missing_file_and_two_snapshots_are_refused(small, tmp_path):
+    """There is one sentence for a file that is not there, and for two clusters at once."""
+    with pytest.raises(ClusterFileError, match="No such file"):
+        read_cluster([tmp_path / "none"])
+    with pytest.raises(ClusterFileError, match="a whole cluster by itself"):
+        read_cluster([small, small])
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_lists_of_kubectl_are_read(tmp_path, packed):
+    """Lists of one kind and of mixed kinds, in several files, packed or not."""
+    nodes = {"kind": "NodeList", "items": [node("a", "4")]}
+    mixed = {"kind": "List", "items": [{"kind": "Pod", **pod("p", "1")}, {"kind": "Secret", "metadata": {"name": "s"}}]}
+    files = []
+    for number, body in enumerate((nodes, mixed)):
+        files.append(tmp_path / f"{number}.json")
+        text = json.dumps(body, indent=number or None).encode()
+        files[-1].write_bytes(gzip.compress(text) if packed else text)
+    found = read_cluster(files)
+    assert (list(found.of("Node")), list(found.of("Pod"))) == (["a"], ["default/p"])
+    assert found.annotations is None
+    with pytest.raises(ClusterFileError, match="no nodes"):
+        read_cluster(files[1:])
+
+
+def with_secrets() -> dict[str, Any]:
+    made = pod("p", "1", on="n", annotations={"note": SECRET, PLAN: "{}"})
+    made["spec"]["containers"][0] |= {
+        "image": f"registry/{SECRET}",
+        "env": [{"name": "PASSWORD", "value": SECRET}],
+        "command": ["run", SECRET],
+        "args": [SECRET],
+        "ports": [{"containerPort": 80, "name": SECRET}],
+    }
+    made["spec"]["volumes"] = [{"name": SECRET, "secret": {"secretName": SECRET}}]
+    made["status"]["conditions"].append({"type": "Odd", "status": "True", "message": SECRET, "reason": SECRET})
+    made["status"]["message"] = SECRET
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("Pod", with_secrets()),
+        ("Deployment", {"metadata": {"name": "d"}, "spec": {"template": {"spec": with_secrets()["spec"]}}}),
+        ("PriorityClass", {"metadata": {"name": "c", "annotations": {"note": SECRET}}, "description": SECRET}),
+        (
+            "Node",
+            {"metadata": {"name": "n", "annotations": {"x": SECRET}}, "status": {"images": [{"names": [SECRET]}]}},
+        ),
+        ("PersistentVolumeClaim", {"metadata": {"name": "c"}, "status": {"conditions": [{"message": SECRET}]}}),
+    ],
+)
+def test_nothing_secret_is_written(kind, body):
+    """No environment, command, argument, image, message or annotation that no policy reads."""
+    item = msgspec.json.decode(json.dumps(body), type=BY_KIND[kind].type)
+    text = msgspec.json.encode(redact(item, {PLAN})).decode()
+    assert SECRET not in text
+    if kind == "Pod":
+        assert PLAN in text
+
+
+def test_names_are_replaced_everywhere_alike():
+    """Selectors still match, owners are still owners, and no name is left; what policies name stays."""
+    policies = loaded(POLICY.replace("opt-in}", "opt-in, pairs: [{victims: {namespaces: [default]}}]}"))
+    change = Anonymizer(words_of(policies))
+    body = pod("web-5d4f-abc", "1", on="node-1", owner=("ReplicaSet", "web-5d4f"), labels={"team": "gold", "gen": "12"})
+    body["spec"] |= {"nodeSelector": {"pool": "gold"}, "affinity": affinity("gold")}
+    body["spec"]["resourceClaims"] = [{"name": "gold", "resourceClaimName": "web", "resourceClaimTemplateName": "web"}]
+    body["spec"]["schedulingGroup"] = {"podGroupName": "web-gold"}
+    one = change(BY_KIND["Pod"], msgspec.convert(body, Pod))
+    there = change(BY_KIND["Node"], msgspec.convert(node("node-1", "4"), BY_KIND["Node"].type))
+    owner = change(BY_KIND["ReplicaSet"], msgspec.convert(replica_set("web-5d4f", 1), BY_KIND["ReplicaSet"].type))
+    assert one.spec.node_name == there.metadata.name == there.metadata.labels["kubernetes.io/hostname"]
+    assert one.metadata.owner_references[0].name == owner.metadata.name
+    assert one.metadata.name.startswith(owner.metadata.name + "-")
+    assert (one.metadata.namespace, one.metadata.labels["gen"]) == ("default", "12")
+    assert one.spec.node_selector["pool"] == one.metadata.labels["team"] != "gold"
+    terms = one.spec.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
+    assert label_matcher(terms[0].label_selector)(one.metadata.labels)
+    text = msgspec.json.encode((one, there, owner)).decode()
+    assert not any(word in text for word in ("web", "5d4f", "gold", "node-1"))
+    assert one.spec.priority_class_name == "low"
+    assert Anonymizer(words_of(policies)).text("web") != change.text("web"), "each file has a key of its own"
+
+
+@pytest.mark.parametrize("profile", ["shared", "partitionable", "consumable", "matchattr", "firstavailable", "network"])
+def test_claims_and_devices_under_other_names_decide_alike(profile: str) -> None:
+    """What holds between claims, slices and classes holds under other names, and no name of a claim is left."""
+    with lzma.open(DEVICES / f"{profile}.jsonl.xz") as rows:
+        data = next(row["input"] for row in map(json.loads, rows) if row["expected"]["candidates"])
+    change, snapshots, preemptors = Anonymizer(), (Snapshot(), Snapshot()), []
+    for kind in SNAPSHOT_KINDS:
+        for body in data.get(kind.field) or ():
+            item = msgspec.convert(body, kind.type_)
+            kind.put(snapshots[0], item)
+            other = change(BY_KIND[kind.resource.kind], item)
+            assert other.metadata.name != item.metadata.name or kind.field == "priorityClasses"
+            kind.put(snapshots[1], other)
+    preemptors = [msgspec.convert(data["preemptor"], Pod)]
+    preemptors.append(change(BY_KIND["Pod"], preemptors[0]))
+    decided = [decide(*given, kubernetes_rules(), 0.0) for given in zip(snapshots, preemptors, strict=True)]
+    own, others = ({one.node: {victim.name for victim in one.victims} for one in found.candidates} for found in decided)
+    assert own
+    assert others == {change.text(node): {change.text(name) for name in names} for node, names in own.items()}
+
+
+def affinity(team: str) -> dict[str, Any]:
+    selector = {"matchExpressions": [{"key": "team", "operator": "In", "values": [team]}]}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+RULES = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: p}
+spec:
+  rules:
+    - {name: env, validate: {expression: "object.spec.containers.all(c, !has(c.env))", message: m}}
+    - {name: image, validate: {expression: "object.spec.containers.all(c, c.image != '')", message: m}}
+    - {name: whole, validate: {expression: "size(object) > 1", message: m}}
+    - {name: note, validate: {expression: "object.metadata.annotations['note'] == 'x'", message: m}}
+    - {name: in, validate: {expression: "'other' in object.metadata.annotations", message: m}}
+    - {name: grace, validate: {expression: "object.spec.terminationGracePeriodSeconds < 60", message: m}}
+    - {name: labels, validate: {expression: "'team' in object.metadata.labels", message: m}}
+"""
+
+
+def test_rules_that_read_what_is_not_there_cannot_be_judged():
+    """By rule: fields, annotations and whole objects that a snapshot lacks; the others are judged."""
+    objects = cluster_of([node("a", "1")], [])
+    objects.annotations = frozenset({"note"})
+    found = judgeable(loaded(RULES), objects)
+    assert [rule.name for rule in found.policies.priority[0].rules] == ["note", "grace", "labels"]
+    assert {rule.removeprefix("p/"): why for rule, why in found.left_out.items()} == {
+        "env": "it reads env, which the snapshot does not have",
+        "image": "it reads image, which the snapshot does not have",
+        "whole": "it reads an object as a whole, and the snapshot has only what decides of it",
+        "in": "it reads the annotation other, which the snapshot does not have",
+    }
+
+
+def test_policies_say_which_annotations_they_read():
+    """Victims', copied and protected annotations and those in expressions; giveway's own are no policy's."""
+    custom = POLICY.replace("opt-in}", "opt-in, annotations: {preemptible: [example.com/may-go]}}")
+    read = annotations_read([loaded(RULES), loaded(custom)])
+    assert {"note", "other", "example.com/may-go"} <= read
+    assert DECISION not in read
+    objects = cluster_of([node("a", "1")], [])
+    objects.annotations = frozenset()
+    assert "example.com/may-go" in judgeable(loaded(custom), objects).left_out["high"]
+
+
+async def test_a_live_cluster_is_written_and_read(tmp_path):
+    """Pods, classes, workloads and nodes of a running API server, page by page, without what is secret."""
+    async with EmbeddedCluster(nodes=2) as cluster, await Client.connect(str(cluster.kubeconfig)) as client:
+        await client.create(PRIORITY_CLASS.path(), priority_class("low", 10))
+        await client.create(DEPLOYMENT.path("default"), deployment("web", 3))
+        await client.create(POD.path("default"), body_of_pod("p", cpu="64", priorityClassName="low"))
+
+        async def running() -> bool:
+            return len((await client.list(POD.path("default"), dict))[0]) == 4
+
+        await eventually(running)
+        seen: list[str] = []
+        with (tmp_path / "s.gz").open("wb") as stream:
+            count, absent = await collect(client, stream, {PLAN}, None, lambda what, *_: seen.append(what))
+        found = read_cluster([tmp_path / "s.gz"])
+        assert count == sum(len(found.of(kind.name)) for kind in KINDS)
+        assert set(absent) <= {kind.resource.title for kind in SNAPSHOT_KINDS if kind.optional}
+        assert "pods" in seen
+        assert set(found.of("Node")) == {"node-1", "node-2"}
+        assert found.of("Deployment")["default/web"].spec.template.spec.containers[0].image == ""
+        assert found.of("Pod")["default/p"].spec.priority == 10
+
+
+def test_the_command_says_what_is_wrong(tmp_path):
+    """A cluster that cannot be reached leaves no file behind."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("{}")
+    file = tmp_path / "s.gz"
+    result = CliRunner().invoke(main, ["snapshot", str(file), "--kubeconfig", str(kubeconfig)])
+    assert result.exit_code == 2
+    assert "Error" in result.output
+    assert not list(tmp_path.glob("*.gz*"))
+
+
+def decided(*arguments: str) -> Any:
+    return CliRunner().invoke(main, ["decide", *arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> str:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "p.yaml").write_text(POLICY)
+    return str(tmp_path / "policies")
+
+
+def test_decide_reads_snapshots_and_lists(small, tmp_path, policies):
+    """For every pod that waits, or for those that are named; the time is that of the snapshot."""
+    result = decided(str(small), "--policies", policies)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["name"] for row in rows] == ["default/p00000", "default/p00001"]
+    assert all(len(row["candidates"][0]["victims"]) == 2 for row in rows)
+    lists = {"kind": "List", "items": [{"kind": "Node", **node("a", "2")}, {"kind": "Pod", **pod("p", "1")}]}
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps(lists, indent=1))
+    row = json.loads(decided(str(file), "--pod", "default/p").stdout)
+    assert (row["name"], row["fits"]) == ("default/p", ["a"])
+    assert "there is no pod default/q" in decided(str(small), "--pod", "default/q").output
+
+
+def test_explain_reads_snapshots(small, policies):
+    """The same words as for a live pod; a policy that reads what is not there cannot be judged."""
+    arguments = ["explain", "pod", "p00000", "--policies", policies, "--snapshot", str(small)]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "is acted for, by policy high" in result.output
+    assert "would be reserved, and default/w00000-" in " ".join(result.output.split())
+    Path(policies, "p.yaml").write_text(POLICY.replace("opt-in}", "opt-in, annotations: {preemptible: [x/y]}}"))
+    for command in (arguments, ["decide", str(small), "--policies", policies]):
+        result = CliRunner().invoke(main, command)
+        assert "policy high cannot be judged: it reads the annotation x/y of pods" in result.output
+        assert result.exit_code == 1
+
+
+def test_a_list_is_as_old_as_what_last_happened_in_it(tmp_path):
+    """So the same files give the same simulation at any time; what is yet to come does not count."""
+    made = {"kind": "Node", "metadata": {"name": "n1", "creationTimestamp": "2026-01-02T00:00:00Z"}}
+    leaving = {"name": "p", "namespace": "d", "deletionTimestamp": "2026-09-09T00:00:00Z"}
+    other = {"kind": "Pod", "metadata": leaving, "status": {"startTime": "2026-01-03T00:00:00Z"}}
+    path = tmp_path / "lists.json"
+    path.write_text(json.dumps({"kind": "List", "items": [made, other]}))
+    assert rfc3339(read_cluster([path]).taken_at) == "2026-01-03T00:00:00Z"
+    later = epoch("2026-01-04T00:00:00Z")
+    assert read_cluster([path], now=later).taken_at == later
+    with pytest.raises(ClusterFileError, match="2026-01-02T00:00:00Z is before what the files tell of"):
+        read_cluster([path], now=epoch("2026-01-02T00:00:00Z"))
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        pytest.param("noon", "'noon'", id="no instant"),
+        pytest.param("2026-01-31T12:00:00", "names no time zone", id="no zone"),
+        pytest.param("2001-01-01T00:00:00Z", "is before what the files tell of", id="too early"),
+    ],
+)
+def test_a_beginning_that_cannot_be(small, policies, now, words):
+    """`--now` is an instant, and nothing in the snapshot is newer."""
+    result = CliRunner().invoke(main, ["simulate", str(small), "--policies", policies, "--now", now])
+    assert result.exit_code == 2
+    assert words in result.output

@@ -1,0 +1,167 @@
+"""The six scenarios, played at once on a control plane in this process, and shown while they run and afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from webhook.admission.context import RECONCILER
+from webhook.clusters.demo.recorded_reviews import loopback_serving
+from webhook.clusters.demo.scenarios import POLICIES, SCENARIOS, QuickstartScenario, ScenarioOutcome, Stage, prepare
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.kube.client import ApiError, Client
+from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
+from webhook.manager.manager import Manager, ManagerOptions
+from webhook.manager.reconciler_component import Reconciliation
+from webhook.manager.webhook_component import AdmissionWebhook
+from webhook.policy.files.loading import load_texts
+from webhook.reconciler import service as reconciling
+from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
+from webhook.serving.cluster_objects import CachedObjects
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+__all__ = ["show_scenarios"]
+
+_SYSTEM = "giveway-system"
+_REFRESH = 8
+
+
+async def show_scenarios(console: Console, *, keep: bool) -> bool:
+    """Play the scenarios and show what became of them; True if all went as documented. `keep` waits for Ctrl-C."""
+    console.rule("Six scenarios, played with real API calls on a control plane in this process", align="left")
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="giveway-demo-") as temporary:
+        directory = Path(temporary)
+        log = directory / "giveway.log"
+        with log.open("wb") as stream:
+            async with _cluster(directory, stream) as (cluster, page), cluster.client() as client:
+                nodes = [f"node-{number}" for number in range(1, len(SCENARIOS) + 1)]
+                await prepare(client, nodes)
+                console.print(
+                    f"[dim]API server, scheduler, controllers and kubelets are stand-ins, webhook and reconciler the"
+                    f" real ones ({len(nodes)} nodes of 8 CPU, up after {time.monotonic() - begun:.1f} s)[/dim]\n"
+                )
+                outcomes = await _play(console, client)
+                well = all(outcome is not None and outcome.as_documented for outcome in outcomes)
+                verdict = "[green]all as documented[/green]" if well else "[red]NOT all as documented[/red]"
+                console.print(f"{verdict}, {time.monotonic() - begun:.0f} s in all")
+                if keep:
+                    stop = asyncio.Event()
+                    for number in (signal.SIGTERM, signal.SIGINT):
+                        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+                    policies = directory / "policies"
+                    for line in (
+                        f"\nIt is all still running, and shown live on {page}\nIn another terminal:\n",
+                        f"  export KUBECONFIG={cluster.kubeconfig}",
+                        "  kubectl get pods -A -o wide\n  kubectl get events -A",
+                        f"  giveway explain pod scenario-4/nginx-preemptor --policies {policies}",
+                        f"\n[dim]log: {log}[/dim]\nCtrl-C ends it.",
+                    ):
+                        console.print(line, soft_wrap=True)
+                    await stop.wait()
+    return well
+
+
+@asynccontextmanager
+async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[EmbeddedCluster, str]]:
+    """A control plane with webhook and reconciler at work on it, and where their page is."""
+    policies = directory / "policies"
+    policies.mkdir()
+    (policies / "demo.yaml").write_text(POLICIES)
+    serving, trust = loopback_serving(directory / "certs")
+    manager = Manager(ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0), stream)
+    # The reconciler alone may write giveway's own annotations
+    async with (
+        EmbeddedCluster(nodes=len(SCENARIOS)) as cluster,
+        cluster.client(cluster.add_user(RECONCILER, "system:masters")) as client,
+    ):
+        await client.create(NAMESPACE.path(), {"metadata": {"name": _SYSTEM}})
+        webhook = manager.add(AdmissionWebhook(manager, serving, CachedObjects(client)))
+        options = reconciling.ReconcilerOptions(lease_namespace=_SYSTEM)
+        reconciliation = manager.add(
+            Reconciliation(manager, client, options, debug_port=0, certificates=webhook.certificates)
+        )
+        async with manager:
+            url = f"https://127.0.0.1:{webhook.server.secure_port}"
+            resources = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
+            wanted = entries(load_texts([("demo.yaml", POLICIES)]).policies, WebhookTarget(namespace=_SYSTEM, url=url))
+            for kind, resource in resources.items():
+                for entry in wanted[kind]:
+                    entry["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
+                await client.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": wanted[kind]})
+            yield cluster, f"http://127.0.0.1:{reconciliation.debug_port}/"
+
+
+async def _play(console: Console, client: Client) -> list[ScenarioOutcome | None]:
+    """Play all scenarios at once; show them while they run."""
+    from rich.live import Live  # noqa: PLC0415 - only if it prints
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    progress = ["starting"] * len(SCENARIOS)
+    outcomes: list[ScenarioOutcome | None] = [None] * len(SCENARIOS)
+    begun = time.monotonic()
+
+    async def play(place: int, scenario: QuickstartScenario) -> None:
+        def show(text: str) -> None:
+            progress[place] = text
+            if not console.is_terminal:
+                console.print(f"  {time.monotonic() - begun:5.1f} s  scenario {scenario.number}: {text}")
+
+        stage = Stage(client, scenario.number, show)
+        try:
+            outcomes[place] = await scenario.play(stage)
+        except (ApiError, TimeoutError) as error:
+            outcomes[place] = ScenarioOutcome(scenario.situation, f"could not be played: {error}", as_documented=False)
+        show("done")
+
+    plays = asyncio.gather(*(play(place, scenario) for place, scenario in enumerate(SCENARIOS)))
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=_REFRESH, transient=True) as live:
+            while not plays.done():
+                live.update(_progress(progress, outcomes, time.monotonic() - begun))
+                await asyncio.wait((plays,), timeout=1 / _REFRESH)
+    await plays
+    report = Table.grid(padding=(0, 2))
+    for scenario, outcome in zip(SCENARIOS, outcomes, strict=True):
+        assert outcome is not None
+        heading = Text(scenario.situation, "bold").append("   ") + _mark(outcome)
+        report.add_row(Text(str(scenario.number), "bold"), "", heading)
+        report.add_row("", Text("done", "dim"), outcome.done)
+        report.add_row("", Text("happened", "dim"), outcome.happened)
+        report.add_row("", Text("document", "dim"), Text(scenario.document, "dim"))
+        report.add_row()
+    console.print(report)
+    return outcomes
+
+
+def _progress(progress: list[str], outcomes: list[ScenarioOutcome | None], elapsed: float) -> Table:
+    """One line a scenario, while they run."""
+    from rich.table import Table  # noqa: PLC0415 - only if it prints
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table.grid(padding=(0, 2), expand=True)
+    table.add_column()
+    table.add_column(ratio=2)
+    table.add_column(ratio=3)
+    for scenario, doing, outcome in zip(SCENARIOS, progress, outcomes, strict=True):
+        state = Text(f"{doing} ({elapsed:.0f} s)", "yellow") if outcome is None else _mark(outcome)
+        table.add_row(Text(str(scenario.number), "bold"), scenario.situation, state)
+    return table
+
+
+def _mark(outcome: ScenarioOutcome) -> Text:
+    from rich.text import Text  # noqa: PLC0415 - only if it prints
+
+    return Text("as documented", "green") if outcome.as_documented else Text("NOT AS DOCUMENTED", "bold red")

@@ -1,0 +1,172 @@
+"""The admission chain in kube-apiserver's order, with its in-tree plugins.
+
+In-tree mutating plugins (NamespaceLifecycle, Priority, DefaultTolerationSeconds), mutating webhooks, the in-tree
+plugins again where a webhook changed the object; later, on the final object, in-tree validation and the
+validating webhooks. Each plugin can be switched off by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from webhook.clusters.embedded.admission_chain.webhook_dispatcher import WebhookDispatcher
+from webhook.clusters.embedded.protocol.calls import Attributes, Object
+from webhook.clusters.embedded.protocol.statuses import failure
+from webhook.clusters.embedded.storage.object_store import StoreReader
+
+__all__ = ["PLUGINS", "AdmissionChain"]
+
+IMMORTAL = ("default", "kube-system", "kube-public")
+TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+TOLERATION_SECONDS = 300
+PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
+NOT_IN_SPEC = "must not be provided in pod spec; priority admission controller computed"
+FROM_CLASS = "from the given PriorityClass name"
+
+
+def _admit_namespace(attributes: Attributes, read: StoreReader) -> None:
+    """Refuse to create in a namespace that is missing (404) or ending (403), or to delete an immortal one (403)."""
+    name = attributes.namespace
+    if attributes.resource.plural == "namespaces":
+        if attributes.operation == "DELETE" and attributes.name in IMMORTAL:
+            raise attributes.denied("this namespace may not be deleted")
+        return
+    if attributes.operation != "CREATE" or not name:
+        return
+    namespace = read.one("namespaces", "", name)
+    if namespace is None:
+        raise failure(404, "NotFound", f'namespaces "{name}" not found', {"name": name, "kind": "namespaces"})
+    if namespace["metadata"].get("deletionTimestamp") and not attributes.subresource:
+        error = attributes.denied(f"unable to create new content in namespace {name} because it is being terminated")
+        cause = {"reason": "NamespaceTerminating", "message": f"namespace {name} is being terminated"}
+        error.status["details"]["causes"] = [{**cause, "field": "metadata.namespace"}]
+        raise error
+
+
+def _add_default_tolerations(attributes: Attributes, _read: StoreReader) -> None:
+    """Let a new pod tolerate a node that is not ready or unreachable for 300 s, unless it says otherwise."""
+    spec = _pod_spec(attributes)
+    if spec is None or attributes.operation != "CREATE":
+        return
+    present = list(spec.get("tolerations") or ())
+    keys = [one.get("key") for one in present if one.get("effect") in ("NoExecute", None, "")]
+    missing = [key for key in TOLERATED if not any(tolerated in (key, None, "") for tolerated in keys)]
+    if missing:
+        spec["tolerations"] = present + [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS}
+            for key in missing
+        ]
+
+
+def _admit_priority(attributes: Attributes, read: StoreReader) -> None:
+    """Fill in a pod's priority from its class. Raises StatusError (403) where the pod disagrees with the class.
+
+    The Priority plugin does what docs/kubernetes-behaviour.md K1 to K4 tell: it runs before the mutating webhooks,
+    and once more after one of them changed the object.
+    """
+    spec = _pod_spec(attributes)
+    if spec is None:
+        return
+    if attributes.operation == "UPDATE":
+        old = (attributes.old_object or {}).get("spec") or {}
+        for field in ("priority", "preemptionPolicy"):
+            if spec.get(field) is None and old.get(field) is not None:
+                spec[field] = old[field]
+    if attributes.operation != "CREATE":
+        return
+    name = spec.get("priorityClassName", "")
+    found = read.one("priorityclasses", "", name) if name else _global_default(read.all("priorityclasses"))
+    if name and found is None:
+        raise attributes.denied(f"no PriorityClass with name {name} was found")
+    if found is None:
+        priority, policy = 0, PREEMPT_LOWER_PRIORITY
+    else:
+        spec["priorityClassName"] = found["metadata"]["name"]
+        priority, policy = found.get("value", 0), found.get("preemptionPolicy") or PREEMPT_LOWER_PRIORITY
+    given = spec.get("priority")
+    if given is not None and given != priority:
+        text = f"the integer value of priority ({given}) {NOT_IN_SPEC} {priority} {FROM_CLASS}"
+        raise attributes.denied(text)
+    spec["priority"] = priority
+    given = spec.get("preemptionPolicy")
+    if given is not None and given != policy:
+        text = f"the string value of PreemptionPolicy ({given}) {NOT_IN_SPEC} {policy} {FROM_CLASS}"
+        raise attributes.denied(text)
+    spec["preemptionPolicy"] = policy
+
+
+def _validate_global_default(attributes: Attributes, read: StoreReader) -> None:
+    """Refuse a second PriorityClass that is the global default (403)."""
+    judged = attributes.object
+    if attributes.resource.plural != "priorityclasses" or attributes.operation not in ("CREATE", "UPDATE"):
+        return
+    if judged is None or not judged.get("globalDefault"):
+        return
+    default = _global_default(read.all("priorityclasses"))
+    if default is None:
+        return
+    name = default["metadata"]["name"]
+    if attributes.operation == "CREATE" or name != judged["metadata"]["name"]:
+        text = f"PriorityClass {name} is already marked as default. Only one default can exist"
+        raise attributes.denied(text)
+
+
+def _global_default(classes: Iterable[Object]) -> Object | None:
+    """The class that pods without one get: of several global defaults the lowest value."""
+    defaults = [one for one in classes if one.get("globalDefault")]
+    return min(defaults, key=lambda one: int(one.get("value", 0)), default=None)
+
+
+def _pod_spec(attributes: Attributes) -> Object | None:
+    """The spec of the pod that is written; None for everything else."""
+    resource, obj = attributes.resource, attributes.object
+    if resource.group or resource.plural != "pods" or attributes.subresource or obj is None:
+        return None
+    spec: Object = obj.setdefault("spec", {})
+    return spec
+
+
+_MUTATING: dict[str, Callable[[Attributes, StoreReader], None]] = {
+    "NamespaceLifecycle": _admit_namespace,
+    "Priority": _admit_priority,
+    "DefaultTolerationSeconds": _add_default_tolerations,
+}
+_VALIDATING = {"Priority": _validate_global_default}
+
+PLUGINS = (*_MUTATING, "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+"""The plugins by the names that `--disable-admission-plugins` takes."""
+
+
+class AdmissionChain:
+    """`read` looks into the store; `disabled` names plugins of PLUGINS that do not run."""
+
+    def __init__(self, read: StoreReader, webhooks: WebhookDispatcher, disabled: Collection[str] = ()) -> None:
+        unknown = set(disabled) - set(PLUGINS)
+        if unknown:
+            raise ValueError(f"no such admission plugin: {', '.join(sorted(unknown))}; there are {', '.join(PLUGINS)}")
+        self._read = read
+        self._enabled = frozenset(PLUGINS) - frozenset(disabled)
+        self._webhooks = webhooks
+
+    async def mutate(self, attributes: Attributes) -> Object | None:
+        """Run everything that may change the object; the object to go on with, None at DELETE.
+
+        Raises StatusError to refuse.
+        """
+        self._in_tree(attributes)
+        if "MutatingAdmissionWebhook" in self._enabled:
+            await self._webhooks.mutate(attributes, self._in_tree)
+        return attributes.object
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Judge the final object. Raises StatusError to refuse."""
+        for name, plugin in _VALIDATING.items():
+            if name in self._enabled:
+                plugin(attributes, self._read)
+        if "ValidatingAdmissionWebhook" in self._enabled:
+            await self._webhooks.validate(attributes)
+
+    def _in_tree(self, attributes: Attributes) -> None:
+        for name, plugin in _MUTATING.items():
+            if name in self._enabled:
+                plugin(attributes, self._read)

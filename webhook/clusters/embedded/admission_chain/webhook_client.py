@@ -1,0 +1,143 @@
+"""The TLS call to an admission webhook: `url` or `service`, caBundle, timeout, and errors in Kubernetes' words."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from webhook.clusters.embedded.admission_chain.admission_review import (
+    InvalidAnswerError,
+    WebhookResponse,
+    read_answer,
+    review_of,
+)
+from webhook.clusters.embedded.admission_chain.webhook_configurations import RegisteredWebhook
+from webhook.clusters.embedded.protocol.calls import Object
+
+__all__ = ["WebhookCallError", "WebhookClient"]
+
+CONNECTIONS = 64
+LONGEST_ANSWER = 16 * 1024 * 1024
+
+
+class WebhookCallError(Exception):
+    """A webhook that could not be asked or gave no usable answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a webhook is: the URL as errors show it, the host and port to connect to, the name in the certificate."""
+
+    shown: str
+    url: str
+    server_name: str
+    host: str
+
+
+class WebhookClient:
+    """Calls webhooks. `services` maps `namespace/name:port` to the `host:port` that plays the service."""
+
+    def __init__(self, services: Mapping[str, str], service_exists: Callable[[str, str], bool]) -> None:
+        self._services = services
+        self._service_exists = service_exists
+        self._session: aiohttp.ClientSession | None = None
+
+    async def call(self, webhook: RegisteredWebhook, request: Object, *, mutating: bool) -> WebhookResponse:
+        """Ask one webhook. Raises WebhookCallError with the text after `failed calling webhook "NAME": `."""
+        destination = self._destination(webhook)
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": destination.host}
+        try:
+            async with (
+                asyncio.timeout(webhook.timeout),
+                self._session.post(
+                    destination.url,
+                    data=review_of(request),
+                    headers=headers,
+                    ssl=_trust(str(webhook.client.get("caBundle") or "")),
+                    server_hostname=destination.server_name,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                body = b""
+                async for piece in response.content.iter_any():
+                    body += piece
+                    if len(body) > LONGEST_ANSWER:
+                        raise WebhookCallError(
+                            f"failed to call webhook: the answer has more than {LONGEST_ANSWER} bytes"
+                        )
+        except (aiohttp.ClientError, OSError) as error:
+            raise WebhookCallError(f'failed to call webhook: Post "{destination.shown}": {_failure(error)}') from error
+        if response.status == 404:
+            raise WebhookCallError("failed to call webhook: the server could not find the requested resource")
+        if response.status != 200:
+            said = body.decode(errors="replace").strip() or "unknown"
+            why = f'an error on the server ("{said}") has prevented the request from succeeding'
+            raise WebhookCallError(f"failed to call webhook: {why}")
+        try:
+            return read_answer(body, request["uid"], mutating=mutating)
+        except InvalidAnswerError as error:
+            raise WebhookCallError(f"received invalid webhook response: {error}") from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _destination(self, webhook: RegisteredWebhook) -> Destination:
+        """Where a webhook is called: its URL, or the address under which its service is known."""
+        query = f"timeout={webhook.timeout}s"
+        url = webhook.client.get("url")
+        if url:
+            parts = urlsplit(str(url))
+            return Destination(f"{url}?{query}", f"{url}?{query}", parts.hostname or "", parts.netloc)
+        service: Mapping[str, Any] = webhook.client.get("service") or {}
+        namespace, name, port = service.get("namespace", ""), service.get("name", ""), service.get("port") or 443
+        path = str(service.get("path") or "/").lstrip("/")
+        server_name = f"{name}.{namespace}.svc"
+        shown = f"https://{server_name}:{port}/{path}?{query}"
+        address = self._services.get(f"{namespace}/{name}:{port}")
+        if address is None:
+            missing = f'no endpoints available for service "{name}"'
+            if not self._service_exists(namespace, name):
+                missing = f'service "{name}" not found'
+            raise WebhookCallError(f'failed to call webhook: Post "{shown}": {missing}')
+        return Destination(shown, f"https://{address}/{path}?{query}", server_name, f"{server_name}:{port}")
+
+
+def _failure(error: Exception) -> str:
+    """Why there was no answer, in kube-apiserver's words."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(error, TimeoutError):
+        return "context deadline exceeded"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(error.certificate_error, "verify_message", error.certificate_error)
+        return f"tls: failed to verify certificate: x509: {why}"
+    if isinstance(cause, ConnectionRefusedError):
+        address = f" {error.host}:{error.port}" if isinstance(error, aiohttp.ClientConnectorError) else ""
+        return f"dial tcp{address}: connect: connection refused"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "EOF"
+    return str(cause) or type(cause).__name__
+
+
+@lru_cache(maxsize=64)
+def _trust(ca_bundle: str) -> ssl.SSLContext:
+    """Trust the bundle (base64 of PEM) alone, or the system's roots where there is none."""
+    try:
+        if not ca_bundle:
+            return ssl.create_default_context()
+        return ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode())
+    except (ValueError, ssl.SSLError) as error:
+        raise WebhookCallError(f"could not get REST client: unable to load root certificates: {error}") from error

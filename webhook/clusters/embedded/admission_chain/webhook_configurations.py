@@ -1,0 +1,157 @@
+"""Admission webhooks as registered: which requests each one asks for.
+
+Compiled from Mutating- and ValidatingWebhookConfigurations; the meanings of rules, scope and selectors are those
+of `k8s.io/apiserver/pkg/admission/plugin/webhook`. `matchConditions` are CEL over the AdmissionRequest, every one of
+which must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from webhook.clusters.embedded.protocol.calls import Attributes, Object
+from webhook.kube.objects import LabelSelector
+from webhook.kube.selectors import Matcher, label_matcher
+from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
+
+__all__ = ["ConditionError", "RegisteredWebhook", "compile_webhooks", "conditions_hold"]
+
+CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+EVENT_GROUPS = ("", "events.k8s.io")
+"""The API groups of the one resource that is served in two; `matchPolicy: Equivalent` sees both as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookRule:
+    """One row of `rules`."""
+
+    operations: frozenset[str]
+    groups: frozenset[str]
+    versions: frozenset[str]
+    resources: tuple[tuple[str, str], ...]
+    scope: str
+
+    @classmethod
+    def of(cls, rule: Mapping[str, Any]) -> WebhookRule:
+        """Compile a rule."""
+        resources = [str(text).partition("/") for text in rule.get("resources") or ()]
+        return cls(
+            operations=frozenset(rule.get("operations") or ()),
+            groups=frozenset(rule.get("apiGroups") or ()),
+            versions=frozenset(rule.get("apiVersions") or ()),
+            resources=tuple((resource, subresource) for resource, _, subresource in resources),
+            scope=rule.get("scope") or "*",
+        )
+
+    def matches(self, attributes: Attributes, group: str) -> bool:
+        """Whether the rule asks for the request, whose resource is taken to be one of this API group.
+
+        A Namespace object counts as cluster-wide although its request names a namespace.
+        """
+        plural = attributes.resource.plural
+        scope = "Namespaced" if attributes.namespace and plural != "namespaces" else "Cluster"
+        return (
+            _in(attributes.operation, self.operations)
+            and _in(group, self.groups)
+            and _in(attributes.resource.version, self.versions)
+            and any(
+                resource in ("*", plural) and subresource in ("*", attributes.subresource)
+                for resource, subresource in self.resources
+            )
+            and self.scope in ("*", scope)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredWebhook:
+    """One webhook of a configuration, with Kubernetes' defaults filled in; `timeout` in seconds."""
+
+    key: tuple[str, str, int]
+    name: str
+    client: Mapping[str, Any]
+    rules: tuple[WebhookRule, ...]
+    exact: bool
+    in_namespace: Matcher
+    of_object: Matcher
+    conditions: tuple[tuple[str, str], ...]
+    timeout: int
+    fail: bool
+    dry_runs: bool
+    reinvoked: bool
+
+    def asks_for(self, attributes: Attributes, namespace_labels: Mapping[str, str] | None) -> bool:
+        """Whether rules and selectors match; `namespace_labels` is None for a cluster-wide object."""
+        if attributes.resource.plural in CONFIGURATIONS:
+            return False
+        if namespace_labels is not None and not self.in_namespace(namespace_labels):
+            return False
+        resource = attributes.resource
+        groups = EVENT_GROUPS if resource.plural == "events" and not self.exact else (resource.group,)
+        if not any(rule.matches(attributes, group) for rule in self.rules for group in groups):
+            return False
+        states = [one for one in (attributes.object, attributes.old_object) if one is not None] or [{}]
+        return any(self.of_object((one.get("metadata") or {}).get("labels") or {}) for one in states)
+
+
+def compile_webhooks(configurations: Iterable[Object]) -> list[RegisteredWebhook]:
+    """Every webhook, configurations by name, webhooks in the order they are written."""
+    by_name = sorted(configurations, key=lambda one: str(one["metadata"]["name"]))
+    return [
+        RegisteredWebhook(
+            key=(configuration["metadata"]["name"], webhook["name"], index),
+            name=webhook["name"],
+            client=webhook.get("clientConfig") or {},
+            rules=tuple(WebhookRule.of(rule) for rule in webhook.get("rules") or ()),
+            exact=webhook.get("matchPolicy") == "Exact",
+            in_namespace=_selector(webhook.get("namespaceSelector")),
+            of_object=_selector(webhook.get("objectSelector")),
+            conditions=tuple((row["name"], row["expression"]) for row in webhook.get("matchConditions") or ()),
+            timeout=webhook.get("timeoutSeconds") or 10,
+            fail=webhook.get("failurePolicy") != "Ignore",
+            dry_runs=webhook.get("sideEffects") in ("None", "NoneOnDryRun"),
+            reinvoked=webhook.get("reinvocationPolicy") == "IfNeeded",
+        )
+        for configuration in by_name
+        for index, webhook in enumerate(configuration.get("webhooks") or ())
+    ]
+
+
+def _selector(selector: Mapping[str, Any] | None) -> Matcher:
+    return label_matcher(msgspec.convert(selector or {}, LabelSelector))
+
+
+def _in(value: str, allowed: frozenset[str]) -> bool:
+    return "*" in allowed or value in allowed
+
+
+_compiled = lru_cache(maxsize=256)(compile_bool)
+
+
+class ConditionError(Exception):
+    """A condition that could not be evaluated while no other one was false."""
+
+
+def conditions_hold(conditions: Iterable[tuple[str, str]], request: Object) -> bool:
+    """Whether all conditions (name, expression) hold for an AdmissionRequest.
+
+    One that is false decides; else one that fails raises ConditionError. `authorizer` is not among the variables.
+    Size is no obstacle, as for an API server, whose bound is on the steps of an expression.
+    """
+    asked = {key: value for key, value in request.items() if key not in ("object", "oldObject")}
+    objects = {"object": request["object"], "oldObject": request["oldObject"]}
+    inputs = Inputs(lambda: {**objects, "request": asked, "namespaceObject": None, "priorityClass": None})
+    failures = []
+    for name, expression in conditions:
+        try:
+            if not _compiled(expression).evaluate(inputs):
+                return False
+        except (CelError, CelRuntimeError) as error:
+            failures.append(f"match condition {name!r}: expression {expression!r} resulted in error: {error}")
+    if failures:
+        raise ConditionError("; ".join(failures))
+    return True

@@ -1,0 +1,156 @@
+"""Dispatch to admission webhooks: mutating ones in order with reinvocation, validating ones side by side.
+
+Mirrors `k8s.io/apiserver/pkg/admission/plugin/webhook`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from webhook.clusters.embedded.admission_chain.admission_review import (
+    WebhookResponse,
+    denial,
+    dry_run_unsupported,
+    request_of,
+)
+from webhook.clusters.embedded.admission_chain.webhook_client import WebhookCallError, WebhookClient
+from webhook.clusters.embedded.admission_chain.webhook_configurations import (
+    ConditionError,
+    RegisteredWebhook,
+    compile_webhooks,
+    conditions_hold,
+)
+from webhook.clusters.embedded.merging.patches import json_patch
+from webhook.clusters.embedded.protocol.calls import Attributes
+from webhook.clusters.embedded.protocol.statuses import StatusError, internal_error
+from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
+
+__all__ = ["WebhookDispatcher"]
+
+
+class WebhookDispatcher:
+    """Calls the webhooks that ask for a request, as the stored configurations say.
+
+    To the file `audit_log` goes a line of JSON for each answer with audit annotations: `operation`, `resource`,
+    `namespace`, `name`, `user`, `allowed` and `annotations`, whose keys are `WEBHOOK/KEY` as in a real audit log.
+    """
+
+    def __init__(self, read: StoreReader, caller: WebhookClient, audit_log: Path | None = None) -> None:
+        self._read = read
+        self._audit_log = audit_log
+        self._mutating = _registered(read, "mutatingwebhookconfigurations")
+        self._validating = _registered(read, "validatingwebhookconfigurations")
+        self._caller = caller
+
+    async def mutate(self, attributes: Attributes, again: Callable[[Attributes], None]) -> None:
+        """Run the mutating webhooks. Raises StatusError to refuse.
+
+        Where one changed the object, the in-tree plugins (`again`) run a second time, and so do, with
+        `reinvocationPolicy: IfNeeded`, the webhooks that have not seen the change.
+        """
+        called: set[tuple[str, str, int]] = set()
+        due: set[tuple[str, str, int]] = set()
+        changed = False
+        for webhook in self._asking(self._mutating, attributes):
+            if await self._change(webhook, attributes):
+                changed = True
+                due |= called
+            if webhook.reinvoked:
+                called.add(webhook.key)
+        if not changed:
+            return
+        before = copy.deepcopy(attributes.object)
+        again(attributes)
+        if attributes.object != before:
+            due |= called
+        for webhook in self._asking(self._mutating, attributes):
+            if webhook.key in due:
+                await self._change(webhook, attributes)
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Ask every validating webhook at once. Raises StatusError of the first, in their order, that refuses."""
+        webhooks = self._asking(self._validating, attributes)
+        if not webhooks:
+            return
+        asked = [self._ask(webhook, attributes, mutating=False) for webhook in webhooks]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _asking(self, registered: Memo[list[RegisteredWebhook]], attributes: Attributes) -> list[RegisteredWebhook]:
+        webhooks = registered.get()
+        if not webhooks:
+            return []
+        labels: Mapping[str, str] | None = None
+        if attributes.resource.plural == "namespaces":
+            judged = attributes.object or attributes.old_object or {}
+            labels = (judged.get("metadata") or {}).get("labels") or {}
+        elif attributes.namespace:
+            labels = self._read.labels("namespaces", attributes.namespace)
+        return [webhook for webhook in webhooks if webhook.asks_for(attributes, labels)]
+
+    async def _change(self, webhook: RegisteredWebhook, attributes: Attributes) -> bool:
+        """Call one mutating webhook and apply its patch; whether it changed the object."""
+        answer = await self._ask(webhook, attributes, mutating=True)
+        if answer is None or not answer.patch:
+            return False
+        if attributes.object is None:
+            raise _failed(webhook, "webhook attempted to modify the object, which is not supported for this operation")
+        try:
+            patched = json_patch(attributes.object, answer.patch)
+        except StatusError as error:
+            raise _failed(webhook, str(error)) from error
+        if patched == attributes.object:
+            return False
+        attributes.object = patched
+        return True
+
+    async def _ask(
+        self, webhook: RegisteredWebhook, attributes: Attributes, *, mutating: bool
+    ) -> WebhookResponse | None:
+        """The webhook's consent; None if it was passed over. Raises StatusError if it refuses or fails closed."""
+        request = request_of(attributes)
+        try:
+            if webhook.conditions and not conditions_hold(webhook.conditions, request):
+                return None
+        except ConditionError as error:
+            if not webhook.fail:
+                return None
+            raise attributes.denied(str(error)) from error
+        if attributes.dry_run and not webhook.dry_runs:
+            raise dry_run_unsupported(webhook.name)
+        try:
+            answer = await self._caller.call(webhook, request, mutating=mutating)
+        except WebhookCallError as error:
+            if not webhook.fail:
+                return None
+            raise _failed(webhook, str(error)) from error
+        attributes.warnings.extend(answer.warnings)
+        if self._audit_log is not None and answer.audit_annotations:
+            entry = {
+                "operation": attributes.operation,
+                "resource": attributes.resource.qualified,
+                "namespace": attributes.namespace,
+                "name": attributes.shown_name,
+                "user": attributes.user.username,
+                "allowed": answer.allowed,
+                "annotations": {f"{webhook.name}/{key}": value for key, value in answer.audit_annotations.items()},
+            }
+            with self._audit_log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+        if not answer.allowed:
+            raise denial(webhook.name, answer.status)
+        return answer
+
+
+def _registered(read: StoreReader, plural: str) -> Memo[list[RegisteredWebhook]]:
+    return Memo(read, (plural,), lambda: compile_webhooks(read.all(plural)))
+
+
+def _failed(webhook: RegisteredWebhook, why: str) -> StatusError:
+    return internal_error(f'failed calling webhook "{webhook.name}": {why}')

@@ -1,0 +1,186 @@
+"""The API server, free of transport: who calls, may they, and which part answers. And a client without a connection."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from webhook.clusters.embedded.access.authentication import Authentication, groups_of
+from webhook.clusters.embedded.access.authorization import RbacAuthorizer, acting_user
+from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
+from webhook.clusters.embedded.apiserver.faults import Faults
+from webhook.clusters.embedded.apiserver.handling import Handlers, refusal, reply_of
+from webhook.clusters.embedded.apiserver.subresources import bind
+from webhook.clusters.embedded.apiserver.writing import ObjectWriter
+from webhook.clusters.embedded.protocol import statuses
+from webhook.clusters.embedded.protocol.api_resources import GROUPS, RESOURCES
+from webhook.clusters.embedded.protocol.calls import (
+    ADMIN,
+    ApiCall,
+    Reply,
+    SubresourceHandler,
+    UserInfo,
+    request_info,
+)
+from webhook.clusters.embedded.rendering import discovery, openapi
+from webhook.clusters.embedded.storage.object_store import ObjectStore
+from webhook.kube.client import Client
+from webhook.kube.endpoint import Endpoint
+from webhook.kube.errors import status_error
+from webhook.kube.transport import USER_AGENT, Transport, split_lines, warning_texts
+
+__all__ = ["ApiServer", "LocalClient"]
+
+log = logging.getLogger(__name__)
+
+_ROOTS = {row.root for row in RESOURCES}
+_HEALTH = ("/healthz", "/livez", "/readyz")
+_OPEN = (*_HEALTH, "/version")
+_FAILED = 300
+
+
+class ApiServer:
+    """A Kubernetes API server in memory.
+
+    `subresources` holds the handlers by (plural, sub-resource), where the sub-resource is empty for a resource that is
+    answered at once, such as `selfsubjectaccessreviews`.
+    """
+
+    def __init__(
+        self, authentication: Authentication, authorizer: RbacAuthorizer, admission: AdmissionChain, store: ObjectStore
+    ) -> None:
+        self.authentication = authentication
+        self.authorizer = authorizer
+        self.store = store
+        self.writer = ObjectWriter(store, admission)
+        self.faults = Faults()
+        self.subresources: dict[tuple[str, str], SubresourceHandler] = {
+            ("pods", "binding"): partial(bind, self.writer),
+            ("bindings", ""): partial(bind, self.writer),
+        }
+        self.address = "127.0.0.1:6443"
+        """Host and port, as discovery tells them."""
+        self._handlers = Handlers(self.writer, self.subresources, self.faults)
+
+    async def handle(self, call: ApiCall) -> Reply:
+        """Answer a call; never raises for what a caller can do wrong."""
+        try:
+            info = request_info(call.method, call.path, call.query)
+            if call.path not in _OPEN and not self.authorizer.authorize(call.user, info.right):
+                return refusal(info.right.refused_to(call.user))
+            await self.faults.strike(info)
+            if info.resource is not None:
+                return await self._handlers.handle(info, info.resource, call)
+            return self._document(call)
+        except statuses.StatusError as error:
+            return refusal(error)
+        except Exception as error:
+            log.exception("%s %s", call.method, call.path)
+            return refusal(statuses.internal_error(f"{type(error).__name__}: {error}"))
+
+    async def serve(self, call: ApiCall) -> Reply:
+        """Authenticate by the headers, then handle."""
+        user = self.authentication.authenticate(call.headers)
+        if user is None:
+            return refusal(statuses.unauthorized())
+        try:
+            call.user = acting_user(user, call.headers, self.authorizer)
+        except statuses.StatusError as error:
+            return refusal(error)
+        return await self.handle(call)
+
+    def local(self, user: str | UserInfo = ADMIN, agent: str = USER_AGENT) -> LocalClient:
+        """A client that goes through the same chain without a connection; `agent` names its field manager."""
+        if isinstance(user, str):
+            user = ADMIN if user == ADMIN.username else UserInfo(user, groups_of(user))
+        return LocalClient(self, user, agent)
+
+    def _document(self, call: ApiCall) -> Reply:
+        """What is not a resource: discovery, OpenAPI, version and health."""
+        if call.method not in ("GET", "HEAD"):
+            raise statuses.path_not_found()
+        path, accept = call.path.rstrip("/") or "/", call.headers.get("accept", "")
+        if path.split("/")[1] in [name[1:] for name in _HEALTH]:
+            return Reply(200, b"ok", "text/plain; charset=utf-8")
+        for version in ("v2", "v2beta1") if path in ("/api", "/apis") and "APIGroupDiscoveryList" in accept else ():
+            if f"v={version};" in f"{accept};".replace(",", ";"):
+                document = discovery.aggregated(path, version, self.subresources)
+                kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+                return Reply(200, msgspec.json.encode(document), kind)
+        if path == "/api":
+            return reply_of(discovery.legacy_versions(self.address))
+        if path == "/apis":
+            return reply_of(discovery.groups())
+        if path.startswith("/openapi/"):
+            return Reply(200, openapi.document(path))
+        if path in _ROOTS:
+            return reply_of(discovery.resource_list(path, self.subresources))
+        if path == "/":
+            return reply_of({"paths": ["/api", "/apis", "/openapi/v3", "/version", *sorted(_ROOTS), *_HEALTH]})
+        if path == "/version":
+            return reply_of(discovery.VERSION)
+        if (group := path.removeprefix("/apis/")) in GROUPS:
+            return reply_of({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(group)})
+        raise statuses.path_not_found()
+
+
+class LocalTransport(Transport):
+    """Carries calls straight to the server, as one user."""
+
+    def __init__(self, api: ApiServer, user: UserInfo, agent: str) -> None:
+        super().__init__(Endpoint("local://"), timeout=0.0)
+        self._api = api
+        self._user = user
+        self._agent = agent
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        data: bytes | None,
+        content_type: str,
+        *,
+        warnings: list[str] | None = None,
+    ) -> bytes:
+        """One call and the body of its reply. Raises ApiError for any status from 300 on."""
+        reply = await self._handle(method, path, query, data, content_type)
+        if warnings is not None:
+            warnings += warning_texts(text for name, text in reply.headers if name == "Warning")
+        return reply.body
+
+    async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+        """The lines of a watch, after an empty one once it was accepted."""
+        reply = await self._handle("GET", path, query, None, "")
+        assert reply.stream is not None
+        yield b""
+        async with aclosing(reply.stream) as stream:
+            async for line in split_lines(stream):
+                yield line
+
+    async def _handle(
+        self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
+    ) -> Reply:
+        texts = {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in query.items()
+            if value not in (None, "")
+        }
+        headers = {"content-type": content_type, "user-agent": self._agent, "accept": "application/json"}
+        reply = await self._api.handle(ApiCall(method, path, texts, headers, data or b"", self._user))
+        if reply.status >= _FAILED:
+            retry_after = dict(reply.headers).get("Retry-After")
+            raise status_error(reply.body, http_status=reply.status, retry_after=retry_after)
+        return reply
+
+
+class LocalClient(Client):
+    """`webhook.kube.client.Client` whose requests never leave the process."""
+
+    def __init__(self, api: ApiServer, user: UserInfo, agent: str) -> None:
+        self._transport = LocalTransport(api, user, agent)

@@ -1,0 +1,150 @@
+"""From a request's body to an object of the wanted kind or to a patched one, and from its query to options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from webhook.clusters.embedded.merging.patches import json_patch, merge_patch, strategic_merge
+from webhook.clusters.embedded.object_types import fields, schemas
+from webhook.clusters.embedded.object_types.schemas import Schema
+from webhook.clusters.embedded.protocol import statuses
+from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
+from webhook.clusters.embedded.protocol.calls import ApiCall, WriteRequest, truthy
+from webhook.clusters.embedded.rendering import serialization
+
+__all__ = [
+    "APPLY",
+    "check_object",
+    "content_type",
+    "decode_any",
+    "decode_object",
+    "delete_options",
+    "options",
+    "patched",
+]
+
+_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+APPLY = "application/apply-patch+yaml"
+_PATCHES = f"application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, {APPLY}"
+_DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "preconditions", "dryRun")
+
+
+def decode_any(call: ApiCall, model: str = "") -> Object:
+    """The body as an object of any kind, or of a model such as V1Eviction. Raises StatusError (400)."""
+    obj = serialization.decode(call.body, call.headers.get("content-type", ""))
+    if not isinstance(obj, dict):
+        raise statuses.bad_request("the body of the request must be an object")
+    if model:
+        fields.settle(schemas.of_model(model), obj)
+    return obj
+
+
+def decode_object(resource: ApiResource, call: ApiCall, change: WriteRequest) -> Object:
+    """The body as an object of the resource's kind. Raises StatusError (400)."""
+    obj = decode_any(call)
+    return check_object(resource, obj, change)
+
+
+def check_object(resource: ApiResource, obj: Object, change: WriteRequest) -> Object:
+    """The object if it is of the resource's kind, without the fields that the kind does not have.
+
+    Those are refused (Strict), warned of (Warn, the default) or passed over (Ignore). Raises StatusError (400).
+    """
+    kind, version = obj.setdefault("kind", resource.kind), obj.setdefault("apiVersion", resource.api_version)
+    if kind != resource.kind or version != resource.api_version:
+        expected, given = _shown(resource.api_version, resource.kind), _shown(str(version), str(kind))
+        raise statuses.bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
+            if kind == resource.kind
+            else f"the object provided is unrecognized (must be of type {resource.kind}): {given} is not {expected}"
+        )
+    if not isinstance(obj.setdefault("metadata", {}), dict):
+        raise statuses.bad_request("metadata must be an object")
+    unknown = fields.settle(schemas.of_resource(resource), obj)
+    texts = [f'unknown field "{path}"' for path in unknown]
+    validation = change.options.get("fieldValidation") or "Warn"
+    if texts and validation == "Strict":
+        refusal = f"strict decoding error: {', '.join(texts)}"
+        if change.options.get("kind") == "PatchOptions":
+            cause = statuses.Cause("patch", "FieldValueInvalid", f"Invalid value: {{}}: {refusal}")
+            raise statuses.invalid_patch(cause)
+        version = resource.api_version.rpartition("/")[2]
+        shown = f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}'
+        raise statuses.bad_request(f"{shown}: {refusal}")
+    if validation == "Warn":
+        change.warnings += texts
+    return obj
+
+
+def _shown(version: str, kind: str) -> str:
+    return f"{version}, Kind={kind}"
+
+
+def options(call: ApiCall) -> Object:
+    """The options object of a write, as admission sees it."""
+    kind = _OPTIONS.get(call.method)
+    if kind is None:
+        return {}
+    found: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if call.query.get("dryRun"):
+        found["dryRun"] = _dry_run([call.query["dryRun"]])
+    for name in ("fieldManager", "fieldValidation"):
+        if call.query.get(name):
+            found[name] = call.query[name]
+    if "force" in call.query:
+        found["force"] = truthy(call.query["force"])
+    return found
+
+
+def delete_options(call: ApiCall) -> Object:
+    """DeleteOptions from the body, or else from the query. Raises StatusError (400, 422)."""
+    found = options(call)
+    body = serialization.decode(call.body, call.headers.get("content-type", ""))
+    if isinstance(body, dict):
+        fields.settle(schemas.of_model("V1DeleteOptions"), body)
+        found |= {key: body[key] for key in _DELETE_KEYS if body.get(key) is not None}
+    query = call.query
+    if seconds := query.get("gracePeriodSeconds"):
+        try:
+            found.setdefault("gracePeriodSeconds", int(seconds))
+        except ValueError as error:
+            raise statuses.bad_request(f"gracePeriodSeconds must be a whole number, not {seconds!r}") from error
+    if query.get("propagationPolicy"):
+        found.setdefault("propagationPolicy", query["propagationPolicy"])
+    if "orphanDependents" in query:
+        found.setdefault("orphanDependents", truthy(query["orphanDependents"]))
+    _dry_run(found.get("dryRun") or [])
+    if found.get("propagationPolicy") not in (None, "Orphan", "Foreground", "Background"):
+        raise statuses.bad_request(f"invalid propagationPolicy {found['propagationPolicy']!r}")
+    return found
+
+
+def _dry_run(values: Any) -> list[str]:
+    if values not in ([], ["All"]):
+        raise statuses.bad_request(f'Invalid value: {values}: supported values: "All"')
+    return list(values)
+
+
+def patched(call: ApiCall, schema: Schema) -> Callable[[Object], Object]:
+    """From a document to the patched one. Raises StatusError: 415 for an unknown kind of patch."""
+    body = serialization.decode(call.body, content_type(call))
+    match content_type(call):
+        case "application/json-patch+json":
+            return lambda current: _object(json_patch(current, body))
+        case "application/merge-patch+json":
+            return lambda current: _object(merge_patch(current, _object(body)))
+        case "application/strategic-merge-patch+json":
+            return lambda current: strategic_merge(schema, current, _object(body))
+    raise statuses.unsupported_media_type(_PATCHES)
+
+
+def content_type(call: ApiCall) -> str:
+    """The media type of the body, without parameters."""
+    return call.headers.get("content-type", "").partition(";")[0].strip()
+
+
+def _object(value: Any) -> Object:
+    if not isinstance(value, dict):
+        raise statuses.bad_request("the patch, or the document it leads to, is not an object")
+    return value

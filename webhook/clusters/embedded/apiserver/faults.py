@@ -1,0 +1,189 @@
+"""Faults on demand: what a test or `giveway cluster --fault` lets the server do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from webhook.clusters.embedded.apiserver.watching import Watch
+from webhook.clusters.embedded.protocol import statuses
+from webhook.clusters.embedded.protocol.calls import RequestInfo
+
+__all__ = ["FaultError", "FaultMatch", "Faults", "inject"]
+
+KINDS = ("fail", "delay", "delay-watches")
+MATCHED = ("verb", "resource", "namespace", "name")
+NUMBERS = ("count", "retry-after")
+
+
+def inject(faults: Faults, text: str) -> None:
+    """Set up the fault that `text` describes. Raises FaultError with what is wrong and what would be right.
+
+    The first part is `fail=STATUS`, `delay=SECONDS` or `delay-watches=SECONDS`; then, separated by commas, may
+    come `count` (by default 1 for `fail`, no end for `delay`), `retry-after`, and the patterns `verb`, `resource`,
+    `namespace` and `name`.
+    """
+    pairs = [part.strip().partition("=") for part in text.split(",")]
+    broken = ["".join(pair) for pair in pairs if not all(pair[1:])]
+    if broken:
+        raise FaultError(f"fault {text!r}: {broken[0]!r} is not KEY=VALUE; for example fail=500,count=3,resource=pods")
+    (kind, _, amount), *rest = pairs
+    if kind not in KINDS:
+        raise FaultError(f"fault {text!r}: begins with {kind!r}, not with one of {', '.join(KINDS)}")
+    given = {key: value for key, _, value in rest}
+    unknown = [key for key in given if key not in MATCHED + NUMBERS]
+    if unknown:
+        raise FaultError(f"fault {text!r}: does not know {unknown[0]!r}; there are {', '.join(MATCHED + NUMBERS)}")
+    match = FaultMatch(**{key: given[key] for key in MATCHED if key in given})
+    count = _number(text, given.get("count", "1" if kind == "fail" else "inf"))
+    if kind == "fail":
+        retry_after = int(_number(text, given["retry-after"])) if "retry-after" in given else None
+        faults.fail(int(_number(text, amount)), count, match, retry_after)
+    elif kind == "delay":
+        faults.delay(_number(text, amount), count, match)
+    else:
+        faults.delay_watches(_number(text, amount), match)
+
+
+def _number(text: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not number >= 0:
+        raise FaultError(f"fault {text!r}: {value!r} is not a number from 0 on")
+    return number
+
+
+_TEXTS = {
+    409: ("Conflict", "the object has been modified; please apply your changes to the latest version and try again"),
+    410: ("Expired", "The resourceVersion for the provided watch is too old."),
+    429: ("TooManyRequests", "The server has received too many requests and has asked us to try again later"),
+    500: ("InternalError", "Internal error occurred: fault on demand"),
+    503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
+}
+
+
+class FaultError(ValueError):
+    """A fault that cannot be read."""
+
+
+@dataclass(frozen=True)
+class FaultMatch:
+    """Which requests a fault is for; every part is a pattern with `*`. `resource` may be `pods/eviction`."""
+
+    verb: str = "*"
+    resource: str = "*"
+    namespace: str = "*"
+    name: str = "*"
+
+    def fits(self, info: RequestInfo) -> bool:
+        """Whether the request is meant."""
+        resource = f"{info.plural}/{info.subresource}" if info.subresource else info.plural
+        return (
+            bool(info.plural)
+            and fnmatchcase(info.verb, self.verb)
+            and fnmatchcase(resource, self.resource)
+            and fnmatchcase(info.namespace, self.namespace)
+            and fnmatchcase(info.name, self.name)
+        )
+
+
+@dataclass
+class _Fault:
+    match: FaultMatch
+    left: float
+    code: int = 0
+    delay: float = 0.0
+    retry_after: int | None = None
+    message: str = ""
+
+
+@dataclass
+class Faults:
+    """The faults in force. Without any, a request costs one look at an empty list."""
+
+    _requests: list[_Fault] = field(default_factory=list)
+    _delays: list[tuple[FaultMatch, float]] = field(default_factory=list)
+    _watches: list[tuple[RequestInfo, Watch]] = field(default_factory=list)
+
+    def fail(
+        self,
+        code: int,
+        count: float = 1,
+        match: FaultMatch = FaultMatch(),
+        retry_after: int | None = None,
+        message: str = "",
+    ) -> None:
+        """Answer the next `count` matching requests with this status, in these words or the usual ones."""
+        if code not in _TEXTS:
+            raise FaultError(f"{code} is not one of {', '.join(map(str, _TEXTS))}")
+        self._requests.append(_Fault(match, count, code=code, retry_after=retry_after, message=message))
+
+    def delay(self, seconds: float, count: float = math.inf, match: FaultMatch = FaultMatch()) -> None:
+        """Let the next `count` matching requests wait before they are handled."""
+        self._requests.append(_Fault(match, count, delay=seconds))
+
+    def delay_watches(self, seconds: float, match: FaultMatch = FaultMatch()) -> None:
+        """Hold back the events of matching watches, open ones and those to come."""
+        self._delays.append((match, seconds))
+        for watch in self._open(match):
+            watch.delay = seconds
+
+    def drop_watches(self, match: FaultMatch = FaultMatch()) -> int:
+        """End the matching watches that are open; how many."""
+        watches = self._open(match)
+        for watch in watches:
+            watch.end()
+        return len(watches)
+
+    def truncate_watches(self, match: FaultMatch = FaultMatch()) -> int:
+        """Let the next event of each matching open watch stop in mid-line; how many."""
+        watches = self._open(match)
+        for watch in watches:
+            watch.torn = True
+        return len(watches)
+
+    def clear(self) -> None:
+        """Behave again."""
+        self._requests.clear()
+        self._delays.clear()
+        for _info, watch in self._watches:
+            watch.delay, watch.torn = 0.0, False
+
+    async def strike(self, info: RequestInfo) -> None:
+        """Let a request suffer the faults that are for it. Raises StatusError."""
+        for fault in [fault for fault in self._requests if fault.match.fits(info)]:
+            fault.left -= 1
+            if fault.left <= 0:
+                self._requests.remove(fault)
+            if fault.delay:
+                await asyncio.sleep(fault.delay)
+            if not fault.code:
+                continue
+            reason, usual = _TEXTS[fault.code]
+            message = fault.message or usual
+            if fault.code == 429:
+                seconds = 1 if fault.retry_after is None else fault.retry_after
+                raise statuses.too_many_requests(message, retry_after=seconds)
+            raise statuses.failure(fault.code, reason, message, {"name": info.name, "kind": info.plural})
+
+    async def follow(self, info: RequestInfo, watch: Watch) -> AsyncGenerator[bytes, None]:
+        """Yield what a watch sends, which suffers the faults that are for its request meanwhile."""
+        for match, seconds in self._delays:
+            if match.fits(info):
+                watch.delay = seconds
+        self._watches.append((info, watch))
+        try:
+            async with aclosing(watch.lines()) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            self._watches = [entry for entry in self._watches if entry[1] is not watch]
+
+    def _open(self, match: FaultMatch) -> list[Watch]:
+        return [watch for info, watch in self._watches if match.fits(info)]

@@ -1,0 +1,233 @@
+"""What happens to an object on the way into the store and out of it, before and besides what its kind asks for.
+
+Names, uids, timestamps, generations and what an update may not change (`registry/rest/create.go`, `update.go`);
+preconditions, grace periods, finalizers and propagation of a DELETE (`registry/rest/delete.go`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from enum import Enum, auto
+
+from webhook.clusters.embedded.protocol import statuses
+from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
+from webhook.kube.instants import epoch, rfc3339
+
+__all__ = [
+    "DeletionStep",
+    "begin",
+    "check_preconditions",
+    "check_update",
+    "clean_new",
+    "is_finished",
+    "keep",
+    "place",
+    "plan_deletion",
+]
+
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+_LONGEST_BASE = 58
+_SET_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_STATUS_MAY_LABEL = ("Pod", "Node", "Namespace", "PersistentVolumeClaim")
+"""Kinds whose status sub-resource also writes labels and annotations."""
+_DEFAULT_GRACE = 30
+_PROPAGATION = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+"""Propagation policies that leave their work to a finalizer."""
+
+
+def place(resource: ApiResource, obj: Object, namespace: str) -> None:
+    """Make the object's namespace that of the request. Raises StatusError (400) where they disagree."""
+    metadata = obj.setdefault("metadata", {})
+    if not isinstance(metadata, dict):
+        raise statuses.bad_request("metadata must be an object")
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+    elif metadata.get("namespace", namespace) not in (namespace, "", None):
+        raise statuses.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    else:
+        metadata["namespace"] = namespace
+
+
+def clean_new(obj: Object) -> None:
+    """Drop from a new object what only the server sets. Raises StatusError (400) for a resourceVersion."""
+    metadata = obj["metadata"]
+    if metadata.get("resourceVersion"):
+        raise statuses.bad_request("resourceVersion should not be set on objects to be created")
+    for key in ("resourceVersion", "selfLink", "generation", *_SET_BY_SERVER):
+        metadata.pop(key, None)
+
+
+def begin(resource: ApiResource, obj: Object) -> None:
+    """Name a new object and set what it is born with."""
+    metadata = obj["metadata"]
+    if metadata.get("generateName") and not metadata.get("name"):
+        letters = random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH)  # noqa: S311 - a name, not a secret
+        metadata["name"] = metadata["generateName"][:_LONGEST_BASE] + "".join(letters)
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = rfc3339(time.time())
+    if resource.generation:
+        metadata["generation"] = 1
+
+
+def check_update(resource: ApiResource, old: Object, new: Object) -> None:
+    """Refuse an update of another object, of another version or without the version it needs."""
+    metadata, current = new.setdefault("metadata", {}), old["metadata"]
+    name = current["name"]
+    if metadata.setdefault("name", name) != name:
+        raise statuses.bad_request(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+        )
+    place(resource, new, current.get("namespace", ""))
+    if metadata.get("uid") and metadata["uid"] != current["uid"]:
+        why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {current['uid']}"
+        raise statuses.conflict(resource, name, why)
+    version = metadata.get("resourceVersion")
+    if not version and not resource.unconditional:
+        text = "Invalid value: 0: must be specified for an update"
+        raise statuses.invalid(resource, name, [statuses.Cause("metadata.resourceVersion", "FieldValueInvalid", text)])
+    if version and version != current["resourceVersion"]:
+        raise statuses.modified(resource, name)
+
+
+def keep(resource: ApiResource, subresource: str, old: Object, new: Object) -> None:
+    """Carry over what this update may not change, and count the generation."""
+    metadata, current = new["metadata"], old["metadata"]
+    for key in ("name", "namespace", "resourceVersion", "generation", *_SET_BY_SERVER):
+        _carry(metadata, current, key)
+    metadata.pop("selfLink", None)
+    for key in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
+        if key in metadata and not metadata[key]:
+            del metadata[key]
+    if subresource == "status":
+        for key in dict.fromkeys([*new, *old]):
+            if key not in ("metadata", "status"):
+                _carry(new, old, key)
+        _carry(metadata, current, "ownerReferences")
+        if resource.kind not in _STATUS_MAY_LABEL:
+            _carry(metadata, current, "labels")
+    elif "status" in resource.sub and not subresource:
+        _carry(new, old, "status")
+    if resource.kind == "Namespace" and subresource != "finalize":
+        _carry(new.setdefault("spec", {}), old.get("spec") or {}, "finalizers")
+    if resource.generation and subresource not in ("status", "binding") and _content(old) != _content(new):
+        metadata["generation"] = current.get("generation", 0) + 1
+
+
+def _content(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status", "kind", "apiVersion")}
+
+
+def _carry(new: Object, old: Object, key: str) -> None:
+    if key in old:
+        new[key] = old[key]
+    else:
+        new.pop(key, None)
+
+
+class DeletionStep(Enum):
+    """How far a DELETE gets."""
+
+    NOTHING = auto()
+    """The object is being deleted already."""
+    MARK = auto()
+    """A deletionTimestamp is set; somebody has to finish."""
+    MARK_AND_REMOVE = auto()
+    """Both, as two changes."""
+    REMOVE = auto()
+
+
+def check_preconditions(resource: ApiResource, obj: Object, options: Object) -> None:
+    """Refuse (409) where uid or resourceVersion are not those the caller knows."""
+    wanted, metadata = options.get("preconditions") or {}, obj["metadata"]
+    for field, text, hint in (
+        ("uid", "UID", "The object might have been deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
+    ):
+        value = wanted.get(field)
+        if value is not None and value != metadata.get(field):
+            why = (
+                f"the {text} in the precondition ({value}) does not match the {text} in record "
+                f"({metadata.get(field)}). {hint}"
+            )
+            message = f'Operation cannot be fulfilled on {resource.kind} "{metadata["name"]}": {why}'
+            raise statuses.failure(409, "Conflict", message, {"name": metadata["name"], "kind": resource.kind})
+
+
+def plan_deletion(resource: ApiResource, obj: Object, options: Object, now: float) -> DeletionStep:
+    """Mark the object as the options ask, and tell what is to be done with it. `now` is seconds since the epoch."""
+    metadata = obj["metadata"]
+    marked = bool(metadata.get("deletionTimestamp"))
+    before = list(metadata.get("finalizers") or ())
+    finalizers = before
+    policy = options.get("propagationPolicy")
+    if policy is None and options.get("orphanDependents") is not None:
+        policy = "Orphan" if options["orphanDependents"] else "Background"
+    if policy is not None:
+        finalizers = [name for name in before if name not in _PROPAGATION.values()]
+        finalizers += [_PROPAGATION[policy]] if policy in _PROPAGATION else []
+    metadata["finalizers"] = finalizers
+    if not finalizers:
+        del metadata["finalizers"]
+    pending = bool(finalizers or _spec_finalizers(resource, obj))
+    if resource.graceful:
+        return _plan_graceful(obj, options, now, pending=pending)
+    if not pending:
+        return DeletionStep.REMOVE
+    if marked and before == finalizers:
+        return DeletionStep.NOTHING
+    if not marked:
+        _mark(obj, 0, now)
+        if resource.kind == "Namespace":
+            obj.setdefault("status", {})["phase"] = "Terminating"
+            del metadata["deletionGracePeriodSeconds"]
+    return DeletionStep.MARK
+
+
+def is_finished(resource: ApiResource, obj: Object) -> bool:
+    """Whether an object that is being deleted has nothing left to wait for."""
+    metadata = obj["metadata"]
+    return (
+        bool(metadata.get("deletionTimestamp"))
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds")
+        and not _spec_finalizers(resource, obj)
+    )
+
+
+def _spec_finalizers(resource: ApiResource, obj: Object) -> list[str]:
+    return (obj.get("spec") or {}).get("finalizers") or [] if resource.kind == "Namespace" else []
+
+
+def _plan_graceful(obj: Object, options: Object, now: float, *, pending: bool) -> DeletionStep:
+    """Give a pod its grace period, or shorten the one it has."""
+    metadata, wanted = obj["metadata"], options.get("gracePeriodSeconds")
+    if metadata.get("deletionTimestamp"):
+        current = metadata.get("deletionGracePeriodSeconds") or 0
+        if wanted is None or wanted >= current:
+            return DeletionStep.NOTHING
+        asked_at = epoch(metadata["deletionTimestamp"]) - current
+        metadata["deletionTimestamp"] = rfc3339(asked_at + wanted)
+        metadata["deletionGracePeriodSeconds"] = wanted
+        grace = wanted
+    else:
+        spec = obj.get("spec") or {}
+        grace = int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted)
+        if grace < 0:
+            grace = 1
+        if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            grace = 0  # no kubelet has anything to stop
+        _mark(obj, grace, now)
+    return DeletionStep.MARK if grace or pending else DeletionStep.MARK_AND_REMOVE
+
+
+def _mark(obj: Object, grace: int, now: float) -> None:
+    metadata = obj["metadata"]
+    metadata["deletionTimestamp"] = rfc3339(now + grace)
+    metadata["deletionGracePeriodSeconds"] = grace
+    if metadata.get("generation"):
+        metadata["generation"] += 1

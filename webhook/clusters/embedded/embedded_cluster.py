@@ -1,0 +1,240 @@
+"""A whole control plane in this process: API server over TLS, admission, RBAC, stand-ins, and nodes to schedule on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import secrets
+import ssl
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from certs.authority import make_authority, make_serving, pem
+from webhook.clusters.embedded.access.authentication import Authentication
+from webhook.clusters.embedded.access.authorization import RbacAuthorizer, review_handlers
+from webhook.clusters.embedded.access.bootstrap import bootstrap_objects
+from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
+from webhook.clusters.embedded.admission_chain.webhook_client import WebhookClient
+from webhook.clusters.embedded.admission_chain.webhook_dispatcher import WebhookDispatcher
+from webhook.clusters.embedded.apiserver.api_server import ApiServer
+from webhook.clusters.embedded.apiserver.eviction import PROGRESS_PERIOD, Evictor
+from webhook.clusters.embedded.apiserver.faults import Faults
+from webhook.clusters.embedded.apiserver.http import HttpServer
+from webhook.clusters.embedded.protocol.api_resources import by_kind
+from webhook.clusters.embedded.protocol.calls import UserInfo
+from webhook.clusters.embedded.standins.controller_manager import ControllerManager
+from webhook.clusters.embedded.storage.object_store import ObjectStore, StoreReader
+from webhook.clusters.embedded.storage.persistence import Journal
+from webhook.kube.client import ApiError, Client
+from webhook.kube.resources import NODE
+
+__all__ = ["EmbeddedCluster", "node", "server_context"]
+
+ADMIN = UserInfo("admin", ("system:masters", "system:authenticated"), "admin")
+ALREADY_EXISTS = 409
+PODS_PER_NODE = 110
+LIFETIME = dt.timedelta(days=365)
+NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+def server_context(directory: Path) -> tuple[ssl.SSLContext, Path]:
+    """A TLS context for 127.0.0.1 and the file of the CA that vouches for it; both are kept in `directory`."""
+    ca_file, cert_file, key_file = directory / "ca.crt", directory / "apiserver.crt", directory / "apiserver.key"
+    if not (ca_file.exists() and cert_file.exists() and key_file.exists()):
+        now = dt.datetime.now(dt.UTC)
+        authority = make_authority(now, LIFETIME)
+        serving = make_serving(authority, NAMES, now, LIFETIME)
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(serving.key_pem())
+        cert_file.write_bytes(pem(serving.certificate))
+        ca_file.write_bytes(pem(authority.certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert_file, key_file)
+    return context, ca_file
+
+
+@dataclass
+class EmbeddedCluster:
+    """A control plane, started and stopped as an async context manager.
+
+    `without` names stand-ins that do not run, `disabled_plugins` admission plugins. `services` maps
+    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. State is kept in
+    `data` where given, with the kubeconfig; else it goes with the process. `audit_log` is the file for webhooks'
+    audit annotations. An eviction waits for the next of the progress notices that
+    come every `progress_period` seconds, as on a real server; with 0 it does not wait.
+    """
+
+    nodes: int = 3
+    cpu: str = "8"
+    memory: str = "32Gi"
+    port: int = 0
+    data: Path | None = None
+    disabled_plugins: Collection[str] = ()
+    without: Collection[str] = ()
+    tokens: Mapping[str, UserInfo] = field(default_factory=dict)
+    services: dict[str, str] = field(default_factory=dict)
+    termination_seconds: float = 0.2
+    progress_period: float = PROGRESS_PERIOD
+    audit_log: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.store = ObjectStore()
+        self._read = StoreReader(self.store)
+        self.authentication = Authentication(self.tokens, self._uid_of)
+        self.authorizer = RbacAuthorizer(self._read)
+        self._webhooks = WebhookClient(
+            self.services, lambda namespace, name: self._read.one("services", namespace, name) is not None
+        )
+        chain = AdmissionChain(
+            self._read, WebhookDispatcher(self._read, self._webhooks, self.audit_log), self.disabled_plugins
+        )
+        self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
+        self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer, self.progress_period)
+        self.api.subresources["serviceaccounts", "token"] = self.authentication.request_token
+        for plural, handler in review_handlers(self.authorizer, self.authentication).items():
+            self.api.subresources[plural, ""] = handler
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._controllers: ControllerManager | None = None
+        self._journal: Journal | None = None
+        ControllerManager.check(self.without)
+
+    @property
+    def faults(self) -> Faults:
+        """What the server is made to do wrong."""
+        return self.api.faults
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._server.url
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start everything; afterwards `kubeconfig`, `url`, `ca` and `token` are set."""
+        if self.data is not None:
+            self._directory = self.data
+            self._journal = Journal(self.store, self.data)
+        else:
+            self._temporary = tempfile.TemporaryDirectory(prefix="giveway-cluster-")
+            self._directory = Path(self._temporary.name)
+        tls, self.ca = server_context(self._directory)
+        self._server = HttpServer(self.api, tls, port=self.port)
+        await self._server.start()
+        self.token = secrets.token_urlsafe(24)
+        self.authentication.tokens[self.token] = ADMIN
+        self.kubeconfig = self.write_kubeconfig("admin", self.token)
+        client = self.api.local(agent="kube-apiserver")
+        for obj in bootstrap_objects():
+            resource = by_kind(obj["apiVersion"], obj["kind"])
+            assert resource is not None
+            namespace = obj["metadata"].get("namespace")
+            path = resource.root + (f"/namespaces/{namespace}" if namespace else "") + f"/{resource.plural}"
+            await _create(client, path, obj)
+        kubelet = self.api.local(agent="kubelet")
+        for number in range(1, self.nodes + 1):
+            await _create(kubelet, NODE.path(), node(f"node-{number}", self.cpu, self.memory))
+        self._controllers = ControllerManager(self.api, self._read, self.without, self.termination_seconds)
+        await self._controllers.start()
+
+    async def stop(self) -> None:
+        """Stop everything."""
+        if self._controllers is not None:
+            await self._controllers.stop()
+        await self._server.stop()
+        await self._webhooks.close()
+        if self._journal is not None:
+            self._journal.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    async def restart(self) -> None:
+        """Stop listening, cut every connection and watch, and come back on the same port with the same state."""
+        await self._server.stop()
+        await self._server.start()
+
+    def client(self, token: str | None = None) -> Client:
+        """A client over TLS for a bearer token, by default the administrator's. Close it."""
+        return Client.for_server(self.url, token=token or self.token, ca_file=str(self.ca))
+
+    def add_user(self, name: str, *groups: str) -> str:
+        """Make a user known; returns its bearer token."""
+        token = secrets.token_urlsafe(24)
+        self.authentication.tokens[token] = UserInfo(name, (*groups, "system:authenticated"), name)
+        return token
+
+    def service_account_token(self, namespace: str, name: str, lifetime: int = 3600) -> str:
+        """A bearer token of an existing service account; `lifetime` in seconds. Raises KeyError for an unknown one."""
+        uid = self._uid_of(namespace, name)
+        if uid is None:
+            raise KeyError(f"no service account {namespace}/{name}")
+        return self.authentication.signer.issue(namespace, name, uid, lifetime)[0]
+
+    def write_kubeconfig(self, user: str, token: str, path: Path | None = None) -> Path:
+        """Write a kubeconfig for a user's token, readable by its owner only.
+
+        It is JSON, which YAML readers read, and goes to `path` or beside the server's certificates.
+        """
+        where = path or self._directory / f"{user}.kubeconfig"
+        cluster = {"server": self.url, "certificate-authority": str(self.ca.absolute())}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "giveway", "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": "giveway", "context": {"cluster": "giveway", "user": user}}],
+            "current-context": "giveway",
+        }
+        with os.fdopen(os.open(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(config, file, indent=2)
+            file.write("\n")
+        return where
+
+    def failures(self) -> list[BaseException]:
+        """What ended a stand-in that should have run on; a test's clue."""
+        return self._controllers.failures() if self._controllers else []
+
+    def _uid_of(self, namespace: str, name: str) -> str | None:
+        account = self._read.one("serviceaccounts", namespace, name)
+        return str(account["metadata"]["uid"]) if account else None
+
+
+def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: int = PODS_PER_NODE) -> dict[str, object]:
+    """A node as its kubelet registers it."""
+    amounts = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "kubelet is posting ready status",
+    }
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [ready],
+            "addresses": [{"type": "Hostname", "address": name}],
+            "nodeInfo": {"kubeletVersion": "v1.36.0", "operatingSystem": "linux", "architecture": "amd64"},
+        },
+    }
+
+
+async def _create(client: Client, path: str, obj: dict[str, object]) -> None:
+    try:
+        await client.create(path, obj)
+    except ApiError as error:
+        if error.status != ALREADY_EXISTS:
+            raise

@@ -1,0 +1,194 @@
+"""Sets of fields as managedFields write them, and what differs between two objects (structured-merge-diff).
+
+A path is a tuple of elements: `f:NAME`, `k:{"KEY":VALUE}` for an item of a list that is a map, `v:VALUE` for one of
+a set. A set of paths is a frozenset of such tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from webhook.clusters.embedded.object_types.schemas import Schema
+from webhook.clusters.embedded.protocol.api_resources import Object
+
+__all__ = [
+    "Path",
+    "Paths",
+    "added",
+    "applied",
+    "at",
+    "child",
+    "decode",
+    "differences",
+    "encode",
+    "holds",
+    "items_of",
+    "shown",
+]
+
+Path = tuple[str, ...]
+Paths = frozenset[Path]
+
+_DEFAULT_KEYS = {"protocol": "TCP"}
+"""What a key of a list's items is where it is not given."""
+
+_json = msgspec.json.Encoder(order="sorted").encode
+
+
+def encode(paths: Iterable[Path]) -> Object:
+    """A set as FieldsV1."""
+    root: Object = {}
+    for path in sorted(paths):  # so that a path comes before what is below it
+        node = root
+        for element in path[:-1]:
+            below = node.get(element)
+            if below is None:
+                below = node[element] = {}
+            elif not below:
+                below["."] = {}  # it is in the set itself
+            node = below
+        node[path[-1]] = {}
+    return root
+
+
+def decode(fields: Object) -> Paths:
+    """FieldsV1 as a set."""
+    return frozenset(_decoded(fields, ()))
+
+
+def _decoded(fields: Object, path: Path) -> Iterator[Path]:
+    for element, below in fields.items():
+        if element == ".":
+            yield path
+        elif not below:
+            yield (*path, element)
+        else:
+            yield from _decoded(below, (*path, element))
+
+
+def at(fields: Object, path: Path) -> Object | None:
+    """What FieldsV1 has at and below a path; None if it has nothing."""
+    for element in path:
+        if element not in fields:
+            return None
+        fields = fields[element]
+    return fields
+
+
+def holds(fields: Object, path: Path) -> bool:
+    """Whether a path is in the set that FieldsV1 stands for."""
+    node = at(fields, path)
+    return node is not None and (not node or "." in node)
+
+
+def shown(path: Path) -> str:
+    """A path as conflicts name it: `.spec.containers[name="c"].image`."""
+    parts = []
+    for element in path:
+        if element.startswith("f:"):
+            parts.append(f".{element[2:]}")
+        elif element.startswith("k:"):
+            keys = msgspec.json.decode(element[2:])
+            parts.append("[" + ",".join(f"{key}={_json(value).decode()}" for key, value in keys.items()) + "]")
+        else:
+            parts.append(f"[={element[2:]}]")
+    return "".join(parts)
+
+
+def child(schema: Schema | None, key: str) -> Schema | None:
+    """The schema of a struct's field or a map's value."""
+    if schema is None:
+        return None
+    return schema.fields.get(key) if schema.kind == "struct" else schema.item
+
+
+def items_of(schema: Schema | None, value: Any) -> dict[str, tuple[Schema | None, Any]] | None:
+    """What a value consists of, by path element; None for a leaf: a scalar, or what is replaced as a whole."""
+    if isinstance(value, dict):
+        if schema is None or schema.atomic or schema.kind not in ("struct", "map"):
+            return None
+        if schema.kind == "map":
+            return {f"f:{key}": (schema.item, one) for key, one in value.items()}
+        fields = schema.fields
+        return {f"f:{key}": (fields.get(key), one) for key, one in value.items()}
+    if isinstance(value, list) and schema is not None and schema.kind == "list":
+        if schema.lists.keys:
+            rows = {}
+            for one in value:
+                if isinstance(one, dict):
+                    keys = {key: one.get(key, _DEFAULT_KEYS.get(key)) for key in schema.lists.keys}
+                    given = {key: value for key, value in keys.items() if value is not None}
+                    rows[f"k:{_json(given).decode()}"] = (schema.item, one)
+            return rows
+        if schema.lists.is_set:
+            return {f"v:{_json(one).decode()}": (None, one) for one in value}
+    return None
+
+
+def applied(schema: Schema | None, value: Any, path: Path = ()) -> set[Path]:
+    """The fields that a configuration names."""
+    items = items_of(schema, value)
+    if items is None:
+        return {path}
+    found: set[Path] = set()
+    named = schema is not None and schema.kind == "struct"
+    for element, (below, one) in items.items():
+        at = (*path, element)
+        found |= applied(below, one, at)
+        if not named or one is None or one == {}:
+            found.add(at)
+    return found
+
+
+def added(schema: Schema | None, blank: Any, new: Any) -> Object:
+    """FieldsV1 of what a new object has beyond a blank one: `encode(differences(...)[0])`, in one go."""
+    before, after = items_of(schema, blank), items_of(schema, new)
+    found: Object = {}
+    for element, (below, one) in (after or {}).items():
+        if before is None or element not in before:
+            found[element] = _whole(below, one)
+        elif one != before[element][1]:
+            found[element] = added(below, before[element][1], one)
+    return found
+
+
+def _whole(schema: Schema | None, value: Any) -> Object:
+    """FieldsV1 of a value that was not there before, itself included."""
+    items = items_of(schema, value)
+    if not items:
+        return {}
+    found: Object = {".": {}}
+    for element, (below, one) in items.items():
+        found[element] = _whole(below, one) if isinstance(one, (dict, list)) else {}
+    return found
+
+
+def differences(schema: Schema | None, old: Any, new: Any) -> tuple[set[Path], set[Path]]:
+    """Paths that `new` adds or changes, and paths that it removes with all that is below them."""
+    changed: set[Path] = set()
+    removed: set[Path] = set()
+
+    def differ(schema: Schema | None, old: Any, new: Any, path: Path) -> None:
+        """Add the paths at and below `path` at which the two values differ."""
+        before, after = items_of(schema, old), items_of(schema, new)
+        if after is None or (old is not None and before is None) or not (before or after):
+            changed.add(path)
+            return
+        before = before or {}
+        for element, (below, one) in after.items():
+            was = before[element][1] if element in before else None
+            at = (*path, element)
+            if element not in before:
+                changed.add(at)
+            if was != one and isinstance(one, (dict, list)):
+                differ(below, was, one, at)
+            elif was != one:
+                changed.add(at)
+        removed.update((*path, element) for element in before if element not in after)
+
+    if old != new:
+        differ(schema, old, new, ())
+    return changed, removed

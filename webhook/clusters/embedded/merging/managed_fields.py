@@ -1,0 +1,171 @@
+"""Who manages which field: `metadata.managedFields`, as writes and server-side apply keep it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from webhook.clusters.embedded.merging import fieldsets
+from webhook.clusters.embedded.merging.fieldsets import Path, Paths
+from webhook.clusters.embedded.object_types import defaulting, schemas
+from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
+from webhook.clusters.embedded.protocol.calls import WriteRequest
+from webhook.kube.instants import rfc3339
+
+__all__ = ["ManagedFieldsEntry", "Track", "blank", "kept", "read", "strip", "updated", "write"]
+
+Track = Callable[[ApiResource, Object | None, Object, WriteRequest], None]
+"""Enter into the new object (third) who changed what since the old one (None at CREATE)."""
+
+_SYSTEM = {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"} | {
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+}
+_VALUES = ("template", "strategy", "updateStrategy", "jobTemplate", "metadata", "spec", "status")
+"""Fields that are never absent in Kubernetes' own types, and so are not what a manager adds."""
+
+
+@dataclass(frozen=True)
+class ManagedFieldsEntry:
+    """One row of managedFields."""
+
+    manager: str
+    operation: str
+    version: str
+    subresource: str
+    fields: Object
+    """FieldsV1, which most writes only look into."""
+    time: str
+
+    @cached_property
+    def paths(self) -> Paths:
+        """The fields as a set."""
+        return fieldsets.decode(self.fields)
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes it another row."""
+        return self.manager, self.operation, self.version, self.subresource
+
+
+def read(obj: Object) -> list[ManagedFieldsEntry]:
+    """The rows of an object; rows that are malformed are left out."""
+    return [
+        ManagedFieldsEntry(
+            row["manager"],
+            row.get("operation", "Update"),
+            row.get("apiVersion", ""),
+            row.get("subresource", ""),
+            row.get("fieldsV1") or {},
+            row.get("time", ""),
+        )
+        for row in obj["metadata"].get("managedFields") or ()
+        if isinstance(row, dict) and row.get("manager")
+    ]
+
+
+def write(obj: Object, entries: list[ManagedFieldsEntry]) -> None:
+    """Set the rows of an object: applied ones first, then by time, as Kubernetes sorts them."""
+    rows = []
+    for entry in sorted(entries, key=lambda entry: (entry.operation != "Apply", entry.time, *entry.key)):
+        row: Object = {
+            "manager": entry.manager,
+            "operation": entry.operation,
+            "apiVersion": entry.version,
+            "time": entry.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": entry.fields,
+        }
+        if entry.subresource:
+            row["subresource"] = entry.subresource
+        if entry.fields:
+            rows.append(row)
+    if rows:
+        obj["metadata"]["managedFields"] = rows
+    else:
+        obj["metadata"].pop("managedFields", None)
+
+
+def strip(resource: ApiResource, subresource: str, obj: Object) -> Object:
+    """The part of an object that a write to a sub-resource can manage."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _SYSTEM}
+    rest = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion", "metadata")}
+    if subresource == "status":
+        rest = {"status": rest.get("status") or {}}
+    elif "status" in resource.sub and resource.kind != "Node":
+        rest.pop("status", None)
+    return {"metadata": metadata, **rest}
+
+
+def kept(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
+    """Enter nothing: the server itself made the change, such as a binding."""
+    del resource, old, new, change
+
+
+def updated(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
+    """Enter an update or create: what it changed is now its manager's and nobody else's, what is gone nobody's."""
+    if old is None:
+        new["metadata"].pop("managedFields", None)
+        before, after = strip(resource, "", blank(resource)), strip(resource, "", new)
+        found = fieldsets.added(schemas.of_resource(resource), before, after)
+        row = ManagedFieldsEntry(change.manager, "Update", resource.api_version, "", found, rfc3339(time.time()))
+        write(new, [row])
+        return
+    entries = read(new) or read(old)
+    if not entries:
+        new["metadata"].pop("managedFields", None)
+        return
+    schema, subresource = schemas.of_resource(resource), change.subresource
+    changed, removed = fieldsets.differences(
+        schema, strip(resource, subresource, old), strip(resource, subresource, new)
+    )
+    key = (change.manager, "Update", resource.api_version, subresource if subresource in ("status", "scale") else "")
+    mine = next((entry for entry in entries if entry.key == key), ManagedFieldsEntry(*key, {}, ""))
+    others = [entry for entry in entries if entry is not mine]
+    if changed or removed:
+        others = [_without(entry, changed, removed) for entry in others]
+    paths = _without(mine, set(), removed).paths | changed
+    if paths != mine.paths or changed:
+        mine = ManagedFieldsEntry(*key, fieldsets.encode(paths), rfc3339(time.time()))
+    write(new, [*others, mine])
+
+
+def _without(entry: ManagedFieldsEntry, changed: set[Path], removed: set[Path]) -> ManagedFieldsEntry:
+    fields = entry.fields
+    if not any(fieldsets.holds(fields, path) for path in changed) and not any(
+        fieldsets.at(fields, path) is not None for path in removed
+    ):
+        return entry
+    paths = entry.paths - changed
+    left = (path for path in paths if not any(path[: len(gone)] == gone for gone in removed))
+    return ManagedFieldsEntry(*entry.key, fieldsets.encode(left), entry.time)
+
+
+def blank(resource: ApiResource) -> Object:
+    """An object of a resource before anyone wrote to it."""
+    found = _BLANKS.get(resource.qualified)
+    if found is None:
+        found = _blank_struct(schemas.of_resource(resource))
+        found["metadata"] = {}
+        if resource.kind == "Node":
+            defaulting.complete(resource, found)
+        _BLANKS[resource.qualified] = found
+    return found
+
+
+_BLANKS: dict[str, Object] = {}
+
+
+def _blank_struct(schema: schemas.Schema) -> Object:
+    blank: Object = {}
+    for name, field in schema.fields.items():
+        if field.kind == "struct" and name in _VALUES:
+            blank[name] = _blank_struct(field)
+        elif field.kind == "list" and name in schema.required:
+            blank[name] = None
+    return blank

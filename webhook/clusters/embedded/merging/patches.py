@@ -1,0 +1,136 @@
+"""The kinds of patches on plain data: JSON patch (RFC 6902), JSON merge patch (RFC 7396) and strategic merge patch.
+
+In a strategic merge patch (`apimachinery/pkg/util/strategicpatch`) lists merge by key, and directives start with `$`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.clusters.embedded.merging.fieldsets import child
+from webhook.clusters.embedded.object_types.schemas import Schema
+from webhook.clusters.embedded.protocol.api_resources import Object
+from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request, failure
+from webhook.kube.json_patch import JsonPatchError, apply_json_patch
+
+__all__ = ["PatchError", "json_patch", "merge_patch", "strategic_merge"]
+
+_REFUSAL = "the server rejected our request due to an error in our request"
+
+
+class PatchError(StatusError):
+    """A patch that is malformed or does not fit the document: the Status is the API server's, the text says why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(failure(422, "Invalid", _REFUSAL, {}).status)
+        self.why = why
+
+    def __str__(self) -> str:
+        return self.why
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Merge: objects field by field, null removes, anything else replaces. The target is changed in place."""
+    if not isinstance(patch, dict):
+        return patch
+    if not isinstance(target, dict):
+        target = {}
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        else:
+            target[key] = merge_patch(target.get(key), value)
+    return target
+
+
+def json_patch(document: Any, operations: Any) -> Any:
+    """A patched copy of a document; raises PatchError."""
+    try:
+        return apply_json_patch(document, operations)
+    except JsonPatchError as error:
+        raise PatchError(str(error)) from error
+
+
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_DELETE = "$deleteFromPrimitiveList/"
+_ORDER = "$setElementOrder/"
+
+
+def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Object:
+    """Merge a patch into an object in place. Raises StatusError (400) for a directive that is not understood."""
+    directive = patch.get(_DIRECTIVE)
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise bad_request(f"unknown patch type: {directive!r} found in {_DIRECTIVE}")
+    if _RETAIN in patch:
+        for key in [key for key in target if key not in patch[_RETAIN]]:
+            del target[key]
+    for key, value in patch.items():
+        if key.startswith("$"):
+            continue
+        field, current = child(schema, key), target.get(key)
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict):
+            target[key] = strategic_merge(field, current if isinstance(current, dict) else {}, value)
+        elif isinstance(value, list) and field is not None and field.kind == "list":
+            target[key] = _merge_list(field, current or [], value, patch.get(_ORDER + key))
+        else:
+            target[key] = value
+    _apply_list_directives(schema, target, patch)
+    return target
+
+
+def _apply_list_directives(schema: Schema | None, target: Object, patch: Object) -> None:
+    for directive, values in patch.items():
+        if directive.startswith(_DELETE):
+            key = directive.removeprefix(_DELETE)
+            if key in target:
+                target[key] = [value for value in target[key] if value not in values]
+        elif directive.startswith(_ORDER):
+            key = directive.removeprefix(_ORDER)
+            field = child(schema, key)
+            if key not in patch and key in target and field is not None and field.lists.merge_key:
+                target[key] = _ordered(field.lists.merge_key, target[key], target[key], values)
+
+
+def _merge_list(field: Schema, current: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
+    """Merge two lists by the keys of their elements."""
+    key = field.lists.merge_key
+    if field.lists.is_set:
+        return [*current, *(value for value in patch if value not in current)]
+    if not key or not all(isinstance(item, dict) for item in patch):
+        return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
+    if any(item.get(_DIRECTIVE) == "replace" for item in patch):
+        return [item for item in patch if item.get(_DIRECTIVE) != "replace"]
+    merged = list(current)
+    for item in patch:
+        if key not in item:
+            raise bad_request(f"map: {item} does not contain declared merge key: {key}")
+        found = next((index for index, mine in enumerate(merged) if mine.get(key) == item[key]), None)
+        if item.get(_DIRECTIVE) == "delete":
+            merged = [mine for mine in merged if mine.get(key) != item[key]]
+        elif found is None:
+            merged.append(strategic_merge(field.item, {}, item))
+        else:
+            merged[found] = strategic_merge(field.item, merged[found], item)
+    return _ordered(key, current, merged, order if order is not None else patch)
+
+
+def _ordered(key: str, before: list[Any], merged: list[Any], order: list[Any]) -> list[Any]:
+    """Items of the patch in its order, the server's own in theirs; where both were known before, as it was."""
+    wanted = [item[key] for item in order if isinstance(item, dict) and key in item]
+    was = {item[key]: index for index, item in enumerate(before) if key in item}
+    by_key = {item[key]: item for item in merged}
+    patched = [by_key[value] for value in wanted if value in by_key]
+    own = [item for item in merged if item[key] not in wanted]
+    result: list[Any] = []
+    while patched and own:
+        left, right = was.get(own[0][key]), was.get(patched[0][key])
+        first = own if left is not None and right is not None and left < right else patched
+        result.append(first.pop(0))
+    return [*result, *patched, *own]

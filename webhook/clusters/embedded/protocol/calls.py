@@ -1,0 +1,254 @@
+"""What goes through the API server: a call, what it asks for (RequestInfo), its reply, and what admission sees.
+
+Everything here is free of transport: `webhook.clusters.embedded.apiserver.http` makes an `ApiCall` of an HTTP request,
+`webhook.clusters.embedded.apiserver.api_server.LocalClient` makes one without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from webhook.clusters.embedded.protocol import statuses
+from webhook.clusters.embedded.protocol.api_resources import BY_URL, ApiResource, Object
+from webhook.policy.evaluation.request import UserInfo
+
+__all__ = [
+    "ADMIN",
+    "ApiCall",
+    "Attributes",
+    "Object",
+    "Reply",
+    "RequestInfo",
+    "Right",
+    "SubresourceCall",
+    "SubresourceHandler",
+    "UserInfo",
+    "WriteRequest",
+    "is_whole_number",
+    "request_info",
+    "truthy",
+    "user_object",
+    "whole_number",
+]
+
+ADMIN = UserInfo("system:admin", ("system:masters", "system:authenticated"))
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_DEPTHS = {"api": 2, "apis": 3}
+"""Parts of a path before the resource: `/api/VERSION` and `/apis/GROUP/VERSION`."""
+
+
+@dataclass(slots=True)
+class ApiCall:
+    """One request: `path` is decoded and without query, `query` has the last value of each parameter."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Header names in lower case; read are `accept`, `content-type` and `user-agent`."""
+    body: bytes = b""
+    user: UserInfo = ADMIN
+
+
+@dataclass(slots=True)
+class Reply:
+    """One answer: `body` whole, or for a watch `stream`, whose chunks are sent as they come."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    stream: AsyncGenerator[bytes, None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource, or (with `path`) on one non-resource URL."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @property
+    def full_resource(self) -> str:
+        """`pods` or `pods/eviction`, as rules and refusals write it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    def refused_to(self, user: UserInfo) -> statuses.StatusError:
+        """403 for a user without this right, in kube-apiserver's words (`responsewriters.Forbidden`)."""
+        who = f'User "{user.username}" cannot {self.verb}'
+        if self.path:
+            return statuses.failure(403, "Forbidden", f'forbidden: {who} path "{self.path}"', {})
+        scope = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
+        subject = f"{self.resource}.{self.group}" if self.group else self.resource
+        if self.name:
+            subject += f' "{self.name}"'
+        text = f'{subject} is forbidden: {who} resource "{self.full_resource}" in API group "{self.group}" {scope}'
+        details = {"name": self.name, "group": self.group, "kind": self.resource}
+        return statuses.failure(403, "Forbidden", text, {key: value for key, value in details.items() if value})
+
+
+@dataclass(slots=True)
+class RequestInfo:
+    """What a call asks for. `resource` is None for a path outside the resources, whose verb is the method."""
+
+    verb: str
+    path: str
+    resource: ApiResource | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    group: str = ""
+    plural: str = ""
+
+    @property
+    def right(self) -> Right:
+        """What a user needs to be answered; the path counts only outside the resources."""
+        path = "" if self.plural else self.path
+        return Right(self.verb, self.group, self.plural, self.subresource, self.namespace, self.name, path)
+
+
+def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
+    """Take a call's path apart, as Kubernetes' RequestInfoFactory does."""
+    parts = [part for part in path.split("/") if part]
+    depth = _DEPTHS.get(parts[0], 0) if parts else 0
+    if not depth or len(parts) <= depth:
+        return RequestInfo(method.lower(), path)
+    root, rest = "/" + "/".join(parts[:depth]), parts[depth:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in ("status", "finalize"):
+            rest = rest[2:]
+    plural, name, subresource = [*rest, "", ""][:3]
+    if method in ("GET", "HEAD"):
+        verb = "watch" if truthy(query.get("watch")) else "get" if name else "list"
+    elif method == "DELETE" and not name:
+        verb = "deletecollection"
+    else:
+        verb = _VERBS.get(method, method.lower())
+    if not name and verb in ("list", "watch", "deletecollection"):
+        # A collection that is narrowed to one object: RBAC's resourceNames look at its name.
+        terms = (term.partition("=") for term in query.get("fieldSelector", "").split(","))
+        name = next((value.lstrip("=") for key, _, value in terms if key == "metadata.name"), "")
+    return RequestInfo(
+        verb=verb,
+        path=path,
+        resource=BY_URL.get((root, plural)) if len(rest) <= 3 else None,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        group=parts[1] if parts[0] == "apis" else "",
+        plural=plural,
+    )
+
+
+def truthy(text: str | None) -> bool:
+    """A boolean query parameter: present and neither `0` nor `false`."""
+    return text is not None and text.lower() not in ("0", "false")
+
+
+def is_whole_number(text: str) -> bool:
+    """Whether a text is a number of at most 20 digits, as many as an unsigned one of 64 bits has."""
+    return text.isdecimal() and len(text) <= 20
+
+
+def whole_number(query: Mapping[str, str], name: str) -> int:
+    """A query parameter that counts something, 0 if it is not given. Raises StatusError (400)."""
+    text = query.get(name, "")
+    if text and not is_whole_number(text):
+        raise statuses.bad_request(f"{name} must be a whole number, not {text!r}")
+    return int(text or 0)
+
+
+def user_object(user: UserInfo) -> Object:
+    """A user as `authentication.k8s.io/v1` UserInfo."""
+    extra = {key: list(values) for key, values in user.extra.items()}
+    info = {"username": user.username, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+    return {key: value for key, value in info.items() if value or key == "username"}
+
+
+@dataclass(slots=True)
+class Attributes:
+    """What admission sees of one change; the same names as `admission.k8s.io/v1` AdmissionRequest.
+
+    `object` is None at DELETE, `old_object` is None at CREATE. `operation` is CREATE, UPDATE, DELETE or CONNECT.
+    `options` is the CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of the request. `warnings` may be
+    appended to: each becomes a `Warning` header.
+    """
+
+    operation: str
+    resource: ApiResource
+    subresource: str
+    namespace: str
+    name: str
+    object: Object | None
+    old_object: Object | None
+    user: UserInfo
+    dry_run: bool = False
+    options: Object = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def shown_name(self) -> str:
+        """The object's name; before one is generated, `generateName` or `Unknown`."""
+        metadata = (self.object or {}).get("metadata") or {}
+        return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
+
+    def denied(self, why: str) -> statuses.StatusError:
+        """403 in the words of an admission plugin."""
+        return statuses.forbidden(self.resource, self.shown_name, why)
+
+
+@dataclass(slots=True)
+class WriteRequest:
+    """One write as `ObjectWriter` takes it: on what, by whom, how.
+
+    `manager` is the field manager; `options` are those of the request (DeleteOptions for a delete, and so on).
+    """
+
+    resource: ApiResource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    user: UserInfo = ADMIN
+    dry_run: bool = False
+    manager: str = "giveway"
+    options: Object = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    admit: bool = True
+    """False for what an inner part of the server does, such as the delete that an eviction leads to."""
+
+    def attributes(self, operation: str, obj: Object | None, old: Object | None) -> Attributes:
+        """What admission sees of it."""
+        return Attributes(
+            operation=operation,
+            resource=self.resource,
+            subresource=self.subresource,
+            namespace=self.namespace,
+            name=self.name,
+            object=obj,
+            old_object=old,
+            user=self.user,
+            dry_run=self.dry_run,
+            options=self.options,
+            warnings=self.warnings,
+        )
+
+
+@dataclass(slots=True)
+class SubresourceCall:
+    """A POST to a sub-resource with a hook, such as `pods/eviction`: `body` is its decoded object."""
+
+    body: Object
+    change: WriteRequest
+
+
+SubresourceHandler = Callable[[SubresourceCall], Awaitable[tuple[int, Object]]]
+"""Answers with an HTTP status and the object to send; raises StatusError for a refusal."""

@@ -1,0 +1,127 @@
+"""Which groups, versions and resources there are: the older documents and the aggregated one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from webhook.clusters.embedded.protocol.api_resources import GROUPS, RESOURCES, ApiResource, Object
+
+__all__ = ["VERSION", "aggregated", "group", "groups", "legacy_versions", "resource_list"]
+
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.0+giveway",
+    "gitCommit": "",
+    "gitTreeState": "",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "linux/amd64",
+}
+"""The Kubernetes version whose behaviour is shown."""
+
+Hooks = Collection[tuple[str, str]]
+"""(plural, sub-resource) of every hook."""
+
+_FOREIGN_KINDS = {
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "scale": ("autoscaling", "v1", "Scale"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+}
+_SUB_VERBS = {"binding": ["create"], "eviction": ["create"], "token": ["create"], "finalize": ["update"]}
+_READ_WRITE = ["get", "patch", "update"]
+_BUILT_IN = ("status", "scale", "finalize")
+
+
+def legacy_versions(address: str) -> Object:
+    """`/api`."""
+    clients = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": clients}
+
+
+def groups() -> Object:
+    """`/apis`."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(name) for name in GROUPS]}
+
+
+def group(name: str) -> Object:
+    """`/apis/GROUP`."""
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+def resource_list(root: str, hooks: Hooks) -> Object:
+    """`/api/v1` or `/apis/GROUP/VERSION`."""
+    listed: list[Object] = []
+    for row in RESOURCES:
+        if row.root != root or not _is_served(row, hooks):
+            continue
+        entry: Object = {
+            "name": row.plural,
+            "singularName": row.singular,
+            "namespaced": row.namespaced,
+            "kind": row.kind,
+            "verbs": list(row.verbs),
+            **_other_names(row),
+        }
+        if row.hash:
+            entry["storageVersionHash"] = row.hash
+        listed.append(entry)
+        for sub, (group, version, kind), verbs in _subresources(row, hooks):
+            foreign = {"group": group, "version": version} if (group, version) != (row.group, row.version) else {}
+            named = {"name": f"{row.plural}/{sub}", "singularName": "", "namespaced": row.namespaced}
+            listed.append({**named, **foreign, "kind": kind, "verbs": verbs})
+    document: Object = {"kind": "APIResourceList", "groupVersion": root.removeprefix("/apis/").removeprefix("/api/")}
+    if root != "/api/v1":
+        document["apiVersion"] = "v1"
+    return {**document, "resources": sorted(listed, key=lambda entry: str(entry["name"]))}
+
+
+def aggregated(root: str, version: str, hooks: Hooks) -> Object:
+    """`/api` or `/apis` in one document, `apidiscovery.k8s.io/VERSION`."""
+    items = []
+    for name in [""] if root == "/api" else GROUPS:
+        served = []
+        for row in sorted((row for row in RESOURCES if row.group == name), key=lambda row: row.plural):
+            if not _is_served(row, hooks):
+                continue
+            entry: Object = {
+                "resource": row.plural,
+                "responseKind": {"group": row.group, "version": row.version, "kind": row.kind},
+                "scope": "Namespaced" if row.namespaced else "Cluster",
+                "singularResource": row.singular,
+                "verbs": list(row.verbs),
+                **_other_names(row),
+            }
+            for sub, (group, kind_version, kind), verbs in _subresources(row, hooks):
+                response = {"group": group, "version": kind_version, "kind": kind}
+                subresource = {"subresource": sub, "responseKind": response, "verbs": verbs}
+                entry.setdefault("subresources", []).append(subresource)
+            served.append(entry)
+        metadata: Object = {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None}
+        versions = [{"version": "v1", "resources": served, "freshness": "Current"}]
+        items.append({"metadata": metadata, "versions": versions})
+    kind, api_version = "APIGroupDiscoveryList", f"apidiscovery.k8s.io/{version}"
+    return {"kind": kind, "apiVersion": api_version, "metadata": {}, "items": items}
+
+
+def _is_served(row: ApiResource, hooks: Hooks) -> bool:
+    return row.stored or (row.plural, "") in hooks
+
+
+def _other_names(row: ApiResource) -> Object:
+    names = {"shortNames": list(row.short), "categories": list(row.categories)}
+    return {key: value for key, value in names.items() if value}
+
+
+def _subresources(row: ApiResource, hooks: Hooks) -> Iterator[tuple[str, tuple[str, str, str], list[str]]]:
+    """Yield each sub-resource: its name; group, version and kind of what it takes; its verbs."""
+    for sub in row.sub:
+        if sub in _BUILT_IN or (row.plural, sub) in hooks:
+            yield sub, _FOREIGN_KINDS.get(sub, (row.group, row.version, row.kind)), _SUB_VERBS.get(sub, _READ_WRITE)

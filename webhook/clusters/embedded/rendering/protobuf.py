@@ -1,0 +1,160 @@
+"""Bodies that kubectl's typed commands send as `application/vnd.kubernetes.protobuf`, as plain data.
+
+An envelope (`runtime.Unknown`) names version and kind; the fields follow the schema of that kind, their numbers come
+from `protobuf_numbers`. Answers are always JSON, which these clients accept as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from webhook.clusters.embedded.object_types import schemas
+from webhook.clusters.embedded.object_types.schemas import Schema
+from webhook.clusters.embedded.protocol import statuses
+from webhook.clusters.embedded.protocol.api_resources import Object, by_kind
+from webhook.clusters.embedded.rendering.protobuf_numbers import NUMBERS
+from webhook.kube import protobuf_wire
+from webhook.kube.instants import rfc3339, rfc3339_micro
+
+__all__ = ["decode"]
+
+_MAGIC = b"k8s\0"
+_TRUNCATED = "the protobuf body is cut off"
+_OTHER_MODELS = {
+    ("policy/v1", "Eviction"): "V1Eviction",
+    ("autoscaling/v1", "Scale"): "V1Scale",
+    ("authentication.k8s.io/v1", "TokenRequest"): "AuthenticationV1TokenRequest",
+}
+_MICRO = {"acquireTime", "renewTime", "eventTime", "lastObservedTime"}
+"""Instants with microseconds."""
+_STRING_INT_OR_STRING = 1
+_ZERO_IS_UNSET = frozenset(
+    [
+        "containerID",
+        "count",
+        "failureThreshold",
+        "generation",
+        "globalDefault",
+        "healthCheckNodePort",
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "hostPort",
+        "initialDelaySeconds",
+        "minReadySeconds",
+        "nodePort",
+        "observedGeneration",
+        "paused",
+        "periodSeconds",
+        "publishNotReadyAddresses",
+        "readOnly",
+        "stdin",
+        "stdinOnce",
+        "successThreshold",
+        "timeoutSeconds",
+        "tty",
+        "unschedulable",
+    ]
+)
+"""Fields that these messages always carry and JSON leaves out at zero or false."""
+
+
+def decode(body: bytes) -> Object:
+    """A body as an object with kind and apiVersion. Raises StatusError: 400 for what does not parse."""
+    if not body.startswith(_MAGIC):
+        raise statuses.bad_request("provided data does not appear to be a protobuf message, expected prefix k8s")
+    try:
+        unknown = dict(_fields(body[len(_MAGIC) :]))
+        meta = {number: value.decode() for number, value in _fields(unknown.get(1, b""))}
+        version, kind = meta.get(1, ""), meta.get(2, "")
+        resource = by_kind(version, kind)
+        if resource is not None:
+            model = schemas.model_of(resource)
+        elif kind == "DeleteOptions":
+            model = "V1DeleteOptions"
+        elif (version, kind) in _OTHER_MODELS:
+            model = _OTHER_MODELS[version, kind]
+        else:
+            raise statuses.bad_request(f'no kind "{kind}" is registered for version "{version}"')
+        return {"kind": kind, "apiVersion": version, **_message(schemas.of_model(model), unknown.get(2, b""), model)}
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise statuses.bad_request(_TRUNCATED) from error
+    except (AttributeError, TypeError, msgspec.DecodeError) as error:  # a field of another wire type, or not JSON
+        raise statuses.bad_request(f"the protobuf body does not fit its kind: {error}") from error
+
+
+def _message(schema: Schema, data: bytes, name: str) -> Object:
+    obj: Object = {}
+    numbers = NUMBERS.get(name, {})
+    for number, raw in _fields(data):
+        field_name = numbers.get(number, "")
+        field = schema.fields.get(field_name)
+        if field_name.startswith(">"):
+            obj |= _message(schema, raw, field_name)
+        elif field is None:
+            continue
+        elif field.kind == "list":
+            assert field.item is not None
+            obj.setdefault(field_name, []).append(_value(field.item, field_name, raw))
+        elif field.kind == "map":
+            assert field.item is not None
+            entry = dict(_fields(raw))
+            key = entry.get(1, b"").decode()
+            obj.setdefault(field_name, {})[key] = _value(field.item, field_name, entry.get(2, b""))
+        else:
+            value = _value(field, field_name, raw)
+            if value not in ("", None) and not (not value and field_name in _ZERO_IS_UNSET):
+                obj[field_name] = value
+    return obj
+
+
+def _value(field: Schema, name: str, raw: Any) -> Any:
+    """One value, by the kind of its field in JSON."""
+    match field.kind:
+        case "struct":
+            return _message(field, raw, field.model)
+        case "list":
+            assert field.item is not None
+            return [_value(field.item, name, one) for _number, one in _fields(raw)]
+        case "time":
+            parts = dict(_fields(raw))
+            seconds = parts.get(1, 0) + parts.get(2, 0) / 1e9
+            if not parts.get(1):
+                return None
+            return rfc3339_micro(seconds) if name in _MICRO else rfc3339(seconds)
+        case "any":  # RawExtension and FieldsV1: JSON in a message of its own
+            inner = dict(_fields(raw)).get(1)
+            return msgspec.json.decode(inner) if inner else None
+        case "intstr":
+            parts = dict(_fields(raw))
+            is_string = parts.get(1) == _STRING_INT_OR_STRING
+            return parts.get(3, b"").decode() if is_string else _integer(parts.get(2, 0))
+        case "quantity":
+            return dict(_fields(raw)).get(1, b"").decode()
+        case "integer" | "int64":
+            return _integer(raw)
+        case "boolean":
+            return bool(raw)
+        case "bytes":
+            return base64.b64encode(raw).decode()
+        case "number":
+            return struct.unpack("<d", raw)[0]
+    return raw.decode()
+
+
+def _integer(raw: int) -> int:
+    return raw - (1 << 64) if raw >> 63 else raw
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Numbers and raw values of a message's fields, in order. Raises StatusError (400)."""
+    try:
+        for number, _, value in protobuf_wire.fields(data):
+            yield number, value
+    except protobuf_wire.WireError as error:
+        raise statuses.bad_request(f"the protobuf body {error}") from error

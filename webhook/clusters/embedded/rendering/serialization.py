@@ -1,0 +1,120 @@
+"""Bodies, as the `Accept` and `Content-Type` headers say: what a client sends, and objects in the form it wants.
+
+An object is sent whole, as its metadata only, or as a table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from typing import Any, NamedTuple
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from webhook.clusters.embedded.protocol import statuses
+from webhook.clusters.embedded.protocol.api_resources import ApiResource
+from webhook.clusters.embedded.rendering import protobuf
+from webhook.clusters.embedded.rendering.tables import table
+from webhook.clusters.embedded.storage.listing import ListPage
+from webhook.clusters.embedded.storage.object_store import StoredObject
+
+__all__ = ["Media", "accepted", "decode", "many", "one", "watched"]
+
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
+_SENDABLE = "application/json"
+_WANTED = ("application/json", "application/*", "*/*")
+_JSON_TYPES = ("", "application/json", "application/octet-stream")
+_YAML_TYPES = ("application/yaml", "application/apply-patch+yaml")
+_META = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",'
+
+
+class Media(NamedTuple):
+    """One media range of an Accept header; `form` is Table, PartialObjectMetadata and so on, or empty."""
+
+    form: str = ""
+    include: str = ""
+    """What a row of a table carries: None, Metadata or Object."""
+
+
+def accepted(header: str, include: str = "") -> Media:
+    """The first media range of the header that can be served. Raises StatusError (406) for none."""
+    for media_range in (header or "*/*").split(","):
+        kind, *parameters = (part.strip() for part in media_range.split(";"))
+        if kind in _WANTED:
+            named = dict(part.split("=", 1) for part in parameters if "=" in part)
+            return Media(named.get("as", ""), include or "Metadata")
+    raise statuses.not_acceptable(_SENDABLE)
+
+
+def decode(body: bytes, content_type: str) -> Any:
+    """A body as plain data; None for no body. Raises StatusError: 415 for another type, 400 for what does not parse."""
+    kind = content_type.partition(";")[0].strip()
+    if not body:
+        return None
+    if kind == _PROTOBUF:
+        return protobuf.decode(body)
+    if kind not in _YAML_TYPES and kind not in _JSON_TYPES and not kind.endswith("+json"):
+        raise statuses.unsupported_media_type(f"application/json, application/yaml, {_PROTOBUF}")
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        if kind not in _YAML_TYPES:
+            raise statuses.bad_request(f"the object provided is not valid JSON: {error}") from error
+    reader = YAML(typ="safe", pure=True)
+    reader.version = (1, 1)
+    try:
+        return json.loads(json.dumps(reader.load(StringIO(body.decode()))))
+    except (YAMLError, UnicodeDecodeError, TypeError) as error:
+        raise statuses.bad_request(f"error converting YAML to JSON: {error}") from error
+
+
+class _Partial(msgspec.Struct):
+    """What is left of an object whose metadata alone is wanted."""
+
+    metadata: msgspec.Raw
+
+
+_PARTIAL = msgspec.json.Decoder(_Partial)
+
+
+def one(resource: ApiResource, record: StoredObject, media: Media) -> bytes:
+    """One object."""
+    if media.form == "Table":
+        return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include)
+    if media.form.startswith("PartialObjectMetadata"):
+        return _META + _metadata_only(resource, record)[1:]
+    return record.json(resource)
+
+
+def many(resource: ApiResource, page: ListPage, media: Media) -> bytes:
+    """A page of a list."""
+    if media.form == "Table":
+        return table(resource, page.records, page.metadata(), media.include)
+    kind, version = f"{resource.kind}List", resource.api_version
+    items = [record.item(resource) for record in page.records]
+    if media.form.startswith("PartialObjectMetadata"):
+        kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+        items = [_metadata_only(resource, record) for record in page.records]
+    head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": page.metadata()})
+    return b'%b,"items":[%b]}' % (head[:-1], b",".join(items))
+
+
+def watched(resource: ApiResource, media: Media) -> Callable[[StoredObject], bytes]:
+    """How a watch sends its objects. Of tables only the first has its columns defined."""
+    if media.form != "Table":
+        return lambda record: one(resource, record, media)
+    headed = True
+
+    def row(record: StoredObject) -> bytes:
+        nonlocal headed
+        first, headed = headed, False
+        return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include, headed=first)
+
+    return row
+
+
+def _metadata_only(resource: ApiResource, record: StoredObject) -> bytes:
+    return b'{"metadata":%b}' % bytes(_PARTIAL.decode(record.item(resource)).metadata)

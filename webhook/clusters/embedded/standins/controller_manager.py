@@ -1,0 +1,109 @@
+"""All stand-ins of a cluster: made by name, with the users real components have, and run together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from webhook.clusters.embedded.access.authentication import AUTHENTICATED, service_account
+from webhook.clusters.embedded.apiserver.api_server import ApiServer
+from webhook.clusters.embedded.protocol.calls import UserInfo
+from webhook.clusters.embedded.standins.controller import Controller, StandInInformers
+from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
+from webhook.clusters.embedded.standins.deployments import DeploymentController
+from webhook.clusters.embedded.standins.disruption import DisruptionController
+from webhook.clusters.embedded.standins.kubelet import Kubelet
+from webhook.clusters.embedded.standins.workload_controllers import (
+    DaemonSetController,
+    JobController,
+    ReplicaSetController,
+    StatefulSetController,
+)
+from webhook.clusters.embedded.storage.object_store import StoreReader
+from webhook.clusters.scheduling.default_preemption import Preemption
+from webhook.clusters.scheduling.scheduler import NAME as SCHEDULER_NAME
+from webhook.clusters.scheduling.scheduler import Scheduler
+from webhook.kube.client import Client
+from webhook.kube.events import EventRecorder
+
+__all__ = ["STAND_INS", "ControllerManager"]
+
+SCHEDULER = UserInfo("system:kube-scheduler", (AUTHENTICATED,))
+MANAGER = UserInfo("system:kube-controller-manager", (AUTHENTICATED,))
+
+_CONTROLLERS: dict[str, tuple[Callable[[StandInInformers, Client], Controller], str]] = {
+    "replicaset": (ReplicaSetController, "replicaset-controller"),
+    "deployment": (DeploymentController, "deployment-controller"),
+    "daemonset": (DaemonSetController, "daemon-set-controller"),
+    "statefulset": (StatefulSetController, "statefulset-controller"),
+    "job": (JobController, "job-controller"),
+    "disruption": (DisruptionController, "disruption-controller"),
+    "namespace": (NamespaceController, "namespace-controller"),
+    "garbage": (GarbageCollector, "generic-garbage-collector"),
+}
+"""Controllers by their names as stand-ins, with their service accounts in kube-system."""
+
+STAND_INS = ("scheduler", "preemption", "kubelet", *_CONTROLLERS)
+"""Every stand-in that can be left out; `preemption` is kube-scheduler's own."""
+
+
+class StandIn(Protocol):
+    """What can be run."""
+
+    name: str
+
+    async def run(self) -> None:
+        """Work until it is cancelled."""
+
+
+class ControllerManager:
+    """The stand-ins of one API server, but for those named in `without`."""
+
+    def __init__(self, api: ApiServer, read: StoreReader, without: Collection[str], termination_seconds: float) -> None:
+        self._informers = StandInInformers(api.local(MANAGER, "kube-controller-manager"))
+        self.kubelet = Kubelet(
+            self._informers,
+            lambda node: api.local(UserInfo(f"system:node:{node}", ("system:nodes", AUTHENTICATED)), "kubelet"),
+            termination_seconds=termination_seconds,
+        )
+        self._events: EventRecorder | None = None
+        self._members: list[StandIn] = [] if "kubelet" in without else [self.kubelet]
+        if "scheduler" not in without:
+            client = api.local(SCHEDULER, "kube-scheduler")
+            self._events = EventRecorder(client, SCHEDULER_NAME, f"{SCHEDULER_NAME}-embedded")
+            preemption = None if "preemption" in without else Preemption(client, self._events)
+            self._members.append(Scheduler(self._informers, client, preemption, self._events))
+        for name, (controller, account) in _CONTROLLERS.items():
+            if name not in without:
+                stored: Any = read.one("serviceaccounts", "kube-system", account)
+                user = service_account("kube-system", account, stored["metadata"]["uid"])
+                self._members.append(controller(self._informers, api.local(user, "kube-controller-manager")))
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @staticmethod
+    def check(without: Collection[str]) -> None:
+        """Raise ValueError for a name that is no stand-in's."""
+        unknown = set(without) - set(STAND_INS)
+        if unknown:
+            raise ValueError(f"no such stand-in: {', '.join(sorted(unknown))}; there are {', '.join(STAND_INS)}")
+
+    async def start(self) -> None:
+        """Start them and wait until they know the cluster."""
+        self._tasks = [asyncio.create_task(self._informers.run(), name="informers")]
+        self._tasks += [asyncio.create_task(member.run(), name=member.name) for member in self._members]
+        await self._informers.synced()
+
+    async def stop(self) -> None:
+        """Stop them."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._events is not None:
+            await self._events.close(deadline=0.1)
+        self._tasks.clear()
+
+    def failures(self) -> list[BaseException]:
+        """What ended a stand-in that should have run on."""
+        ended = [task for task in self._tasks if task.done() and not task.cancelled()]
+        return [error for task in ended if (error := task.exception()) is not None]

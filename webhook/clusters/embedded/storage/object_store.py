@@ -1,0 +1,308 @@
+"""Where objects are kept: encoded once, under one growing revision, with a bounded history of changes.
+
+It is storage and watch cache in one. An object is kept as the bytes of its JSON, without `kind` and `apiVersion`: a
+list or a watch sends them as they are, and whoever wants to change an object decodes a copy of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE, RESOURCES, ApiResource, Object
+
+__all__ = [
+    "Event",
+    "Memo",
+    "ObjectStore",
+    "StoreReader",
+    "StoredCollection",
+    "StoredObject",
+    "record_of",
+    "stored_version",
+]
+
+T = TypeVar("T")
+
+_HISTORY = 20_000
+"""Changes kept for each resource; a watch that lags behind more than these is cut."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, object]).decode
+
+
+_EVENTS_V1 = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+"""The one resource of two versions: fields of a core/v1 Event, as it is stored, and their names in events.k8s.io/v1."""
+_CORE_V1 = {new: old for old, new in _EVENTS_V1.items()}
+_ALWAYS_SENT: Object = {
+    "deprecatedFirstTimestamp": None,
+    "deprecatedLastTimestamp": None,
+    "deprecatedSource": {},
+    "eventTime": None,
+}
+
+
+def _is_stored(resource: ApiResource) -> bool:
+    return BY_STORAGE[resource.key] is resource
+
+
+class StoredObject(msgspec.Struct, frozen=True):
+    """One version of one object."""
+
+    revision: int
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    fields: tuple[str, ...]
+    """Values of the resource's field selectors, in the order of `ApiResource.fields` of its stored version."""
+    body: bytes
+    """The JSON object without `kind` and `apiVersion`, in the stored version."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name of what has no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def object(self, resource: ApiResource) -> Object:
+        """Return a fresh copy, the caller's own, in the resource's version."""
+        obj = _decode(self.body)
+        if not _is_stored(resource):
+            obj = {**_ALWAYS_SENT, **{_EVENTS_V1.get(key, key): value for key, value in obj.items()}}
+        return {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
+
+    def item(self, resource: ApiResource) -> bytes:
+        """The JSON without kind and apiVersion, as a list sends it in the resource's version."""
+        if _is_stored(resource):
+            return self.body
+        obj = self.object(resource)
+        return _encode({key: value for key, value in obj.items() if key not in ("kind", "apiVersion")})
+
+    def json(self, resource: ApiResource) -> bytes:
+        """The JSON of the object by itself, in the resource's version."""
+        return resource.prefix + self.item(resource)[1:]
+
+
+def stored_version(resource: ApiResource, obj: Object) -> Object:
+    """An object of the resource's version in the version that is stored."""
+    if _is_stored(resource):
+        return obj
+    stored = BY_STORAGE[resource.key]
+    renamed = {_CORE_V1.get(key, key): value for key, value in obj.items()}
+    return {**renamed, "kind": stored.kind, "apiVersion": stored.api_version}
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One change: ADDED has no `previous`; `record` of DELETED is the last state under the revision of its deletion."""
+
+    kind: str
+    revision: int
+    record: StoredObject
+    previous: StoredObject | None
+
+
+_PATHS = {key: tuple(tuple(path.split(".")) for path in (row.fields or {}).values()) for key, row in BY_STORAGE.items()}
+
+
+def record_of(resource: ApiResource, obj: Object, revision: int) -> StoredObject:
+    """Encode an object of the stored version under a revision, which is written into its metadata unless it is 0."""
+    metadata = obj["metadata"]
+    if revision:
+        metadata["resourceVersion"] = str(revision)
+    fields = []
+    for path in _PATHS[resource.key]:
+        value: Any = obj
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        text = "" if value is None else str(value)
+        fields.append(text.lower() if isinstance(value, bool) else text)  # as a field selector compares it
+    bare = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
+    return StoredObject(
+        revision=revision,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        labels=metadata.get("labels") or {},
+        fields=tuple(fields),
+        body=_encode(bare),
+    )
+
+
+class StoredCollection:
+    """All objects of one resource and the changes that led to them."""
+
+    def __init__(self, resource: ApiResource, limit: int = _HISTORY) -> None:
+        self.resource = resource
+        self.records: dict[str, StoredObject] = {}
+        self.keys: list[str] = []
+        """Keys in order, as etcd lists them."""
+        self.limit = limit
+        self.events: list[Event] = []
+        self.dropped = 0
+        """Events no longer kept; the sequence number of `events[0]`."""
+        self.floor = 0
+        """The oldest revision from which changes are known completely."""
+        self.changed = asyncio.Event()
+
+    def apply(self, event: Event) -> None:
+        """Enter a change and wake the watches."""
+        key = event.record.key
+        if event.kind == "DELETED":
+            del self.records[key]
+            del self.keys[bisect_left(self.keys, key)]
+        else:
+            if key not in self.records:
+                insort(self.keys, key)
+            self.records[key] = event.record
+        self.events.append(event)
+        if len(self.events) > 2 * self.limit:
+            self._forget(len(self.events) - self.limit)
+        self.wake()
+
+    def restore(self, records: list[StoredObject]) -> None:
+        """Take over objects without history."""
+        self.records = {record.key: record for record in records}
+        self.keys = sorted(self.records)
+
+    def wake(self) -> None:
+        """Let the watches look again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def compact(self, revision: int) -> None:
+        """Forget the changes up to a revision."""
+        self._forget(bisect_right(self.events, revision, key=lambda event: event.revision))
+        self.floor = max(self.floor, revision)
+        self.wake()
+
+    def _forget(self, count: int) -> None:
+        if count:
+            self.floor = max(self.floor, self.events[count - 1].revision)
+            del self.events[:count]
+            self.dropped += count
+
+    def after(self, revision: int) -> int:
+        """Sequence number of the first change after a revision."""
+        return self.dropped + bisect_right(self.events, revision, key=lambda event: event.revision)
+
+    def in_namespace(self, namespace: str, start: str = "") -> Iterator[StoredObject]:
+        """Yield the records of a namespace, or all for "", in order of their keys, from `start` on."""
+        prefix = f"{namespace}/" if namespace else ""
+        for index in range(bisect_left(self.keys, max(prefix, start)), len(self.keys)):
+            key = self.keys[index]
+            if not key.startswith(prefix):
+                return
+            yield self.records[key]
+
+    def at(self, revision: int) -> dict[str, StoredObject]:
+        """The records as they were at a revision, which must not be below `floor`."""
+        records = dict(self.records)
+        for event in reversed(self.events):
+            if event.revision <= revision:
+                break
+            if event.previous is None:
+                records.pop(event.record.key, None)
+            else:
+                records[event.record.key] = event.previous
+        return records
+
+
+class ObjectStore:
+    """Every collection under one revision counter. `journal` hears of every change (see `persistence`)."""
+
+    def __init__(self, history: int = _HISTORY) -> None:
+        self.revision = 1
+        self.collections = {row.key: StoredCollection(BY_STORAGE[row.key], history) for row in RESOURCES if row.stored}
+        self.journal: Callable[[str, Event], None] | None = None
+
+    def __getitem__(self, resource: ApiResource) -> StoredCollection:
+        """The collection of a resource."""
+        return self.collections[resource.key]
+
+    def get(self, resource: ApiResource, namespace: str, name: str) -> StoredObject | None:
+        """The record of an object, or None."""
+        return self[resource].records.get(f"{namespace}/{name}" if namespace else name)
+
+    def put(self, resource: ApiResource, obj: Object) -> StoredObject:
+        """Create or replace an object of the stored version under the next revision."""
+        collection = self[resource]
+        self.revision += 1
+        record = record_of(collection.resource, obj, self.revision)
+        previous = collection.records.get(record.key)
+        self._enter(collection, Event("MODIFIED" if previous else "ADDED", self.revision, record, previous))
+        return record
+
+    def remove(self, resource: ApiResource, obj: Object) -> StoredObject:
+        """Remove an object, whose last state is given, under the next revision."""
+        collection = self[resource]
+        self.revision += 1
+        record = record_of(collection.resource, obj, self.revision)
+        self._enter(collection, Event("DELETED", self.revision, record, collection.records[record.key]))
+        return record
+
+    def _enter(self, collection: StoredCollection, event: Event) -> None:
+        if self.journal is not None:
+            self.journal(collection.resource.key, event)
+        collection.apply(event)
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget all changes up to a revision, by default all there are."""
+        for collection in self.collections.values():
+            collection.compact(self.revision if revision is None else min(revision, self.revision))
+
+
+class StoreReader:
+    """Stored objects by the plural name of their resource; what it returns is the caller's own copy."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._collections: Mapping[str, StoredCollection] = {
+            BY_STORAGE[key].plural: collection for key, collection in store.collections.items()
+        }
+
+    def all(self, plural: str, namespace: str = "") -> list[Object]:
+        """Every object, of one namespace or of all."""
+        collection = self._collections[plural]
+        return [record.object(collection.resource) for record in collection.in_namespace(namespace)]
+
+    def one(self, plural: str, namespace: str, name: str) -> Object | None:
+        """One object, or None."""
+        collection = self._collections[plural]
+        record = collection.records.get(f"{namespace}/{name}" if namespace else name)
+        return record.object(collection.resource) if record else None
+
+    def labels(self, plural: str, name: str) -> Mapping[str, str]:
+        """The labels of a cluster-wide object; none if there is no such object."""
+        record = self._collections[plural].records.get(name)
+        return record.labels if record else {}
+
+    def version(self, *plurals: str) -> tuple[int, ...]:
+        """A value that differs after any of these resources changed."""
+        rows = [self._collections[plural] for plural in plurals]
+        return tuple(number for row in rows for number in (row.dropped + len(row.events), len(row.records)))
+
+
+class Memo(Generic[T]):
+    """Something computed from stored objects, once and again after one of the named resources changed."""
+
+    def __init__(self, read: StoreReader, plurals: tuple[str, ...], compute: Callable[[], T]) -> None:
+        self._read = read
+        self._plurals = plurals
+        self._compute = compute
+        self._known: tuple[tuple[int, ...], T] | None = None
+
+    def get(self) -> T:
+        """The current value."""
+        version = self._read.version(*self._plurals)
+        if self._known is None or self._known[0] != version:
+            self._known = (version, self._compute())
+        return self._known[1]

@@ -1,0 +1,336 @@
+"""Controllers of pods, in virtual time: as many pods as are wanted, and replacements for those that leave.
+
+What they do is `webhook.clusters.model`. Of a controller that is not in the file, such as an operator's own, it is
+assumed that it replaces each pod once that is gone, under its name, as a StatefulSet does. Nothing replaces a pod
+without a controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from webhook.clusters.model.daemon_sets import daemon_changes, pinned, takes
+from webhook.clusters.model.jobs import JobLimits, has_ended, is_failed, job_step
+from webhook.clusters.model.pods import is_ready, replica_changes
+from webhook.clusters.model.stateful_sets import stateful_changes
+from webhook.clusters.simulated.api import Api
+from webhook.clusters.simulated.budgets import Budgets
+from webhook.clusters.simulated.objects import PodTemplate, SimulatedWorkload, WorkloadSpec
+from webhook.clusters.simulated.simulated_admission import RefusedError, SimulatedAdmission, User
+from webhook.kube.errors import ApiError
+from webhook.kube.object_cache import Change
+from webhook.kube.objects import Node, OwnerReference, Pod, key_of
+from webhook.kube.pods import controller_of, is_terminal
+from webhook.policy.model import MARK, OWN_ANNOTATIONS
+
+__all__ = ["Controllers", "PodOwner", "pods_wanted", "with_replicas"]
+
+_AT_ONCE = ("ReplicaSet", "ReplicationController", "Job")
+"""Who replaces a pod as soon as it is asked to leave."""
+_IN_ORDER = ("StatefulSet", "DaemonSet")
+"""Who waits for pods to be ready."""
+_API = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1"}
+_FILLED_IN = ("nodeName", "priority", "preemptionPolicy")
+"""Fields of a pod that its controller does not send."""
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class PodOwner:
+    """A controller with the keys of its pods: those that count, those that are leaving, those that have ended."""
+
+    kind: str
+    key: str
+    uid: str
+    wanted: int | None
+    """How many pods; None if as many as there were, each replaced by itself."""
+    active: dict[str, None] = field(default_factory=dict)
+    leaving: dict[str, None] = field(default_factory=dict)
+    ended: dict[str, None] = field(default_factory=dict)
+    """Keys of its pods that have ended and are there still."""
+    outdated: set[str] = field(default_factory=set)
+    """uids of its pods that were made of an earlier template."""
+    succeeded: int = 0
+    failed: int = 0
+    """How many of a Job's pods have ended, gone ones included."""
+    withdrawn: set[str] = field(default_factory=set)
+    """uids of a Job's pods that were too many: they have not failed."""
+    sample: Pod | None = None
+    made: int = 0
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its pods."""
+        return self.key.partition("/")[0]
+
+    def pod_body(self, template: PodTemplate | Pod, name: str = "", on: str = "") -> Json:
+        """A pod as this controller sends it: named by the API server if `name` is empty, and for the node `on` only."""
+        meta, spec = template.metadata, msgspec.to_builtins(template.spec)
+        for filled_in in _FILLED_IN:
+            spec.pop(filled_in, None)
+        if on:
+            spec = pinned(spec, on)
+        labels = {key: text for key, text in (meta.labels or {}).items() if key != MARK}
+        annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in OWN_ANNOTATIONS}
+        own_name, version = self.key.partition("/")[2], _API.get(self.kind, "v1")
+        reference = OwnerReference(kind=self.kind, name=own_name, uid=self.uid, api_version=version, controller=True)
+        return {
+            "metadata": {
+                **({"name": name} if name else {"generateName": f"{own_name}-"}),
+                "namespace": self.namespace,
+                "labels": labels,
+                **({"annotations": annotations} if annotations else {}),
+                "ownerReferences": [msgspec.to_builtins(reference)],
+            },
+            "spec": spec,
+        }
+
+
+class Controllers:
+    """Follows every pod that has a controller; what it does it does in the next turn of the loop."""
+
+    def __init__(self, api: Api, admission: SimulatedAdmission, budgets: Budgets) -> None:
+        self._api = api
+        self._tracker = api.tracker
+        self._admission = admission
+        self._budgets = budgets
+        self.by_uid: dict[str, PodOwner] = {}
+        self.by_key: dict[tuple[str, str], PodOwner] = {}
+        """(Kind, `namespace/name`) to owner."""
+        self._due: dict[str, PodOwner] = {}
+        self._tracker.hook("Pod", self._pod_changed)
+        self._tracker.hook("Node", self._node_changed)
+
+    def fill(self) -> None:
+        """Take in the workloads and the pods there are."""
+        for kind in ("ReplicaSet", "ReplicationController", "StatefulSet", "Job"):
+            for key, workload in self._tracker.all(kind).items():
+                owner = self.owner(kind, key, workload.metadata.uid)
+                owner.wanted = pods_wanted(kind, workload)
+                owner.succeeded, owner.failed = workload.status.succeeded, workload.status.failed
+        for key, pod in self._tracker.all("Pod").items():
+            owner_of = self._owner_of(pod)
+            if owner_of is not None and not is_terminal(pod):
+                _note(owner_of, key, pod)
+
+    def owner(self, kind: str, key: str, uid: str) -> PodOwner:
+        """The owner of that uid, made if it is new."""
+        found = self.by_uid.get(uid)
+        if found is None:
+            found = self.by_uid[uid] = self.by_key[kind, key] = PodOwner(kind, key, uid, None)
+        return found
+
+    def scale(self, owner: PodOwner, replicas: int) -> None:
+        """Let an owner have as many pods."""
+        workload = self._tracker.get(owner.kind, owner.key)
+        if workload is not None:
+            self._tracker.put(owner.kind, with_replicas(owner.kind, workload, replicas))
+        self._budgets.refresh(owner.namespace)
+        self.sync(owner, replicas)
+
+    def sync(self, owner: PodOwner, wanted: int | None) -> None:
+        """Bring the number of pods to what is wanted, in the next turn of the loop."""
+        owner.wanted = wanted
+        self._later(owner)
+
+    def outdate(self, owner: PodOwner) -> None:
+        """The owner's template has changed: its pods of now are of an earlier one."""
+        owner.outdated = {self._api.read(key).metadata.uid for key in owner.active}
+
+    def _owner_of(self, pod: Pod) -> PodOwner | None:
+        found = controller_of(pod.metadata)
+        return self.owner(found.kind, f"{pod.metadata.namespace}/{found.name}", found.uid) if found else None
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        pod = new or old
+        assert pod is not None
+        owner = self._owner_of(pod)
+        if owner is None:
+            return
+        if owner.kind == "Job" and old is not None:
+            _count(owner, old, new)
+        was_active = change.key in owner.active
+        if new is None:
+            for keys in (owner.active, owner.leaving, owner.ended):
+                keys.pop(change.key, None)
+        else:
+            _note(owner, change.key, new)
+        if self._is_known(owner):
+            ready = new is not None and (old is None or is_ready(new) != is_ready(old))
+            if new is None or was_active != (change.key in owner.active) or (ready and owner.kind in _IN_ORDER):
+                self._later(owner)
+        elif (new is None and (was_active or owner.kind not in _AT_ONCE)) or (
+            new is not None and was_active and new.metadata.deletion_timestamp and owner.kind in _AT_ONCE
+        ):
+            self._replace(owner, pod)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or (old.spec, old.metadata.labels) != (new.spec, new.metadata.labels):
+            for key, workload in self._tracker.all("DaemonSet").items():
+                self._later(self.owner("DaemonSet", key, workload.metadata.uid))
+
+    def _is_known(self, owner: PodOwner) -> bool:
+        """Whether it is known how many pods an owner wants."""
+        return owner.wanted is not None or (owner.kind == "DaemonSet" and self._template(owner) is not None)
+
+    def _template(self, owner: PodOwner) -> PodTemplate | None:
+        workload = self._tracker.get(owner.kind, owner.key)
+        return workload.spec.template if workload is not None else None
+
+    def _replace(self, owner: PodOwner, pod: Pod) -> None:
+        """Make one like it, for an owner of which nothing else is known."""
+        workload = self._tracker.get(owner.kind, owner.key)
+        # A DaemonSet that is not in a snapshot that has some is gone; any other controller is taken to be there
+        is_gone = owner.kind == "DaemonSet" and workload is None and self._tracker.all("DaemonSet")
+        if owner.kind == "Node" or is_gone:
+            return
+        template = workload.spec.template if workload is not None and owner.kind != "StatefulSet" else None
+        on = pod.spec.node_name if owner.kind == "DaemonSet" else ""
+        name = pod.metadata.name if owner.kind not in {*_AT_ONCE, "DaemonSet"} else ""
+        self._api.clock.call_later(0.0, self._make, owner, template or pod, name, on)
+
+    def _later(self, owner: PodOwner) -> None:
+        if not self._due:
+            self._api.clock.call_later(0.0, self._sync)
+        self._due[owner.uid] = owner
+
+    def _sync(self) -> None:
+        """Let the owners for which something has changed do what they do next."""
+        due, self._due = self._due, {}
+        for owner in due.values():
+            match owner.kind:
+                case "StatefulSet":
+                    self._sync_stateful_set(owner)
+                case "DaemonSet":
+                    self._sync_daemon_set(owner)
+                case "Job":
+                    self._sync_job(owner)
+                case _:
+                    changes = replica_changes(map(self._api.read, owner.active), owner.wanted or 0)
+                    self._delete(changes.delete)
+                    self._make_several(owner, changes.create)
+
+    def _sync_stateful_set(self, owner: PodOwner) -> None:
+        workload, name = self._tracker.get(owner.kind, owner.key), owner.key.partition("/")[2]
+        spec = workload.spec if workload is not None else WorkloadSpec()
+        rolls = (spec.update_strategy or {}).get("type") != "OnDelete"
+        changes = stateful_changes(
+            name,
+            owner.wanted or 0,
+            {pod.metadata.name: pod for pod in self._pods(owner)},
+            parallel=spec.pod_management_policy == "Parallel",
+            is_outdated=lambda pod: rolls and pod.metadata.uid in owner.outdated,
+        )
+        self._delete(changes.delete)
+        for ordinal in changes.create:
+            self._make(owner, None, f"{name}-{ordinal}")
+
+    def _sync_daemon_set(self, owner: PodOwner) -> None:
+        workload, template = self._tracker.get(owner.kind, owner.key), self._template(owner)
+        if template is None:
+            return
+        nodes = {name for name, node in self._tracker.all("Node").items() if takes(template.spec, node)}
+        rolls = (workload.spec.update_strategy or {}).get("type") != "OnDelete"
+        changes = daemon_changes(
+            nodes, self._pods(owner), is_outdated=lambda pod: pod.metadata.uid in owner.outdated, rolls=rolls
+        )
+        self._delete(changes.delete)
+        for node in changes.create:
+            self._make(owner, template, on=node)
+
+    def _sync_job(self, owner: PodOwner) -> None:
+        job = self._tracker.get(owner.kind, owner.key)
+        if job is None or has_ended(job.status.conditions):
+            return
+        spec = job.spec
+        limits = JobLimits.of(spec.parallelism, spec.completions, spec.backoff_limit, spec.suspend)
+        step = job_step(limits, map(self._api.read, owner.active), owner.succeeded, owner.failed)
+        owner.withdrawn |= {pod.metadata.uid for pod in step.delete}
+        self._delete(step.delete)
+        if step.ended:
+            condition = {"type": step.ended, "status": "True"}
+            status = msgspec.structs.replace(job.status, conditions=[*(job.status.conditions or ()), condition])
+            self._tracker.put("Job", msgspec.structs.replace(job, status=status))
+        self._make_several(owner, step.create)
+
+    def _pods(self, owner: PodOwner) -> list[Pod]:
+        return [self._api.read(key) for key in (*owner.active, *owner.leaving, *owner.ended)]
+
+    def _delete(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            self._api.delete(key_of(pod), pod.metadata.uid, None, "")  # that is no eviction
+
+    def _make_several(self, owner: PodOwner, number: int) -> None:
+        for _ in range(number):
+            if not self._make(owner, None):
+                break
+
+    def _make(self, owner: PodOwner, template: PodTemplate | Pod | None, name: str = "", on: str = "") -> bool:
+        """Create a pod if admission lets it; whether it did. Without a template it is the owner's, or one of its pods.
+
+        Without a name it is given one; `on` is the node of a DaemonSet's pod.
+        """
+        owner.made += 1
+        if template is None:
+            workload = self._tracker.get(owner.kind, owner.key)
+            template = (workload.spec.template if workload is not None else None) or owner.sample
+        if template is None:
+            why = f"{owner.kind} {owner.key} has no template here and no pod, so nothing is known of its pods"
+            self._api.history.refused.setdefault(f"{owner.kind}/{owner.key}", why)
+            return False
+        try:
+            pod = self._admission.pod(owner.pod_body(template, name, on), User.controller(owner.kind))
+            if not pod.metadata.name:
+                meta = msgspec.structs.replace(pod.metadata, name=f"{pod.metadata.generate_name}s{owner.made:04d}")
+                pod = msgspec.structs.replace(pod, metadata=meta)
+            self._api.create(pod)
+        except RefusedError as error:
+            self._api.history.refused.setdefault(f"{owner.kind}/{owner.key}", str(error))
+            return False
+        except ApiError:
+            return False
+        return True
+
+
+def _note(owner: PodOwner, key: str, pod: Pod) -> None:
+    """Put a pod where it counts."""
+    for keys in (owner.active, owner.leaving, owner.ended):
+        keys.pop(key, None)
+    if pod.metadata.deletion_timestamp:
+        owner.leaving[key] = None
+    elif is_terminal(pod):
+        owner.ended[key] = None
+    else:
+        owner.active[key] = None
+        owner.sample = pod
+
+
+def _count(owner: PodOwner, old: Pod, new: Pod | None) -> None:
+    """Count a Job's pod that has ended now; one that is gone at once, without a node, has failed as well."""
+    if is_failed(old) or old.status.phase == "Succeeded" or old.metadata.uid in owner.withdrawn:
+        return
+    if new is not None and new.status.phase == "Succeeded":
+        owner.succeeded += 1
+    elif new is None or is_failed(new):
+        owner.failed += 1
+
+
+def pods_wanted(kind: str, workload: SimulatedWorkload) -> int:
+    """How many pods a workload wants at a time; a Job that has ended or is suspended none."""
+    spec = workload.spec
+    if kind != "Job":
+        return 1 if spec.replicas is None else spec.replicas
+    wanted = 1 if spec.parallelism is None else spec.parallelism
+    return 0 if has_ended(workload.status.conditions) or spec.suspend else min(wanted, spec.completions or wanted)
+
+
+def with_replicas(kind: str, workload: SimulatedWorkload, replicas: int) -> SimulatedWorkload:
+    """The workload with another number of pods."""
+    number = "parallelism" if kind == "Job" else "replicas"
+    return msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, **{number: replicas}))

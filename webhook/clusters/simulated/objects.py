@@ -1,0 +1,165 @@
+"""The kinds of objects that decide what happens in a cluster, and of each of them only what decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from webhook.kube.objects import ObjectMeta, Pod, PodSpec, key_of
+from webhook.kube.objects.meta import KubeStruct
+from webhook.kube.resources import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    JOB,
+    NAMESPACE,
+    NODE,
+    POD,
+    PRIORITY_CLASS,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    SERVICE,
+    STATEFUL_SET,
+    Resource,
+)
+from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS
+
+__all__ = [
+    "BY_KIND",
+    "KINDS",
+    "WORKLOADS",
+    "ClusterObjects",
+    "Kind",
+    "PodTemplate",
+    "SimulatedService",
+    "SimulatedWorkload",
+    "kind_of",
+]
+
+
+class PodTemplate(KubeStruct):
+    """What a workload's pods are made of."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class WorkloadSpec(KubeStruct):
+    """How many pods a workload wants, and which; a Job wants `parallelism`, a DaemonSet one a node."""
+
+    replicas: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    backoff_limit: int | None = None
+    suspend: bool = False
+    strategy: dict[str, Any] | None = None
+    """How a Deployment is rolled out."""
+    update_strategy: dict[str, Any] | None = None
+    """The same of a StatefulSet or a DaemonSet."""
+    pod_management_policy: str | None = None
+    selector: dict[str, Any] | None = None
+    """A LabelSelector, of a ReplicationController a plain map of labels."""
+    template: PodTemplate | None = None
+
+
+class WorkloadStatus(KubeStruct):
+    """What a workload has come to; a Job with these conditions makes no more pods."""
+
+    conditions: list[dict[str, Any]] | None = None
+    succeeded: int = 0
+    failed: int = 0
+
+
+class SimulatedWorkload(KubeStruct):
+    """A Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or ReplicationController."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+    status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+
+
+class ServiceSpec(KubeStruct):
+    """Which pods a service is of: kube-scheduler spreads them."""
+
+    selector: dict[str, str] | None = None
+
+
+class SimulatedService(KubeStruct):
+    """A service."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind in a snapshot; without the `needed` ones nothing can be said."""
+
+    resource: Resource
+    type: type[Any]
+    needed: bool = False
+
+    @property
+    def name(self) -> str:
+        """`Pod`, `Node` and so on."""
+        return self.resource.title
+
+
+_NEEDED = frozenset({NAMESPACE, PRIORITY_CLASS, NODE, POD})
+
+KINDS: tuple[Kind, ...] = (
+    *(Kind(kind.resource, kind.type_, kind.resource in _NEEDED) for kind in SNAPSHOT_KINDS if kind is not PODS),
+    Kind(SERVICE, SimulatedService),
+    Kind(DEPLOYMENT, SimulatedWorkload),
+    Kind(REPLICA_SET, SimulatedWorkload),
+    Kind(REPLICATION_CONTROLLER, SimulatedWorkload),
+    Kind(STATEFUL_SET, SimulatedWorkload),
+    Kind(DAEMON_SET, SimulatedWorkload),
+    Kind(JOB, SimulatedWorkload),
+    Kind(POD, Pod, needed=True),
+)
+"""In the order in which they are read and written: pods last, when what they are judged by is there."""
+
+BY_KIND = {kind.name: kind for kind in KINDS}
+_BY_GROUP = {(kind.resource.group, kind.resource.kind): kind for kind in KINDS}
+
+
+def kind_of(api_version: str, name: str) -> Kind | None:
+    """The kind of an object that says so; if it says no `apiVersion`, that of this name."""
+    return _BY_GROUP.get((api_version.rpartition("/")[0], name)) if api_version else BY_KIND.get(name)
+
+
+WORKLOADS = tuple(kind for kind in KINDS if kind.type is SimulatedWorkload)
+
+
+@dataclass(slots=True)
+class ClusterObjects:
+    """The objects of one cluster by kind and key; `taken_at` is in seconds since the epoch.
+
+    `annotations` are the keys that were kept of pods and classes, None for all; `absent` says by kind why it is
+    missing.
+    """
+
+    taken_at: float
+    annotations: frozenset[str] | None = None
+    absent: dict[str, str] = field(default_factory=dict)
+    anonymized: bool = False
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, kind: Kind, item: Any) -> None:
+        """Take an object; a later one of the same name replaces an earlier one."""
+        self.objects.setdefault(kind.name, {})[key_of(item)] = item
+
+    def of(self, kind: str) -> dict[str, Any]:
+        """The objects of a kind by key."""
+        return self.objects.get(kind, {})
+
+    def pending(self) -> list[Pod]:
+        """The pods that wait for a node, the most important first, then by name."""
+        found: list[Pod] = [
+            pod
+            for pod in self.of("Pod").values()
+            if not pod.spec.node_name and not pod.metadata.deletion_timestamp and pod.status.phase in {"", "Pending"}
+        ]
+        return sorted(found, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.namespace, pod.metadata.name))

@@ -1,0 +1,138 @@
+"""What the webhook makes of objects that are added: its own reviews, and after them the Priority plugin."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import msgspec
+
+from webhook.admission.context import Context, Objects
+from webhook.admission.own_reviews import RESOURCES, ask, review_of
+from webhook.admission.review import Answer, say
+from webhook.admission.webhook import Phase
+from webhook.clusters.simulated.clock import VirtualClock
+from webhook.clusters.simulated.tracker import ObjectTracker
+from webhook.kube.json_patch import apply_json_patch
+from webhook.kube.label_keys import merge_label_keys
+from webhook.kube.objects import Pod
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.exceptions import next_end
+from webhook.policy.model import Policies
+
+__all__ = ["RefusedError", "SimulatedAdmission", "User"]
+
+Json = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """An object that a rule refuses; the text names the rule and its message."""
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who creates something."""
+
+    name: str
+    groups: tuple[str, ...] = ("system:authenticated",)
+
+    @classmethod
+    def controller(cls, kind: str) -> User:
+        """The controller that makes the pods of workloads of this kind."""
+        name = {"DaemonSet": "daemon-set", "ReplicationController": "replication"}.get(kind, kind.lower())
+        account = "system:serviceaccounts"
+        return cls(
+            f"system:serviceaccount:kube-system:{name}-controller",
+            (account, f"{account}:kube-system", "system:authenticated"),
+        )
+
+
+class SimulatedAdmission:
+    """Judges what is added, on the classes and namespaces of then."""
+
+    def __init__(self, policies: Policies, tracker: ObjectTracker, clock: VirtualClock) -> None:
+        self._policies, self._engine = policies, Engine(policies)
+        self._clock = clock
+        self._tracker = tracker
+        self._context: Context | None = None
+        self._pods: dict[tuple[str, bytes], Pod | str] = {}
+        """Pods as they are stored, or why they are refused, by who makes them and what is sent."""
+        self._pods_end: float | None = None
+        """When another answer may be given, in seconds since the epoch, because an exception ends."""
+        self.warnings: dict[str, str] = {}
+        """Warnings by the object that got them first."""
+        for kind in ("PriorityClass", "Namespace"):
+            tracker.hook(kind, self._forget)
+
+    def use(self, policies: Policies) -> None:
+        """Judge by other policies from now on."""
+        self._policies, self._engine = policies, Engine(policies)
+        self._forget()
+
+    def admit(self, body: Json, user: User) -> Json:
+        """The object as it is stored. Raises RefusedError."""
+        kind = body["kind"]
+        if kind not in RESOURCES:
+            return body
+        mutated = self._ask("mutate", body, user)
+        stored = apply_json_patch(body, mutated.patch) if mutated.patch else body
+        if kind == "Pod":
+            # What the API server fills in: its Priority plugin, and its own strategy for new pods
+            spec, lookup = stored["spec"], self._current().lookup
+            if name := spec.get("priorityClassName"):
+                found = lookup.priority_class(name)
+                if found is None:
+                    raise RefusedError(f"no PriorityClass with name {name} was found")
+            elif found := min(lookup.default_priority_classes(), key=lambda one: one.value, default=None):
+                spec["priorityClassName"] = found.metadata.name
+            spec["priority"] = found.value if found else 0
+            spec["preemptionPolicy"] = (found.preemption_policy if found else None) or "PreemptLowerPriority"
+            merge_label_keys(stored)
+        self._ask("validate", stored, user)
+        return stored
+
+    def pod(self, body: Json, user: User) -> Pod:
+        """A pod as it is stored; asked once for pods that differ in nothing. Raises RefusedError."""
+        now = self._clock.wall()
+        if self._pods_end is None or now >= self._pods_end:
+            self._pods.clear()
+            self._pods_end = next_end(self._policies, now) or math.inf
+        key = user.name, msgspec.json.encode(body, order="sorted")
+        found = self._pods.get(key)
+        if found is None:
+            try:
+                found = msgspec.convert(
+                    self.admit({"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(body)}, user), Pod
+                )
+            except RefusedError as error:
+                found = str(error)
+            self._pods[key] = found
+        if isinstance(found, str):
+            raise RefusedError(found)
+        return found
+
+    def _ask(self, phase: Phase, body: Json, user: User) -> Answer:
+        """What the webhook answers. Raises RefusedError."""
+        meta = body.get("metadata") or {}
+        namespace, name = meta.get("namespace", ""), meta.get("name", "")
+        asked = review_of(
+            body["kind"], body, {"username": user.name, "groups": user.groups}, namespace=namespace, name=name
+        )
+        answer = ask(self._current(), phase, asked)
+        for warning in answer.warnings:
+            self.warnings.setdefault(warning, f"{body['kind']} {namespace}/{name or meta.get('generateName', '')}")
+        if not answer.allowed or answer.code != 200:
+            refusals = "; ".join(say(row) for row in answer.verdicts if row.denies)
+            raise RefusedError(answer.message or refusals or f"answered with {answer.code}")
+        return answer
+
+    def _current(self) -> Context:
+        if self._context is None:
+            classes, namespaces = self._tracker.all("PriorityClass"), self._tracker.all("Namespace")
+            objects = Objects(classes.values(), namespaces.values())
+            self._context = Context(self._engine, objects, clock=self._clock.wall)
+        return self._context
+
+    def _forget(self, _change: Any = None) -> None:
+        """Classes, namespaces or policies have changed: what was answered holds no longer."""
+        self._context = self._pods_end = None

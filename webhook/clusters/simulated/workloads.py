@@ -1,0 +1,164 @@
+"""Workloads as people change them: applied, scaled, and Deployments that roll from one template to the next.
+
+A Deployment has a ReplicaSet for each template; `webhook.clusters.model.deployments` says how it goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from webhook.clusters.model.deployments import ReplicaCounts, rollout_step, strategy_of
+from webhook.clusters.model.pods import is_ready
+from webhook.clusters.simulated.controllers import Controllers, PodOwner, pods_wanted, with_replicas
+from webhook.clusters.simulated.objects import PodTemplate, SimulatedWorkload, WorkloadSpec
+from webhook.clusters.simulated.tracker import ObjectTracker
+from webhook.kube.object_cache import Change
+from webhook.kube.objects import ObjectMeta, OwnerReference, Pod, key_of
+from webhook.kube.pods import controller_of
+
+__all__ = ["Workloads"]
+
+_HASH = "pod-template-hash"
+Json = dict[str, Any]
+
+
+class Workloads:
+    """Changes workloads, and hears of the pods by which a rollout goes on."""
+
+    def __init__(self, tracker: ObjectTracker, controllers: Controllers) -> None:
+        self._tracker = tracker
+        self._controllers = controllers
+        tracker.hook("Pod", self._pod_changed)
+
+    def apply(self, kind: str, body: Json) -> None:
+        """Take in a workload that is new or was changed."""
+        workload = msgspec.convert(body, SimulatedWorkload)
+        key = key_of(workload)
+        known = self._tracker.get(kind, key)
+        uid = known.metadata.uid if known is not None else f"simulated-{kind}-{key}".lower().replace("/", ".")
+        workload.metadata.uid = uid
+        if known is not None:
+            workload.status = known.status
+        self._tracker.put(kind, workload)
+        if kind == "Deployment":
+            self._roll(key, workload)
+            return
+        owner = self._controllers.owner(kind, key, uid)
+        if known is not None and known.spec.template != workload.spec.template:
+            self._controllers.outdate(owner)
+        self._controllers.sync(owner, None if kind == "DaemonSet" else pods_wanted(kind, workload))
+
+    def scale(self, key: str, replicas: int) -> bool:
+        """Give the Deployment, ReplicaSet, StatefulSet or Job of this key as many pods; whether there is such a one."""
+        by_key = self._controllers.by_key
+        deployment = self._tracker.get("Deployment", key)
+        if deployment is not None:
+            self._tracker.put("Deployment", with_replicas("Deployment", deployment, replicas))
+            found = [owner for owner, _ in self._sets_of(key)]
+        else:
+            kinds = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
+            found = [by_key[kind, key] for kind in kinds if (kind, key) in by_key][:1]
+        if deployment is None and not found:
+            # A Deployment that is not in the snapshot is known by the names of its ReplicaSets
+            for (kind, name), owner in by_key.items():
+                labels = (owner.sample.metadata.labels or {}) if owner.sample is not None else {}
+                if kind == "ReplicaSet" and labels.get(_HASH) and name == f"{key}-{labels[_HASH]}":
+                    found.append(owner)
+        if found:
+            self._controllers.scale(max(found, key=lambda owner: len(owner.active)), replicas)
+        return bool(found)
+
+    def _sets_of(self, deployment: str) -> list[tuple[PodOwner, SimulatedWorkload]]:
+        """The ReplicaSets of a Deployment."""
+        found = []
+        for one in self._tracker.all("ReplicaSet").values():
+            above, owner = controller_of(one.metadata), self._controllers.by_uid.get(one.metadata.uid)
+            if owner is None or above is None or above.kind != "Deployment":
+                continue
+            if deployment == f"{one.metadata.namespace}/{above.name}":
+                found.append((owner, one))
+        return found
+
+    def _newest(self, deployment: str, template: PodTemplate) -> PodOwner | None:
+        """The ReplicaSet whose template is this one, but for the label with its hash (`FindNewReplicaSet`)."""
+        for owner, one in self._sets_of(deployment):
+            own = one.spec.template or PodTemplate()
+            labels = {key: text for key, text in (own.metadata.labels or {}).items() if key != _HASH}
+            same_labels = labels == (template.metadata.labels or {})
+            if same_labels and own.metadata.annotations == template.metadata.annotations and own.spec == template.spec:
+                return owner
+        return None
+
+    def _roll(self, key: str, deployment: SimulatedWorkload) -> None:
+        """Let a Deployment have a ReplicaSet for its template, and take the others down as that comes up."""
+        template = deployment.spec.template
+        if template is None:
+            return
+        newest = self._newest(key, template)
+        if newest is None:
+            digest = hashlib.sha256(msgspec.json.encode(template)).hexdigest()[:10]
+            meta = deployment.metadata
+            labels = {**(template.metadata.labels or {}), _HASH: digest}
+            labelled = msgspec.structs.replace(template.metadata, labels=labels)
+            made = SimulatedWorkload(
+                metadata=ObjectMeta(
+                    name=f"{meta.name}-{digest}",
+                    namespace=meta.namespace,
+                    uid=f"simulated-{meta.namespace}.{meta.name}-{digest}",
+                    owner_references=[OwnerReference(kind="Deployment", name=meta.name, uid=meta.uid, controller=True)],
+                ),
+                spec=WorkloadSpec(
+                    replicas=0,
+                    selector={"matchLabels": labels},
+                    template=PodTemplate(metadata=labelled, spec=template.spec),
+                ),
+            )
+            self._tracker.put("ReplicaSet", made)
+            newest = self._controllers.owner("ReplicaSet", key_of(made), made.metadata.uid)
+            newest.wanted = 0
+        self._step(key, deployment, newest)
+
+    def _step(self, key: str, deployment: SimulatedWorkload, newest: PodOwner) -> None:
+        """Let a rollout go as far as it goes now."""
+        wanted = pods_wanted("Deployment", deployment)
+        strategy = strategy_of(deployment.spec.strategy, wanted)
+        others = [owner for owner, _ in self._sets_of(key) if owner is not newest]
+        by_uid = {one.uid: one for one in (newest, *others)}
+        available = {uid: sum(map(self._is_ready, one.active)) for uid, one in by_uid.items()}
+        has_old_pods = any(one.active or one.leaving for one in others)
+        while True:
+            first, *older = (ReplicaCounts(uid, one.wanted or 0, available[uid]) for uid, one in by_uid.items())
+            step = rollout_step(wanted, strategy, first, older, has_old_pods=has_old_pods)
+            if not step:
+                break
+            for uid, replicas in step.items():
+                self._controllers.scale(by_uid[uid], replicas)
+
+    def _is_ready(self, key: str) -> bool:
+        pod = self._tracker.pod(key)
+        return pod is not None and is_ready(pod)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        """A pod of a ReplicaSet came up or is gone: a rollout may go on."""
+        old, new = change.old, change.new
+        pod = new or old
+        assert pod is not None
+        if new is not None and (not is_ready(new) or (old is not None and is_ready(old))):
+            return
+        owner, namespace = controller_of(pod.metadata), pod.metadata.namespace
+        if owner is None or owner.kind != "ReplicaSet":
+            return
+        known = self._tracker.get("ReplicaSet", f"{namespace}/{owner.name}")
+        above = controller_of(known.metadata) if known is not None else None
+        if above is None or above.kind != "Deployment":
+            return
+        key = f"{namespace}/{above.name}"
+        deployment = self._tracker.get("Deployment", key)
+        is_rolling = sum(bool(one.wanted or one.leaving) for one, _ in self._sets_of(key)) != 1
+        if deployment is not None and deployment.spec.template is not None and is_rolling:
+            newest = self._newest(key, deployment.spec.template)
+            if newest is not None:
+                self._step(key, deployment, newest)
