@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from webhook.admission.review import PodView, Review
+import msgspec
+
+from webhook.admission.review import MetadataView, PodSpecView, PodView, Review
 from webhook.kube.bounded import BoundedCache
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.policy.evaluation.engine import Engine, RuleTrace
@@ -154,7 +156,7 @@ class Context:
         self.engine, self.lookup, self.trace, self.reconciler = engine, lookup, trace, reconciler
         self.allowance, self.clock = allowance, clock
         self.reads_everything = trace is not None or any(
-            policy.conditions or not all(map(_by_reduced, policy.rules)) for policy in engine.policies.priority
+            policy.conditions or not all(map(_by_view, policy.rules)) for policy in engine.policies.priority
         )
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
         self.managed = BoundedCache(engine.managed, 4096, LONGEST_NAME)
@@ -198,48 +200,20 @@ class Context:
         """The request for a pod: in full if an expression may read any field, else with what other rules look at."""
         if self.reads_everything:
             return self.request(review, review.object, review.old_object)
-        return self.request(review, _reduced(pod), _reduced(old) if old is not None else None)
+        return self.request(review, msgspec.to_builtins(pod), msgspec.to_builtins(old) if old is not None else None)
 
 
-_REDUCED = frozenset(
-    {
-        ("metadata", "name"),
-        ("metadata", "labels"),
-        ("metadata", "annotations"),
-        ("metadata", "deletionTimestamp"),
-        ("spec", "priorityClassName"),
-        ("spec", "priority"),
-        ("spec", "preemptionPolicy"),
-    }
-)
-"""The fields that `_reduced` gives whole."""
+_SHOWN = {
+    (part, name)
+    for part, view in (("metadata", MetadataView), ("spec", PodSpecView))
+    for name in view.__struct_encode_fields__
+} - {("metadata", "ownerReferences"), ("spec", "schedulingGroup")}
+"""The fields of a pod that its view has whole."""
 
 
-def _by_reduced(rule: PriorityRule) -> bool:
-    """Whether the fields of `_reduced` are enough for a rule, by its declaration."""
+def _by_view(rule: PriorityRule) -> bool:
+    """Whether the fields of a pod's view are enough for a rule, by its declaration."""
     declaration = rule.declaration
     if declaration.expressions or declaration.fields is None:
         return False
-    return all(path[:2] in _REDUCED for path in declaration.fields)
-
-
-def _reduced(pod: PodView) -> dict[str, Any]:
-    """The fields of a pod that rules without expressions look at, as JSON data. `_REDUCED` names them."""
-    data: dict[str, Any] = {}
-    if pod.metadata is not None:
-        meta = pod.metadata
-        data["metadata"] = {
-            "name": meta.name,
-            "labels": meta.labels,
-            "annotations": meta.annotations,
-            "deletionTimestamp": meta.deletion_timestamp,
-            "ownerReferences": [{"controller": owner.controller} for owner in meta.owner_references or ()],
-        }
-    if pod.spec is not None:
-        spec = pod.spec
-        data["spec"] = {
-            "priorityClassName": spec.priority_class_name,
-            "priority": spec.priority,
-            "preemptionPolicy": spec.preemption_policy,
-        }
-    return data
+    return all(path[:2] in _SHOWN for path in declaration.fields)

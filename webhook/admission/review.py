@@ -84,7 +84,10 @@ class PodSpecView(ObjectView):
 
 
 class PodView(ObjectView):
-    """A pod, a pod template, or a PodGroup, whose priority stands in the same fields."""
+    """A pod, a pod template, or a PodGroup, whose priority stands in the same fields.
+
+    Rules without expressions are given no more of a pod: a field that a new rule reads is a new field here.
+    """
 
     metadata: MetadataView | None = None
     spec: PodSpecView | None = None
