@@ -127,6 +127,12 @@ def test_a_simulation_leaves_it_out():
     assert list(judgeable(policies(rule()), ClusterObjects(0.0)).left_out) == ["p/r"]
 
 
+def test_a_simulation_leaves_out_what_a_snapshot_lacks():
+    """A body that says what it reads is judged only if a snapshot keeps that of a pod."""
+    left_out = judgeable(policies(rule(Declared)), ClusterObjects(0.0)).left_out
+    assert left_out == {"p/r": "it reads spec.serviceAccountName, which the snapshot does not have"}
+
+
 def test_native_policies_do_not_claim_it():
     """The rule is named as one that the API server does not enforce."""
     compiled = compile_policies(policies(rule()), (), SETTINGS, 0.0)

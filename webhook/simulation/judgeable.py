@@ -101,8 +101,11 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
 
 def _unjudgeable(rule: PriorityRule, objects: ClusterObjects) -> str:
     """Why a rule cannot be judged by these objects; empty if it can."""
-    if rule.declaration.fields is None:
+    fields = rule.declaration.fields
+    if fields is None:
         return "rules of its kind do not say what they read, and the snapshot has only what decides of an object"
+    if unknown := sorted(".".join(path) for path in fields if not _KNOWN.issuperset(path[:2])):
+        return f"it reads {', '.join(unknown)}, which the snapshot does not have"
     return next(filter(None, (_lacking(one, objects) for one in _expressions(rule))), "")
 
 
