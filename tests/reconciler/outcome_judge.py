@@ -47,6 +47,8 @@ class _Evicting(NamedTuple):
     since: float
     planned: frozenset[str]
     victims: list[str]
+    beside: frozenset[str] = frozenset()
+    """The uids and nodes of the other members of its gang, and of their victims."""
 
 
 class OutcomeJudge:
@@ -109,8 +111,19 @@ class OutcomeJudge:
             if plan and not pod["spec"].get("nodeName") and uid in {victim["uid"] for victim in plan["victims"]}:
                 meta, since = pod["metadata"], self._since.get(plan["id"], 0.0)
                 planned = frozenset(victim["uid"] for victim in plan["victims"])
-                made = _Evicting(meta["uid"], pod["spec"]["priority"], plan["node"], since, planned, [])
+                beside = self._beside(plan)
+                made = _Evicting(meta["uid"], pod["spec"]["priority"], plan["node"], since, planned, [], beside)
                 self._plans.setdefault(plan["id"], made).victims.append(uid)
+
+    def _beside(self, plan: Json) -> frozenset[str]:
+        """What else concerns the plan of a gang."""
+        found: set[str] = set()
+        for name in plan.get("gang", {}).get("members", ()):
+            member = self.cluster.pods.get(name)
+            other = _plan_on(member) if member is not None else None
+            if member is not None and other is not None:
+                found |= {member["metadata"]["uid"], other["node"], *(one["uid"] for one in other["victims"])}
+        return frozenset(found)
 
     def changed(self, old: Json | None, new: Json | None) -> None:
         """A pod is different on the server, or new, or gone."""
@@ -160,7 +173,7 @@ class OutcomeJudge:
         others = {uid for other in self._plans.values() for uid in other.victims}
         if self._served.union(others).issuperset(evicting.victims):
             return  # they went for another plan, which is judged for them
-        concerned = {evicting.preemptor, evicting.node, *evicting.planned, ""}
+        concerned = {evicting.preemptor, evicting.node, *evicting.planned, *evicting.beside, ""}
         reasons = [
             one
             for one in self._outside

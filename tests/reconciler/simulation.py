@@ -12,7 +12,7 @@ import copy
 import heapq
 import math
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -24,8 +24,8 @@ from tests.reconciler.simulated_scheduler import SimulatedScheduler
 from tests.reconciler.spare_judge import SpareJudge
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
-from webhook.kube.resources import PRIORITY_CLASS
+from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass
+from webhook.kube.resources import COSCHEDULING_POD_GROUP, PRIORITY_CLASS
 from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.reconciler import Reconciler
@@ -110,6 +110,15 @@ class Simulation:
         """Whether changes of pods take up to half a second, so that others act between two steps of a plan."""
         self.scheduler = SimulatedScheduler(self, dice)
         self.shunned = self.scheduler.shuns
+        self.groups: list[Json] = []
+        """PodGroups of coscheduling, which do not change."""
+        self.steps = 0
+        """How many steps (`FAULT_POINTS`) all processes have come to so far."""
+        self.killed_at: frozenset[int] = frozenset()
+        """The steps at which the process is killed; another one begins at once."""
+        self.asked: list[Callable[[str], None]] = []
+        """Who is told of each pod that is evicted, before it is."""
+        self._killed = asyncio.Event()
         self.terms: list[tuple[float, float, float]] = []
         """When reconcilers begin and end to lead, and how wrong their clocks are; empty for one that always leads."""
         self._version = 0
@@ -140,10 +149,19 @@ class Simulation:
             Reporter(ReconcilerMetrics(CollectorRegistry()), self._tell, None),
             self.clock,
             fence=lambda: 1000.0,
+            checkpoint=self._checkpoint,
         )
         self.evaluator = self.reconciler.evaluator
         for cache in self.setting.state.caches.values():
             cache.synced.set()
+
+    async def _checkpoint(self, step: str) -> None:
+        """A process has come to a step, which may be its last."""
+        del step
+        self.steps += 1
+        if self.steps in self.killed_at:
+            self._killed.set()
+            await asyncio.Event().wait()
 
     def restart(self) -> None:
         """Begin again with the policy as it is now; before anything has happened."""
@@ -162,6 +180,7 @@ class Simulation:
             self.setting.budget(msgspec.convert(copy.deepcopy(one), PodDisruptionBudget))
         for one in self.classes:
             self.show_class(one)
+        self._show_groups()
         self.seen = {}
         for name, pod in self.pods.items():
             self._deliver(name, copy.deepcopy(pod))
@@ -172,6 +191,7 @@ class Simulation:
             self.show_node(one)
         for one in self.budgets.values():
             self.setting.budget(msgspec.convert(copy.deepcopy(one), PodDisruptionBudget))
+        self._show_groups()
         tasks = [asyncio.create_task(self._lead()), asyncio.create_task(self.scheduler.work())]
         await asyncio.sleep(seconds)
         for task in tasks:
@@ -190,8 +210,19 @@ class Simulation:
                 self._list()
             self.clock.ahead = ahead
             term = asyncio.create_task(self.reconciler.lead())
-            if math.isinf(end):
-                await term
+            while math.isinf(end):
+                killed = asyncio.create_task(self._killed.wait())
+                try:
+                    await asyncio.wait((term, killed), return_when=asyncio.FIRST_COMPLETED)
+                    assert not term.done(), term.exception()
+                finally:
+                    killed.cancel()
+                    term.cancel()
+                    await asyncio.gather(term, return_exceptions=True)
+                self._killed.clear()
+                self._begin(ahead)
+                self._list()
+                term = asyncio.create_task(self.reconciler.lead())
             await asyncio.sleep(end - loop.time())
             assert not term.done(), term.exception()
             term.cancel()
@@ -284,6 +315,11 @@ class Simulation:
         """Show what has become of a node."""
         self.setting._put(self.setting.state.nodes, one["metadata"]["name"], msgspec.convert(copy.deepcopy(one), Node))
 
+    def _show_groups(self) -> None:
+        cache = self.setting.state.caches[COSCHEDULING_POD_GROUP]
+        for one in self.groups:
+            self.setting._put(cache, f"default/{one['metadata']['name']}", msgspec.convert(one, PodGroup))
+
     def show_class(self, one: Json) -> None:
         """Show what has become of a PriorityClass."""
         cache = self.setting.state.caches[PRIORITY_CLASS]
@@ -318,7 +354,7 @@ class Simulation:
         del path, as_
         name, dry = body["metadata"]["name"], query.get("dryRun") == "All"
         if not dry:
-            self.spares.asked(name)
+            self._tell_asked(name)
         await asyncio.sleep(self.dice.choice((0.0, 0.005, 0.1)))
         self._admit(name, body["deleteOptions"]["preconditions"]["uid"])
         pod = copy.deepcopy(self._found(name))
@@ -335,7 +371,7 @@ class Simulation:
         del as_
         name, dry = path.rsplit("/", 1)[1], query.get("dryRun") == "All"
         if not dry:
-            self.spares.asked(name)
+            self._tell_asked(name)
         self._admit(name, body["preconditions"]["uid"])
         pod = copy.deepcopy(self._found(name))
         self._check_version(pod, body["preconditions"])
@@ -346,6 +382,11 @@ class Simulation:
         version = pod["metadata"]["resourceVersion"]
         if preconditions.get("resourceVersion", version) != version:
             raise ApiError(409, "Conflict", "it has changed")
+
+    def _tell_asked(self, name: str) -> None:
+        self.spares.asked(name)
+        for told in self.asked:
+            told(name)
 
     def _admit(self, name: str, uid: str) -> None:
         """What the server says before it looks at budgets."""

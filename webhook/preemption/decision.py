@@ -32,6 +32,10 @@ from webhook.preemption.victims.selection import find_victims
 
 __all__ = ["decide", "devices_on", "fits", "fits_on", "victims_needed"]
 
+_PLACED_TOGETHER = (
+    "it is placed together with the pods of its spec.schedulingGroup, and here pods are placed one by one"
+)
+
 
 def decide(
     snapshot: Snapshot,
@@ -57,6 +61,8 @@ def decide(
     out = np.array([row for name in left_out if (row := snapshot.nodes.find(name)) is not None], np.intp)
     # 1. What the pod asks for, and which pods may go for it.
     incoming = compile_pod(preemptor)
+    if preemptor.spec.scheduling_group:
+        incoming = incoming._replace(beyond=_PLACED_TOGETHER)
     potential = potential_victims(
         snapshot, incoming, rules, now, exclusions=exclusions, leaving=leaving, evicted=evicted
     )

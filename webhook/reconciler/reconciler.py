@@ -21,6 +21,7 @@ from webhook.kube.informer import Change
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
+from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
@@ -31,6 +32,7 @@ from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, Extend
 from webhook.reconciler.evaluate.verdicts import Moment, Verdicts, shape_of
 from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
+from webhook.reconciler.gang_preemption import GangPreemption, leave_out
 from webhook.reconciler.plans import news as plan_news
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
@@ -85,13 +87,13 @@ class Reconciler:
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
         self.ledger = EvictionLedger(self.evaluator.limiter, self.plans, clock, ledger_store)
-        self._unseen: dict[str, None] = {}
-        """Pods that are yet to be looked at: preemptors come to the queue, plans of earlier leaders are taken over."""
+        self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
         writer = Writer(client, fence, reporter.wrote)
         self.executor = Executor(
             writer, self.plan_manager, policy_set, reporter, news=self._news, checkpoint=checkpoint
         )
+        self.gangs = GangPreemption(self.plan_manager, policy_set, self.queue, self.verdicts, reporter)
         for kind in SNAPSHOT_KINDS:
             state.caches[kind.resource].handlers.append(partial(self._changed, kind))
 
@@ -128,7 +130,7 @@ class Reconciler:
 
     def _look_at_all(self) -> None:
         """Let every pod be looked at, bit by bit."""
-        self._unseen = dict.fromkeys(self.state.pods.items())
+        self._unseen |= dict.fromkeys(self.state.pods.items())
 
     def _look_at(self, key: str) -> None:
         """A preemptor comes to the queue; a plan that an earlier leader wrote on it goes on here, or is taken off."""
@@ -144,7 +146,7 @@ class Reconciler:
                 self.queue.hold(key, attempts=max(0, plan.record.attempt - 1))
                 if outdated:
                     self._end(plan, Ending.OUTDATED, outdated)
-                elif remaining:
+                elif remaining or not plan.idle:
                     self.executor.carry_out(plan)
 
     def _is_found(self, key: str, pod: Pod | None) -> bool:
@@ -191,8 +193,6 @@ class Reconciler:
         if work or self._unseen or self.plan_manager.unchecked:
             self._wake()
 
-    # The loop.
-
     async def work(self) -> None:
         """Work the queue until cancelled."""
         while True:
@@ -226,8 +226,7 @@ class Reconciler:
             log.exception("plans could not be looked at")
         # 3. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
         while self._unseen:
-            key = next(iter(self._unseen))
-            del self._unseen[key]
+            key, _ = self._unseen.popitem()
             try:
                 self._look_at(key)
             except Exception:
@@ -305,21 +304,22 @@ class Reconciler:
             self.queue.remove(entry.key)
             self.extender_client.forget(entry.uid)
             return
+        if is_gang(self.state.snapshot, pod):
+            for begun_plan in self.gangs.preempt(entry, pod, policy):
+                self.executor.carry_out(*begun_plan)
+            return
         # 2. What would help it?
         begun, now, told = self.clock.stopwatch(), self.clock.monotonic(), entry.reason
         outcome = self._evaluate_shape(entry, pod, policy, now)
         seconds = self.clock.stopwatch() - begun
         # 3. Leave out nodes that it has fitted on for too long without being bound there.
-        nodes = outcome.nodes if isinstance(outcome, Fits) else ()
-        left, more_fits = entry.nodes.fitting(nodes, partial(self.evaluator.schedulers.chance, pod), now)
-        for one in left:
-            self.reporter.left_out(entry.key, one, now)
+        more = leave_out(entry, pod, outcome, self.evaluator, self.reporter)
         # 4. Wait for an event that helps, ask an extender, or begin a plan.
         plan: Plan | None = None
         match outcome:
             case Fits(nodes):
                 reason = f"it fits without preemption on {len(nodes)} nodes"
-                self.queue.park(entry.key, now, reason=reason, due=now if left else more_fits)
+                self.queue.park(entry.key, now, reason=reason, due=more)
             case Unschedulable(reason, due=due, behind=behind):
                 self.queue.park(entry.key, now, reason=reason, due=due, behind=behind)
             case Asks(question):

@@ -5,7 +5,8 @@ Pure, like the decision for one pod: no I/O, no clock of its own. Nobody goes fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from webhook.preemption.gangs.trial import TrialPlacement
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Victim
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, potential_victims
-from webhook.preemption.victims.rules import Rules
+from webhook.preemption.victims.rules import Rules, VictimReason
 
 __all__ = ["GangDecision", "Placement", "decide_gang"]
 
@@ -48,15 +49,23 @@ class GangDecision(NamedTuple):
     """What becomes of a gang.
 
     `placements` has the members that are placed together, nobody if that cannot be, for which `reason` says why. They
-    have room once the `victims`, the most important first, are gone, and the pods that were `leaving` anyway. `price`
-    is what the victims cost.
+    have room once the `units`, the most important first, are gone, and the pods that were `leaving` anyway. `price` is
+    what these cost, and `grounds` says by `namespace/name` of each victim by which rule it may go. `outside` are the
+    nodes that are not in the domain of a topology.
     """
 
     gang: Gang
     placements: tuple[Placement, ...] = ()
-    victims: tuple[Victim, ...] = ()
+    units: tuple[tuple[Victim, ...], ...] = ()
     price: Price = Price()
     reason: str = ""
+    grounds: Mapping[str, VictimReason] = MappingProxyType({})
+    outside: frozenset[str] = frozenset()
+
+    @property
+    def victims(self) -> tuple[Victim, ...]:
+        """Everybody who has to go."""
+        return tuple(dict.fromkeys(victim for unit in self.units for victim in unit))
 
     @property
     def fits(self) -> bool:
@@ -109,21 +118,21 @@ class _Decision:
         for outside in domains:
             placer = Placer(self._trial, outside)
             if (placed := placer.place(self._shapes, gang.missing, self._leaving)) is not None:
-                return self._answer(Solution((), tuple(placed)), None)
+                return self._answer(Solution((), tuple(placed)), None, outside)
         # 2. Whether somebody may go for them at all.
         if reason := self._why_not():
             return GangDecision(gang, reason=reason)
         # 3. The cheapest room in any domain.
         units = EvictionUnits(self._potential(exclusions), self._rules)
-        best: Solution | None = None
+        best, where = None, excluded
         for outside in self._promising(domains, units):
             found = self._room(outside, units)
             if found is not None and (best is None or units.price(found.units) < units.price(best.units)):
-                best = found
+                best, where = found, outside
         if best is None:
             why = f"no nodes where evicting pods that may be evicted makes room for {gang.missing} pods of {gang.key}"
             return GangDecision(gang, reason=f"{why} together")
-        return self._answer(best, units)
+        return self._answer(best, units, where)
 
     def _why_not(self) -> str:
         """Why the gang may not preempt; empty if it may."""
@@ -166,10 +175,9 @@ class _Decision:
         known = nodes.known()
         labels = np.stack([nodes.label(key)[known] for key in self._gang.topology_keys])
         usable = (labels >= 0).all(axis=0)
-        theirs = self._trial.snapshot.pods.node[self._gang.bound]
         for domain in np.unique(labels[:, usable], axis=1).T if usable.any() else ():
             inside = known[usable & (labels == domain[:, None]).all(axis=0)]
-            if np.isin(theirs, inside).all():
+            if np.isin(self._gang.secured, inside).all():
                 yield np.union1d(excluded, np.setdiff1d(known, inside)).astype(np.intp)
 
     def _promising(self, domains: list[Rows], units: EvictionUnits) -> list[Rows]:
@@ -258,13 +266,11 @@ class _Decision:
         found = units.among(rows)
         return found if len(found) <= _FEW_UNITS else None
 
-    def _answer(self, solution: Solution, units: EvictionUnits | None) -> GangDecision:
+    def _answer(self, solution: Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
         names, pods = self._trial.snapshot.nodes.names, self._trial.snapshot.pods
-        rows: dict[int, None] = {}
-        for one in sorted(solution.units, key=lambda one: (-one.priority, -len(one.rows), one.rows)):
-            rows |= dict.fromkeys(one.rows)
-        victims = [
-            Victim(
+
+        def victim(row: int) -> Victim:
+            return Victim(
                 pods.namespaces[row],
                 pods.names[row],
                 pods.uids[row],
@@ -272,13 +278,18 @@ class _Decision:
                 float(pods.start[row]),
                 names[pods.node[row]],
             )
-            for row in rows
-        ]
+
+        ordered = sorted(solution.units, key=lambda one: (-one.priority, -len(one.rows), one.rows))
+        grounds = {}
+        if units is not None:
+            grounds = {victim(row).key: units.victims.reason(row) for one in ordered for row in one.rows}
         return GangDecision(
             gang=self._gang,
             placements=tuple(Placement(one.pod, names[one.node]) for one in solution.placed),
-            victims=tuple(victims),
+            units=tuple(tuple(map(victim, one.rows)) for one in ordered),
             price=units.price(solution.units) if units is not None else Price(),
+            grounds=grounds,
+            outside=frozenset(names[row] for row in outside.tolist()) if self._gang.topology_keys else frozenset(),
         )
 
 

@@ -24,8 +24,9 @@ class Gang(NamedTuple):
     """A group of which members wait for a node.
 
     `waiting` are those that may be placed now, in the order in which they are; `gated` is the number of those that
-    scheduling gates hold back. `bound` are the rows of those on nodes that are not leaving. All members have to be on
-    nodes with the same value of each label in `topology_keys`. The victims' priorities are lower than `priority`.
+    scheduling gates hold back. `secured` are the rows of the nodes of the others: they are bound and not leaving, or
+    have been nominated together before. All members have to be on nodes with the same value of each label in
+    `topology_keys`. The victims' priorities are lower than `priority`.
     """
 
     key: GroupKey
@@ -34,12 +35,12 @@ class Gang(NamedTuple):
     topology_keys: tuple[str, ...]
     waiting: tuple[Pod, ...]
     gated: int
-    bound: NDArray[np.intp]
+    secured: NDArray[np.intp]
 
     @property
     def missing(self) -> int:
         """How many members are to be placed together: those missing to the minimum; beyond it one at a time."""
-        return max(1, self.minimum - len(self.bound))
+        return max(1, self.minimum - len(self.secured))
 
     @property
     def incomplete(self) -> str:
@@ -48,7 +49,7 @@ class Gang(NamedTuple):
         if lacking <= 0:
             return ""
         needed = f"{self.key} needs {self.minimum} pods"
-        there = f"{len(self.bound)} are bound and {len(self.waiting)} wait"
+        there = f"{len(self.secured)} are bound and {len(self.waiting)} wait"
         if self.gated >= lacking:
             return f"{needed}: {there}, and {self.gated} are held back by scheduling gates"
         return f"{needed}: {there}, so {lacking} more have to come"
@@ -60,8 +61,10 @@ def is_gang(snapshot: Snapshot, pod: Pod) -> bool:
     return key.source == POD_GROUP or _minimum(snapshot, key, (pod,)) > 1
 
 
-def form_gang(snapshot: Snapshot, pending: Iterable[Pod]) -> Gang:
+def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[str] = ()) -> Gang:
     """The gang of these pods, which are all members of one group that wait for a node, gated ones included.
+
+    Further members are `nominated` to these nodes and count like those that are bound.
 
     The PodGroup's priority counts if it has one, else the lowest of the waiting members. Raises ClusterError for a
     priority that is no int32.
@@ -80,7 +83,10 @@ def form_gang(snapshot: Snapshot, pending: Iterable[Pod]) -> Gang:
         topology_keys=known.topology_keys if known else (),
         waiting=waiting,
         gated=len(members) - len(waiting),
-        bound=rows[~snapshot.pods.terminating[rows]],
+        secured=np.append(
+            snapshot.pods.node[rows[~snapshot.pods.terminating[rows]]].astype(np.intp),
+            [row for name in nominated if (row := snapshot.nodes.find(name)) is not None],
+        ).astype(np.intp),
     )
 
 

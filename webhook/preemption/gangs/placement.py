@@ -55,7 +55,7 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
     shapes = []
     for pods in found.values():
         incoming = compile_pod(pods[0])
-        shapes.append(MemberShape(tuple(pods), incoming._replace(priority=gang.priority, beyond="")))
+        shapes.append(MemberShape(tuple(pods), incoming._replace(priority=gang.priority)))
     return shapes
 
 

@@ -266,9 +266,6 @@ class PodInfo(NamedTuple):
 def compile_pod(pod: Pod) -> PodInfo:
     """Compile the preemptor. Raises ClusterError for amounts and selectors that cannot be read."""
     meta = pod.metadata
-    beyond = ""
-    if pod.spec.scheduling_group:
-        beyond = "it is placed together with the pods of its spec.schedulingGroup, and here pods are placed one by one"
     return PodInfo(
         pod=pod,
         namespace=meta.namespace,
@@ -281,5 +278,5 @@ def compile_pod(pod: Pod) -> PodInfo:
         anti_affinity=affinity_terms(pod, anti=True),
         spread=spread_constraints(pod),
         features=required_features(pod),
-        beyond=beyond,
+        beyond="",
     )

@@ -122,7 +122,7 @@ class PodsAhead:
             except ClusterError:
                 continue
             need = _needs(snapshot, ahead)
-            if ahead.beyond or need is None:
+            if ahead.beyond or group.example.spec.scheduling_group or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
             count = self._count_that_come(group.example, ahead, candidates, gone, np.minimum(most, _times(room, need)))
             room -= need[:, None] * count

@@ -32,6 +32,7 @@ __all__ = [
     "LimitsNow",
     "decide_with_exclusions",
     "decide_within_limits",
+    "excluded_now",
     "immovable",
     "last_resort",
 ]
@@ -183,15 +184,8 @@ def decide_within_limits(
     If every candidate has more victims than a rate ever allows, it is decided once more with those beyond it excluded:
     fewer pods that are more important may do.
     """
-    snapshot, pods, rates = state.snapshot, state.snapshot.pods, limits.rates
-    excluded = limits.exclusions | _of_rows(state, np.setdiff1d(pods.leaving(), leaving))
-    if limits.exhausted.until is not None:
-        excluded |= limits.exhausted.cluster
-        for owner in limits.exhausted.owners:
-            excluded[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
-        for node in limits.exhausted.nodes:
-            if (row := snapshot.nodes.find(node)) is not None:
-                excluded |= pods.node[: pods.rows] == row
+    rates = limits.rates
+    excluded = excluded_now(state, limits.exclusions, limits.exhausted, leaving)
     decided = partial(
         decide_with_exclusions,
         state,
@@ -209,6 +203,20 @@ def decide_within_limits(
     narrowed = decided(excluded | _of_rows(state, np.concatenate(rates.surplus)))
     narrowed.rejections |= decision.rejections
     return narrowed
+
+
+def excluded_now(state: State, exclusions: Mask, exhausted: ExhaustedLimits, leaving: Rows) -> Mask:
+    """The pods that may not go now: these `exclusions`, those of used-up rates, and those that leave, but too late."""
+    snapshot, pods = state.snapshot, state.snapshot.pods
+    excluded: Mask = exclusions | _of_rows(state, np.setdiff1d(pods.leaving(), leaving))
+    if exhausted.until is not None:
+        excluded |= exhausted.cluster
+        for owner in exhausted.owners:
+            excluded[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
+        for node in exhausted.nodes:
+            if (row := snapshot.nodes.find(node)) is not None:
+                excluded |= pods.node[: pods.rows] == row
+    return excluded
 
 
 def decide_with_exclusions(

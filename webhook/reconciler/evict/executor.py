@@ -179,6 +179,8 @@ class Executor:
             case Try(victims):
                 # Evictions wait rather than work, so they are asked side by side.
                 results = await asyncio.gather(*(self._try(plan, victim) for victim in victims))
+                self._manager.touch_siblings(plan)
+                self._news.put_nowait(None)
             case Ask(victims):
                 results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
         return [ending for ending in results if ending is not None]
@@ -196,6 +198,7 @@ class Executor:
             log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
         self._manager.enter(plan, stage)
+        self._news.put_nowait(None)  # others of its gang may have waited for that
         return plan.ended
 
     async def _enter(self, plan: Plan, stage: PlanStage) -> Ending | None:
@@ -203,6 +206,7 @@ class Executor:
         if stage is PlanStage.WAITING:
             await self._checkpoint("evicted")
         self._manager.enter(plan, stage)
+        self._news.put_nowait(None)
         return plan.ended
 
     async def _write_stage(self, plan: Plan) -> Ending | None:

@@ -94,7 +94,7 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         now,
         now + time_for(there, policy),
         timeout=policy.plan_timeout,
-        stage=record.stage if remaining else PlanStage.WAITING,
+        stage=record.stage if remaining or record.gang else PlanStage.WAITING,
         since={stage: now - max(0.0, wall - instant(at)) for stage, at in record.stages.items()},
         written=record.stage,
         seen=True,
@@ -114,8 +114,11 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         manager.unchecked[plan.key] = None
         return Adopted(plan, remaining)
     # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has
-    #    evicted goes on where it is, by the rules of now: what was done would have been in vain.
-    outdated = "" if plan.gone else disagreement(manager.evaluator, pod, policy_set.rules[policy.name], record)
+    #    evicted goes on where it is, by the rules of now: what was done would have been in vain. So does that of a
+    #    gang, of which another plan may have evicted.
+    outdated = ""
+    if not (plan.gone or record.gang):
+        outdated = disagreement(manager.evaluator, pod, policy_set.rules[policy.name], record)
     if not outdated:
         log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
         manager.expect(plan, policy, remaining)
@@ -196,10 +199,15 @@ def recalled(
     if not told:
         return
     births = _Births(pods.values(), since=told[-1][0])
+    counted: set[tuple[str, float]] = set()
     for at, decision in told:
         evictions = []
         for victim in decision.victims:
             there = pods.get(victim.pod)
+            one = victim.pod, 0.0 if there is not None else at
+            if one in counted:
+                continue  # it went for several plans, such as those of a gang
+            counted.add(one)
             if there is not None and there.metadata.deletion_timestamp:
                 evictions.append(PlannedEviction(workload_of(there), decision.node))
             elif there is not None and instant(there.metadata.creation_timestamp) < at - _SKEW:

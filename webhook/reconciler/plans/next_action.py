@@ -53,6 +53,8 @@ __all__ = [
 ]
 
 
+_ASSEMBLY_PAUSE = 1.0
+"""Seconds between two looks at whether all members of a gang are nominated, if nothing happens."""
 _SHOWN = 3
 """Claims that are named."""
 
@@ -60,13 +62,16 @@ _SHOWN = 3
 class PlanContext(NamedTuple):
     """What a plan is judged by, beside itself; `beside` are all plans for a node.
 
-    `unanswered` are those that are over, whose victims are still being asked: they may leave, or stay.
+    `unanswered` are those that are over, whose victims are still being asked: they may leave, or stay. `siblings` are
+    the plans for the other members of a plan's gang; some may not be known yet while plans are `taking_over`.
     """
 
     evaluator: Evaluator
     policy_set: PolicySet
     beside: Callable[[str], Iterable[Plan]]
     unanswered: Callable[[], Iterable[Plan]] = tuple
+    siblings: Callable[[Plan], Iterable[Plan]] = lambda _: ()
+    taking_over: Callable[[], bool] = lambda: False
 
 
 class Situation(NamedTuple):
@@ -154,17 +159,45 @@ def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection
 
 def _nominating(situation: Situation) -> Action:
     """Before anything else the nomination is written."""
-    del situation
-    return Nominate(PlanStage.EVICTING)
+    return Nominate(PlanStage.ASSEMBLING if situation.plan.record.gang else PlanStage.EVICTING)
+
+
+def _assembling(situation: Situation) -> Action:
+    """Nobody is asked for a gang before all its members are nominated."""
+    plan, context, _, now, _ = situation
+    if (gap := _gap(situation)) is not None:
+        return gap
+    if any(sibling.stage is PlanStage.NOMINATING for sibling in context.siblings(plan)):
+        return Wait(now + _ASSEMBLY_PAUSE)
+    return Enter(PlanStage.EVICTING)
+
+
+def _gap(situation: Situation) -> Action | None:
+    """What to do for a gang of which a member has neither a plan nor a node; None if all have one."""
+    plan, context, pod, now, _ = situation
+    if not plan.record.gang:
+        return None
+    known = {plan.key, *(sibling.key for sibling in context.siblings(plan))}
+    for name in plan.record.gang.members:
+        key = f"{pod.metadata.namespace}/{name}"
+        member = context.evaluator.state.pods.get(key)
+        if key in known or (member is not None and member.spec.node_name):
+            continue
+        if context.taking_over():
+            return Wait(now + _ASSEMBLY_PAUSE)
+        return End(Ending.GANG, f"{key}, of the same gang, is not nominated")
+    return None
 
 
 def _evicting(situation: Situation) -> Action:
     """Ask the victims, as long as the plan is right by the rules of now."""
     plan, context, pod, now, asking = situation
-    # 1. All victims have been asked, for this plan or another one.
+    # 1. All victims have been asked, for this plan or another one; nobody is for a gang that lacks a member.
     left = _unasked(situation)
     if not left:
         return Enter(PlanStage.WAITING)
+    if (gap := _gap(situation)) is not None:
+        return gap
     # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
@@ -181,10 +214,13 @@ def _evicting(situation: Situation) -> Action:
         return Displace(tuple(to_displace(context.evaluator.state, plan)))
     # 5. If one of several victims may be kept, ask first whether they are: also one that is asked for another plan.
     evaluator, together = context.evaluator, [*left, *_shared(situation, left)]
-    if len(together) + len(plan.gone) > 1:
+    siblings = list(context.siblings(plan))
+    if siblings or len(together) + len(plan.gone) > 1:
         untried = [one for one in together if one.uid not in plan.tried and is_doubtful(evaluator, one, policy)]
         if untried:
             return Try(tuple(untried))
+    if any(_holds_back(sibling, context, policy) for sibling in siblings):
+        return Wait(now + _ASSEMBLY_PAUSE)
     # 6. Devices have to come free together, or pods that want fewer take them one by one.
     if plan.record.devices:
         left, later = asked_in_step(evaluator.state, plan, left, policy, now)
@@ -196,9 +232,19 @@ def _evicting(situation: Situation) -> Action:
     return Ask(tuple(slow or (covered if len(covered) < len(left) else left[:-1]) or left))
 
 
+def _holds_back(sibling: Plan, context: PlanContext, policy: PreemptionPolicy) -> bool:
+    """Whether the plan for another member of the gang has yet to find out whether its victims would go."""
+    if sibling.stage in {PlanStage.NOMINATING, PlanStage.ASSEMBLING}:
+        return True
+    left = remaining(context.evaluator.state, sibling) if sibling.stage is PlanStage.EVICTING else ()
+    return any(one.uid not in sibling.tried and is_doubtful(context.evaluator, one, policy) for one in left)
+
+
 def _waiting(situation: Situation) -> Action:
     """All have been asked: the room is there, or will be, or it was taken."""
     plan, context, pod, _, _ = situation
+    if (gap := _gap(situation)) is not None:
+        return gap
     if not plan.rehearsed and _unasked(situation):
         return Enter(PlanStage.EVICTING)  # what another plan was to ask, and did not
     binding = context.evaluator.state.snapshot.device_claims.is_binding(plan.uid)
@@ -222,6 +268,7 @@ class StageRow(NamedTuple):
 STAGES: Mapping[PlanStage, StageRow] = MappingProxyType(
     {
         PlanStage.NOMINATING: StageRow(_nominating, 1, math.inf),
+        PlanStage.ASSEMBLING: StageRow(_assembling, 1, math.inf),
         PlanStage.EVICTING: StageRow(_evicting, 2, 0.0),
         PlanStage.WAITING: StageRow(_waiting, 3, 2.0),
     }
@@ -262,6 +309,8 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
     state = context.evaluator.state
     if awaits_deallocation(state, plan):
         return math.inf
+    if math.isfinite(plan.roomy) and any(math.isinf(sibling.roomy) for sibling in context.siblings(plan)):
+        return math.inf  # it waits for the room of another member, whose time counts
     if math.isinf(plan.roomy):
         there = [one.uid for one in plan.record.victims if state.pod_of(one.key, one.uid) is not None]
         ends = [plan.started, plan.contested, *(plan.ends.get(uid, plan.started) for uid in there)]
@@ -291,7 +340,7 @@ def _unasked(situation: Situation) -> list[PlanVictim]:
     plan, context, _, _, asking = situation
     earlier = [
         other
-        for other in context.beside(plan.record.node)
+        for other in (*context.beside(plan.record.node), *context.siblings(plan))
         if other is not plan and (other.started, other.record.id) < (plan.started, plan.record.id)
     ]
     others = {one.uid for other in earlier for one in other.record.victims if other.needs(one.uid)}

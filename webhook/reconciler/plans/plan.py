@@ -49,6 +49,7 @@ class Ending(StrEnum):
     FAILED = "failed"
     OUTDATED = "outdated"
     DISPLACED = "displaced"
+    GANG = "gang-given-up"
     DEPOSED = "deposed"
 
     @property
@@ -64,7 +65,7 @@ class Ending(StrEnum):
     @property
     def blames_preemptor(self) -> bool:
         """Whether the ending says that evicting did not help this preemptor: then it uses up one of its attempts."""
-        return self not in {Ending.DISPLACED, Ending.LOST, Ending.NODE_GONE}
+        return self not in {Ending.DISPLACED, Ending.LOST, Ending.NODE_GONE, Ending.GANG}
 
     @property
     def allows_retry_at_once(self) -> bool:

@@ -36,9 +36,10 @@ from webhook.reconciler.plans.next_action import (
 )
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
+from webhook.reconciler.plans.siblings import Siblings
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
-from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim, carries
+from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, PlanVictim, carries
 
 __all__ = ["PlanManager", "time_for"]
 
@@ -64,13 +65,25 @@ class PlanManager:
         self._state = evaluator.state
         self._on_node: dict[str, set[str]] = {}
         """Node to the preemptors whose plans hold room there."""
+        self.siblings = Siblings()
+        self.unseen: dict[str, None] = {}
+        """Pods that are yet to be looked at: preemptors come to the queue, plans of earlier leaders are taken over."""
         self._unanswered: dict[str, Plan] = {}
         """Plans that have ended, by id, as long as a victim that they asked has not been answered for."""
-        self.context = PlanContext(evaluator, policy_set, self._plans_for, self._unanswered.values)
+        self.context = PlanContext(
+            evaluator, policy_set, self._plans_for, self._unanswered.values, self.siblings.of, lambda: bool(self.unseen)
+        )
         self._next_check = 0.0
 
     def begin(
-        self, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, attempts: int, left_out: Collection[str]
+        self,
+        pod: Pod,
+        policy: PreemptionPolicy,
+        outcome: Evicts | Waits,
+        attempts: int,
+        left_out: Collection[str],
+        *,
+        gang: GangRecord | None = None,
     ) -> Plan:
         """Make a plan of an outcome: from now on every decision counts its victims as leaving.
 
@@ -79,13 +92,14 @@ class PlanManager:
         victims = outcome.victims
         now, seconds = self.clock.monotonic(), time_for(victims, policy)
         record = PlanRecord(
-            id=uuid.uuid4().hex[:16],
+            id=uuid.uuid4().hex[:16] if gang is None else gang.plan_id(pod.metadata.name),
             node=outcome.node,
             victims=tuple(PlanVictim(one.metadata.namespace, one.metadata.name, one.metadata.uid) for one in victims),
             deadline=rfc3339(self.clock.wall() + seconds),
             policy=policy.name,
             attempt=attempts + 1,
         )
+        record = record.for_gang(gang) if gang is not None else record
         grounds = outcome.grounds if isinstance(outcome, Evicts) else {}
         plan = Plan(
             record,
@@ -112,6 +126,7 @@ class PlanManager:
         if plan.key in self.plans:
             raise ValueError(f"{plan.key} has a plan already: {self.plans[plan.key].record.id}")
         self.plans[plan.key] = plan
+        self.siblings.add(plan)
         self._on_node.setdefault(plan.record.node, set()).add(plan.key)
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
@@ -153,6 +168,10 @@ class PlanManager:
                     held.setdefault(plan.record.node, []).append(below)
         return Promised(self.planned(), held)
 
+    def touch_siblings(self, plan: Plan) -> None:
+        """Something happened to a plan that those of its gang may have waited for."""
+        self.unchecked |= {sibling.key: None for sibling in self.siblings.of(plan)}
+
     def _plans_for(self, node: str) -> list[Plan]:
         return [self.plans[key] for key in self._on_node.get(node, ())]
 
@@ -176,6 +195,7 @@ class PlanManager:
     def enter(self, plan: Plan, stage: PlanStage) -> None:
         """Begin a stage of a plan."""
         plan.enter(stage, self.clock.monotonic(), rfc3339_micro(self.clock.wall()), STAGES[stage].write_after)
+        self.touch_siblings(plan)
 
     def settle(self, plan: Plan) -> None:
         """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked."""
@@ -205,6 +225,8 @@ class PlanManager:
         keys.discard(plan.key)
         if not keys:
             del self._on_node[plan.record.node]
+        self.touch_siblings(plan)
+        self.siblings.remove(plan)
         plan.end(ending)
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
         self._touch_others(plan)
@@ -354,7 +376,7 @@ class PlanManager:
                 case Wait(until):
                     if known.stage is not PlanStage.WAITING:
                         known.pause(until)
-                case Enter(stage):
+                case Enter(stage) if known.stage is PlanStage.WAITING:
                     self.enter(known, stage)
                     yield PlanGoesOn(known)
                 case _:

@@ -6,7 +6,8 @@ victims have been asked can be read off the victims themselves. `giveway.dev/dec
 leader, what was decided and at which attempt.
 
 Version 3 is the first with stages. Plans of version 1 and 2 (with digests) are read as in stage `Evicting`. A version
-before takes a plan of version 3 off its pod and decides again. A field that an older version must not pass over needs a
+before takes a plan of version 3 off its pod and decides again. Version 4 is that of a gang: its plans name one another.
+A field that an older version must not pass over needs a
 new version; a stage that it does not know it refuses anyway.
 
 Both have a bounded size, however many victims there are: the API server takes 256 KiB of annotations in all. A plan
@@ -38,6 +39,7 @@ __all__ = [
     "Alternative",
     "DecidedVictim",
     "DecisionRecord",
+    "GangRecord",
     "PlanDevice",
     "PlanRecord",
     "PlanStage",
@@ -51,8 +53,8 @@ __all__ = [
     "with_names",
 ]
 
-_VERSION = 3
-"""Of the plans that are written; older ones are understood, too."""
+_VERSION, _GANG_VERSION = 3, 4
+"""Of the plans that are written, for one pod and for a gang; older ones are understood, too."""
 _LONGEST = 64 * 1024
 """Bytes that are read."""
 _ROOM = 32 * 1024
@@ -82,6 +84,7 @@ class PlanStage(StrEnum):
     """How far a plan has come; `plans.next_action.STAGES` says what is done in each stage."""
 
     NOMINATING = "Nominating"
+    ASSEMBLING = "Assembling"
     EVICTING = "Evicting"
     WAITING = "Waiting"
 
@@ -107,6 +110,17 @@ class PlanDevice(msgspec.Struct, frozen=True, array_like=True):
     device: str
 
 
+class GangRecord(msgspec.Struct, frozen=True):
+    """The gang that a plan is for: an id, and the names of all members that are placed together, in one namespace."""
+
+    id: str
+    members: tuple[str, ...]
+
+    def plan_id(self, name: str) -> str:
+        """The id of the plan for one member; in the order of the members they ascend, and none is part of another."""
+        return f"{self.id}-{self.members.index(name):04}"
+
+
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A plan as it is written on the preemptor; `deadline` is an RFC 3339 instant.
 
@@ -126,6 +140,11 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     stages: dict[PlanStage, str] = {}
     devices: tuple[PlanDevice, ...] = ()
     digests: str | msgspec.UnsetType = msgspec.UNSET
+    gang: GangRecord | msgspec.UnsetType = msgspec.UNSET
+
+    def for_gang(self, gang: GangRecord) -> PlanRecord:
+        """The plan as one of those of a gang."""
+        return msgspec.structs.replace(self, gang=gang, version=_GANG_VERSION)
 
     def entering(self, stage: PlanStage, at: str) -> PlanRecord:
         """The plan as it is in another stage, which began at that instant."""
@@ -225,8 +244,8 @@ def plan_of(pod: Pod) -> PlanRecord | None:
     if text is None:
         return None
     record = _decode(_PLAN, text)
-    if not isinstance(record, PlanRecord) or record.version > _VERSION:
-        raise UnreadableError(f"annotation {PLAN} is not a plan of version {_VERSION} or older")
+    if not isinstance(record, PlanRecord) or record.version > _GANG_VERSION:
+        raise UnreadableError(f"annotation {PLAN} is not a plan of version {_GANG_VERSION} or older")
     victims = record.victims
     if not (
         _ID.fullmatch(record.id)
@@ -234,6 +253,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         and record.attempt in _ATTEMPTS
         and record.stage is not PlanStage.NOMINATING
         and all(_is_instant(text) for text in (record.deadline, *record.stages.values()) if text)
+        and (not record.gang or (_ID.fullmatch(record.gang.id) and _are_names(*record.gang.members)))
         and (not record.digests or (not victims and _are_digests(record.digests)))
         and len(record.devices) <= _MOST_DEVICES
         and all(_DEVICE.fullmatch(name) for one in record.devices for name in (one.driver, one.pool, one.device))

@@ -30,6 +30,7 @@ from webhook.reconciler.state.deallocations import Deallocations
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.eviction_reviews import EvictionReviews
 from webhook.reconciler.state.expectations import Cleared, Expectations
+from webhook.reconciler.state.waiting_members import WaitingMembers
 from webhook.reconciler.state.waiting_pods import WaitingPods
 
 __all__ = ["Indexes", "State"]
@@ -53,6 +54,7 @@ class State:
         self.deallocations = Deallocations()
         self.index = Indexes()
         self.waiting = WaitingPods()
+        self.members = WaitingMembers()
         self.eviction_reviews = EvictionReviews(client)
         self._unread: list[str] = []
         """Pods that are yet to be read again for the annotations `_added` to those that are kept."""
@@ -289,9 +291,11 @@ class State:
                 self._take_again(CLAIMS, self.deallocations.forget_pod(new.metadata.uid))
                 self.index.put(key, new)
                 self.waiting.put(key, new)
+                self.members.put(key, new)
             else:
                 self.index.drop(key)
                 self.waiting.drop(key)
+                self.members.drop(key)
 
 
 class Indexes:
