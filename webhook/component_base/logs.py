@@ -152,13 +152,9 @@ Line = LogLine | dict[str, Any]
 
 def _fit(line: Line) -> int:
     """Cut the line's texts that are too long; how many characters there are in all."""
-    count, longest = 0, 0
-    for value in line.values() if isinstance(line, dict) else astuple(line):
-        if type(value) is str:
-            length = len(value)
-            count += length
-            longest = max(longest, length)
-    return count if longest <= _LONGEST_TEXT else _cut(line)
+    values = line.values() if isinstance(line, dict) else astuple(line)
+    lengths = [len(value) for value in values if type(value) is str]
+    return sum(lengths) if max(lengths, default=0) <= _LONGEST_TEXT else _cut(line)
 
 
 def _cut(line: Line) -> int:

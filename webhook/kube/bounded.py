@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from threading import Lock
 from typing import Any, Generic, ParamSpec, TypeVar
 
 __all__ = ["LONGEST_SHOWN", "BoundedCache", "bounded", "bounded_cache"]
@@ -21,24 +21,35 @@ def bounded(text: str, most: int = LONGEST_SHOWN) -> str:
 
 
 class BoundedCache(Generic[P, T]):
-    """The results of a function by its arguments: texts, numbers, or tuples of these.
+    """The results of a function by its positional arguments: texts, numbers, or tuples of these.
 
-    It keeps at most `entries` results, of those used last, and none whose arguments have more than `longest` characters
-    in all. So its keys never take more than `entries * longest` characters, whatever a request says.
+    It keeps at most `entries` results, the newest, and none whose arguments have more than `longest` characters in all.
+    So its keys never take more than `entries * longest` characters, whatever a request says.
     """
 
     def __init__(self, function: Callable[P, T], entries: int, longest: int) -> None:
-        self._function, self._longest = function, longest
-        self._kept = lru_cache(entries)(function)
+        self._function, self._entries, self._longest = function, entries, longest
+        self._kept: dict[tuple[Any, ...], T] = {}
+        self._changing = Lock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result, which the function is asked for if it is not kept."""
-        if _characters(args) > self._longest:
+        if kwargs:
             return self._function(*args, **kwargs)
-        return self._kept(*args, **kwargs)  # type: ignore[arg-type]  # the arguments are hashable by contract
+        try:
+            return self._kept[args]
+        except KeyError:
+            found = self._function(*args)  # type: ignore[call-arg]  # there are no others
+        # Counted once for each that is kept, and not at each call: it costs more than to look one up
+        if _characters(args) <= self._longest:
+            with self._changing:
+                while len(self._kept) >= self._entries:
+                    del self._kept[next(iter(self._kept))]
+                self._kept[args] = found
+        return found
 
     def __len__(self) -> int:
-        return self._kept.cache_info().currsize
+        return len(self._kept)
 
 
 def bounded_cache(entries: int, longest: int) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
