@@ -163,4 +163,6 @@ def _told(message: str) -> str:
 
 def _line(text: str, length: int) -> str:
     """A header takes one line."""
+    if len(text) <= length and text.isprintable():
+        return text
     return bounded(" ".join(text[: 4 * length].split()), length)

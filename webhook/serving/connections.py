@@ -46,17 +46,21 @@ class _Group:
         self.count = 0
 
     def add(self, connection: Connection) -> None:
-        members = self._peers.get(connection.flow.peer)
+        peer = connection.flow.peer
+        members = self._peers.get(peer)
         if members is None:
-            members = self._peers[connection.flow.peer] = {}
-        members[connection] = None
+            self._peers[peer] = {connection: None}
+        else:
+            members[connection] = None
         self.count += 1
 
     def remove(self, connection: Connection) -> None:
-        members = self._peers[connection.flow.peer]
-        del members[connection]
-        if not members:
-            del self._peers[connection.flow.peer]
+        peer = connection.flow.peer
+        members = self._peers[peer]
+        if len(members) > 1:
+            del members[connection]
+        else:
+            del self._peers[peer]
         self.count -= 1
 
     def of(self, peer: Peer) -> int:

@@ -114,7 +114,7 @@ class ReviewHandler:
             log.error("review %s failed", reviewed.uid, exc_info=reviewed.error)
         asked, answer = reviewed.facts, reviewed.answer
         namespace = ""  # which only violations are counted by
-        if asked is not None and any(verdict.outcome != "allow" for verdict in answer.verdicts):
+        if asked is not None and answer.verdicts and any(verdict.outcome != "allow" for verdict in answer.verdicts):
             namespace = asked.namespace if self._source.lookup.namespace(asked.namespace) else ""
         outcome = answer.verdict
         self._metrics.observe(phase, reviewed, outcome, seconds, namespace)
