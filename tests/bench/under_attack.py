@@ -2,7 +2,8 @@
 
 `python -m tests.bench.under_attack`, with words of the attacks that are wanted; the end of `admission`. The attackers
 come from another address than the API server, and once more from the same one, as behind a proxy. Memory is that of
-the server and of the process for long reviews together, resident, the most of it; pages that both share count twice.
+the server and of the process for long reviews together, resident, the most of it; program files, whose pages they
+share, count once, as for a container's limit.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ class _Memory:
 
     def _watch(self) -> None:
         while not self._ended.wait(0.1):
-            self._most = max(self._most, sum(map(_resident, _family(self._pid))))
+            parts = [_resident(pid) for pid in _family(self._pid)]
+            files = max((files for _, files in parts), default=0.0)
+            self._most = max(self._most, files + sum(own for own, _ in parts))
 
 
 def _family(pid: int) -> list[int]:
@@ -116,12 +119,14 @@ def _family(pid: int) -> list[int]:
     return [pid, *map(int, children)]
 
 
-def _resident(pid: int) -> float:
+def _resident(pid: int) -> tuple[float, float]:
+    """Megabytes of a process's own, and of files."""
     try:
-        match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        found = dict(re.findall(r"Rss(\w+):\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text()))
     except OSError:
-        return 0.0
-    return int(match[1]) / 1024 if match else 0.0
+        return 0.0, 0.0
+    own, files, shared = (int(found.get(part, 0)) / 1024 for part in ("Anon", "File", "Shmem"))
+    return own + shared, files
 
 
 @contextmanager
