@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.admission.builders import ask, make_class, make_context, make_pod, make_review, patch_of, response
+from tests.admission.builders import (
+    ask,
+    make_class,
+    make_context,
+    make_pod,
+    make_policy,
+    make_review,
+    make_rule,
+    manage,
+    patch_of,
+    response,
+)
 from tests.native.apiserver import priority_plugin
 from webhook.kube.json_patch import apply_json_patch
 
@@ -25,10 +36,14 @@ POLICIES = (None, "PreemptLowerPriority", "Never")
 CASES = list(product(DEFAULTS, NAMES, PRIORITIES, POLICIES))
 
 
+POLICIES_IN_FORCE = (make_policy("all", make_rule("default", default_priority_class="never")), manage(high="never"))
+"""Policies that hold for everybody, and say nothing about pods of the system."""
+
+
 def outcome(classes: Any, pod: dict[str, Any]) -> dict[str, Any] | None:
     """The spec that giveway's mutation makes and its validation lets in; None if it is refused."""
-    context = make_context(*classes)
-    obj = apply_json_patch(pod, patch_of(response(ask(context, "mutate", make_review(pod)))))
+    context = make_context(*classes, policies=POLICIES_IN_FORCE)
+    obj = apply_json_patch(pod, patch_of(response(ask(context, "mutate-priority", make_review(pod)))))
     return obj["spec"] if response(ask(context, "validate-priority", make_review(obj)))["allowed"] else None
 
 

@@ -286,7 +286,8 @@ def test_without_the_priority_plugin_the_pods_of_the_system_are_resolved():
         ]
         assert entry["rules"][0]["operations"] == ["CREATE"]
     assert update["rules"][0]["operations"] == ["UPDATE"]
-    assert judged["clientConfig"]["service"]["path"] == "/validate-priority"
+    paths = [entry["clientConfig"]["service"]["path"] for entry in (new, update, judged)]
+    assert paths == ["/mutate-priority", "/mutate", "/validate-priority"]
 
 
 @pytest.mark.parametrize("name", NEW_ENTRIES)

@@ -17,7 +17,7 @@ from webhook.kube.bounded import BoundedCache
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.policy.evaluation.engine import Engine, RuleTrace
 from webhook.policy.evaluation.request import PolicyRequest
-from webhook.policy.model import PriorityRule
+from webhook.policy.model import Policies, PriorityRule
 
 __all__ = [
     "CLASSES",
@@ -135,6 +135,9 @@ class Overlay:
         return self._pod_groups[key] if key in self._pod_groups else self._below.pod_group(key)
 
 
+_NO_POLICIES = Engine(Policies())
+
+
 class Context:
     """What a review is judged by: the compiled policies, the cluster's objects, and where to say why, if anywhere.
 
@@ -167,6 +170,10 @@ class Context:
         changed = copy.copy(self)
         changed.lookup = lookup
         return changed
+
+    def without_policies(self) -> Context:
+        """No policies over the same objects."""
+        return Context(_NO_POLICIES, self.lookup, self.trace, reconciler=self.reconciler, clock=self.clock)
 
     def with_allowance(self, allowance: float) -> Context:
         """The same with another allowance."""

@@ -18,7 +18,7 @@ from webhook.kube.bounded import bounded_cache
 from webhook.kube.json_patch import escape
 from webhook.policy.model import GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
 
-__all__ = ["MIRROR", "Given", "given_earlier", "mutate_class", "mutate_pod"]
+__all__ = ["MIRROR", "Given", "given_earlier", "mutate_class", "mutate_group", "mutate_pod", "mutate_priority"]
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
@@ -42,6 +42,11 @@ def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
                 ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
             )
             answer.patch = _fields("/spec", [row for row in lost if row[1] is None])
+
+
+def mutate_priority(context: Context, review: Review, answer: Answer) -> None:
+    """Patch a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it."""
+    mutate_pod(context.without_policies(), review, answer)
 
 
 def mutate_class(context: Context, review: Review, answer: Answer) -> None:

@@ -17,8 +17,8 @@ from webhook.policy.cel.program import AllowanceError
 
 __all__ = ["HANDLED", "HANDLERS", "Phase", "Reviewed", "complete", "deny", "refuse", "review"]
 
-Phase = Literal["mutate", "validate", "validate-priority"]
-"""What is asked, which is the path of the URL as well. `validate-priority` judges what the Priority plugin judges."""
+Phase = Literal["mutate", "validate", "mutate-priority", "validate-priority"]
+"""What is asked, which is the path of the URL as well. Those of `priority` do what the Priority plugin does."""
 Handler = Callable[[Context, Review, Answer], None]
 
 HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
@@ -27,6 +27,7 @@ HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
     ("mutate", "scheduling.k8s.io", "podgroups", ""): mutating.mutate_group,
     ("validate", "scheduling.k8s.io", "podgroups", ""): groups.validate_group,
     ("validate", "scheduling.k8s.io", "workloads", ""): groups.validate_group_templates,
+    ("mutate-priority", "", "pods", ""): mutating.mutate_priority,
     ("validate-priority", "", "pods", ""): validating.validate_priority,
     ("validate", "", "pods", "status"): validating.validate_status,
     ("validate", "", "pods", "binding"): validating.validate_binding,

@@ -76,6 +76,7 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
     system = entry(
         "pods-system",
         [_rule("", ["pods"], ["CREATE"])],
+        phase="mutate-priority",
         namespaceSelector=_outside_exempt(_system(target, "In")),
         failurePolicy="Ignore",
     )

@@ -7,20 +7,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS
-from webhook.admission.webhook import HANDLED, Reviewed
+from webhook.admission.webhook import HANDLED, Phase, Reviewed
 from webhook.policy.evaluation.rules import Verdict
 
 __all__ = ["AdmissionMetrics"]
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATIONS = frozenset(("CREATE", "UPDATE", "DELETE", "CONNECT"))
-_PHASES = ("mutate", "validate", "validate-priority")
+_PHASES = get_args(Phase)
 _OTHER = "other"
 MOST_VIOLATION_SERIES = 2000
 """Series of `giveway_policy_violations_total` before further namespaces are counted together."""
