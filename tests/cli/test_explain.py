@@ -37,6 +37,28 @@ def test_the_plan_shown_is_the_one_that_would_be_carried_out(setting, capsys, ki
     assert "Now: n2 would be reserved, and default/b evicted." in text
 
 
+GANG = {"kueue.x-k8s.io/pod-group-name": "ring"}
+"""The label of a Kueue pod group, whose pods say how many they are."""
+
+
+def member(number):
+    """A preemptor that belongs to a gang of two."""
+    made = preemptor(f"ring-{number}", "4", labels=GANG)
+    made.metadata.annotations = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+    return made
+
+
+def test_a_gang_is_explained_as_one(setting, capsys):
+    """What would happen is said for all members: who is missing, then where they go and who goes for them."""
+    setting.add(pod("a", "7", node="n1", priority=10), pod("b", "7", node="n2", priority=20))
+    text = said(setting, member(0), capsys)
+    assert "It belongs to Kueue pod group default/ring and is placed together with others of it" in text
+    assert text.endswith("Kueue pod group default/ring needs 2 pods: 0 are bound and 1 wait, so 1 more have to come.")
+    text = said(setting, member(1), capsys)
+    placed = "default/ring-0 to n1, default/ring-1 to n1"
+    assert text.endswith(f"Now: 2 pods would be nominated ({placed}), and default/a evicted.")
+
+
 def test_what_cannot_be_judged_is_said_once_and_plainly(setting, capsys):
     """For a pod that asks for devices the reason is given, and nothing would be done."""
     setting.add(pod("b", "7", node="n2"))

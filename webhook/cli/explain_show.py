@@ -13,11 +13,23 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import decide
+from webhook.preemption.gangs.gang import is_gang
+from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
+from webhook.reconciler.evaluate.evaluator import (
+    Asks,
+    Evaluator,
+    Evicts,
+    Fits,
+    Outcome,
+    Promised,
+    Unschedulable,
+    Waits,
+)
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
+from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.possible_evictions import PossibleEviction, possible_evictions
@@ -53,9 +65,14 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
         rules = policy_set.rules[policy.name]
         decision = decide_with_exclusions(state, pod, rules, clock.wall(), immovable(state, ()))
     console.print()
+    gang = is_gang(state.snapshot, pod)
+    if gang:
+        whole = f"It belongs to {group_of(pod)} and is placed together with others of it"
+        console.print(literal(f"{whole}: this is about it alone, and the last line about all of them."))
     explain_decision("cluster", pod, state.snapshot, rules, decision)
     if policy is not None and not why_not:
-        console.print(f"Now: {literal(_now(state, pod, policy, policy_set, clock))}")
+        now = (_now_together if gang else _now)(state, pod, policy, policy_set, clock)
+        console.print(f"Now: {literal(now)}")
 
 
 def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
@@ -84,6 +101,27 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
             return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
         case Unschedulable():
             return f"nothing would be done: {outcome.text}"
+
+
+def _now_together(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
+    """What the reconciler would do for the gang of the pod now, in words."""
+    evaluator = Evaluator(state, EvictionLimiter(), clock)
+    recall_evictions(evaluator, policy_set)
+    waiting = state.members.of(group_of(pod))
+    ready = tuple(one for one in waiting if policy_set.policy_to_act_by(one) is policy)
+    gated = tuple(one for one in waiting if one.spec.scheduling_gates)
+    members = GangMembers(group_of(pod), ready, gated, ())
+    rules = policy_set.rules[policy.name]
+    outcome = evaluate_gang(evaluator, members, policy, rules, 0, left_out=(), promised=Promised())
+    match outcome:
+        case Fits(nodes):
+            return f"nothing; kube-scheduler can bind all of them, for example to {listed(list(nodes))}."
+        case Unschedulable():
+            return f"nothing would be done: {outcome.text}"
+    places = listed([f"{key_of(member)} to {what.node}" for member, what in outcome.placed])
+    victims = dict.fromkeys(key_of(one) for _, what in outcome.placed for one in what.victims)
+    evicted = f"and {listed(list(victims))} evicted" if victims else "and nobody evicted"
+    return f"{len(outcome.placed)} pods would be nominated ({places}), {evicted}."
 
 
 def _show_possible_evictions(pod: str, where: str, found: list[PossibleEviction], now: float) -> None:
