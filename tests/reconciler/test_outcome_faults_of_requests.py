@@ -24,11 +24,12 @@ from tests.reconciler.outcome_faults import (
 from tests.reconciler.simulation import Simulation
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Pod
-from webhook.policy.model import EvictionMode
+from webhook.policy.model import EvictionMode, Limits
 from webhook.reconciler.evict import writer as writing
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.plans import plan_manager
+from webhook.reconciler.queue.queue import QueuedPreemptor
 from webhook.reconciler.state import disruptions
 from webhook.reconciler.state.annotations import PlanStage
 from webhook.reconciler.state.state import State
@@ -232,6 +233,33 @@ def take_it_for_its_word(patch: Patch) -> None:
     patch.setattr(Writer, "_fate", stays)
 
 
+def fought_over() -> Simulation:
+    """Another component nominates the preemptor elsewhere whenever it is nominated, and no victim ends soon."""
+    made = simulated(
+        *(node(f"n{number}", "4") for number in range(20)),
+        under=policy(wait_for_terminating=0.0, plan_timeout=20.0, limits=Limits(attempts_per_preemptor=3)),
+    )
+    for number in range(19):
+        made.put(victim(f"v{number}", f"n{number}", grace=3600))
+        made.ends_after[f"v{number}"] = 3600.0
+    made.put(fixed("fixed", "n19", "4"))
+    later(2.0, lambda: made.put(preemptor()))
+
+    def nominate() -> None:
+        pod = made.pods.get("p")
+        if pod is not None and pod["status"].get("nominatedNodeName", "n19") != "n19":
+            made.outcomes.outside("somebody else nominated it", "uid-p")
+            made.put({**pod, "status": {**pod["status"], "nominatedNodeName": "n19"}})
+        later(0.5, nominate)
+
+    nominate()
+    return made
+
+
+def fight_on(patch: Patch) -> None:
+    patch.setattr(QueuedPreemptor, "attempt_failed", lambda *_: None)
+
+
 FAULTS = {
     "the server throttles": Fault(throttled_in_the_wave, 100.0, take_it_for_a_refusal, 3),
     "a lower pod is bound before it is displaced": Fault(
@@ -246,6 +274,7 @@ FAULTS = {
     "the same, deleted": Fault(partial(opted_out, "delete"), 100.0, ask_whatever_has_changed, 0, bound=False),
     "a victim that changes all the time": Fault(changes_all_the_time, 30.0, insist, 1),
     "an eviction that was done and answered with 500": Fault(answer_is_lost, 100.0, take_it_for_its_word, 3),
+    "two components that nominate": Fault(fought_over, 1800.0, fight_on, 6, bound=False),
     "a long grace period that ends early": Fault(ends_early, 300.0, count_from_its_grace_period, 2),
 }
 
@@ -261,3 +290,29 @@ def test_fault_comes_back_without_its_mechanism(name: str, monkeypatch: Patch):
     """With the mechanism taken back the outcome is wrong, and the judge says so."""
     FAULTS[name].take_back(monkeypatch)
     assert wrong_with(FAULTS[name], lived(FAULTS[name]))
+
+
+def held_before_it_is_bound() -> Simulation:
+    """kube-scheduler has chosen a node for a lower pod and holds it in PreBind: no object shows that for 20 seconds."""
+    made = simulated(node("n1", "8"), node("n2", "8"))
+    made.put(victim("a", "n1"))
+    made.put(victim("b", "n2", "8", priority=20))
+    low = preemptor("low", priority=50, managed=False)
+    made.scheduler.away_until = 20.0
+    later(1.0, lambda: made.put(low))
+    later(2.0, lambda: made.put(preemptor(cpu="8")))
+
+    def bind() -> None:
+        made.outcomes.outside("a pod was held there", "n1")
+        made.put({**low, "spec": {**low["spec"], "nodeName": "n1"}, "status": {"phase": "Running"}})
+
+    later(19.0, bind)
+    return made
+
+
+def test_a_pod_that_is_held_before_it_is_bound_costs_one_plan():
+    """Nobody can know of it; when it is bound, its node is left out, and the preemptor is helped elsewhere."""
+    fault = Fault(held_before_it_is_bound, 200.0, lambda _: None, 2)
+    made = lived(fault)
+    assert not wrong_with(fault, made)
+    assert made.evicted == ["a", "b"]

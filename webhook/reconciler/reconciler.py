@@ -19,17 +19,13 @@ from typing import Any
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import Policies, PreemptionPolicy
-from webhook.preemption.extenders import ExtenderError
+from webhook.policy.model import Policies
 from webhook.preemption.gangs.gang import is_gang
-from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
-from webhook.reconciler.evaluate import evaluator as evaluating
-from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
+from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
-from webhook.reconciler.evaluate.verdicts import Moment, Verdicts, shape_of
 from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.gang_preemption import GangPreemption, leave_out
@@ -38,6 +34,7 @@ from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_ev
 from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.preemptor_evaluation import PreemptorEvaluation
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
@@ -53,8 +50,6 @@ News = Concluded | Displaced | ExtenderAnswered | plan_news.News
 _TURN = 0.005
 """Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
 _LONGEST_SLEEP = 5.0
-_EXTENDER_PAUSE = 1.0
-"""Seconds, at least, before an extender that failed is asked again."""
 
 
 class Reconciler:
@@ -79,7 +74,6 @@ class Reconciler:
         self.clock = clock
         self.leading = False
         self.queue = Queue()
-        self.verdicts = Verdicts()
         self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLimiter(), clock)
         self.plan_manager = PlanManager(self.evaluator, policy_set, dry_run=dry_run)
@@ -89,11 +83,12 @@ class Reconciler:
         self.ledger = EvictionLedger(self.evaluator.limiter, self.plans, clock, ledger_store)
         self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
+        self.evaluation = PreemptorEvaluation(self.plan_manager, policy_set, self.queue, self.extender_client)
         writer = Writer(client, fence, reporter.wrote)
         self.executor = Executor(
             writer, self.plan_manager, policy_set, reporter, news=self._news, checkpoint=checkpoint
         )
-        self.gangs = GangPreemption(self.plan_manager, policy_set, self.queue, self.verdicts, reporter)
+        self.gangs = GangPreemption(self.plan_manager, policy_set, self.queue, self.evaluation.verdicts, reporter)
         for kind in SNAPSHOT_KINDS:
             state.caches[kind.resource].handlers.append(partial(self._changed, kind))
 
@@ -122,7 +117,7 @@ class Reconciler:
         """Take other policies into use: every pod is looked at again. Raises ClusterError if one of them is wrong."""
         self.policy_set.use(policies)
         self.state.keep(self.policy_set.annotations())
-        self.verdicts.clear()
+        self.evaluation.clear()
         if self.leading:
             self._unseen |= dict.fromkeys(self.state.waiting.keys())
             self.queue.wake(self.clock.monotonic())
@@ -165,7 +160,7 @@ class Reconciler:
         while not self._news.empty():
             self._news.get_nowait()
         self.queue.clear()
-        self.verdicts.clear()
+        self.evaluation.clear()
         self.evaluator.limiter.clear()
         self.evaluator.schedulers.clear()
 
@@ -310,7 +305,7 @@ class Reconciler:
             return
         # 2. What would help it?
         begun, now, told = self.clock.stopwatch(), self.clock.monotonic(), entry.reason
-        outcome = self._evaluate_shape(entry, pod, policy, now)
+        outcome = self.evaluation.evaluate(entry, pod, policy, now)
         seconds = self.clock.stopwatch() - begun
         # 3. Leave out nodes that it has fitted on for too long without being bound there.
         more = leave_out(entry, pod, outcome, self.evaluator, self.reporter)
@@ -325,8 +320,7 @@ class Reconciler:
             case Asks(question):
                 self.extender_client.ask(question)
             case Waits() | Evicts():
-                out = [one.node for one in entry.nodes.left_out(now)]
-                plan = self.plan_manager.begin(pod, policy, outcome, entry.attempts, out)
+                plan = self.plan_manager.begin(pod, policy, outcome, entry.attempts, entry.left_out)
         if not isinstance(outcome, Asks):
             self.extender_client.forget(entry.uid)
         # 5. Report it, and carry the plan out.
@@ -335,36 +329,6 @@ class Reconciler:
         decision = self.reporter.evaluated(evaluation, self.clock.wall(), dry_run=dry_run)
         if plan is not None and not dry_run:
             self.executor.carry_out(plan, pod, decision)
-
-    def _evaluate_shape(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
-        """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
-        own = policy.extenders or pod.status.nominated_node_name or self.state.has_devices(pod)
-        if own or entry.attempts or entry.nodes.left_out(now):
-            return self._evaluate(entry, pod, policy, now)
-        entry.shape = entry.shape or shape_of(pod)
-        key, moment = (policy.name, entry.shape), Moment(now, self.queue.events, entry.back_off())
-        if (known := self.verdicts.find(key, moment)) is not None:
-            return known
-        outcome = self._evaluate(entry, pod, policy, now)
-        self.verdicts.note(key, moment, outcome)
-        return outcome
-
-    def _evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
-        """What to do for a preemptor, given what was learned about it."""
-        rules, left_out = self.policy_set.rules[policy.name], {one.node: one.until for one in entry.nodes.left_out(now)}
-        try:
-            extenders = self.extender_client.extenders(policy, pod)
-            promised = self.plan_manager.promised(pod)
-            outcome = self.evaluator.evaluate(
-                pod, policy, rules, entry.attempts, extenders=extenders, left_out=left_out, promised=promised
-            )
-        except ClusterError as error:
-            return Unschedulable(str(error))
-        except ExtenderError as error:
-            return Unschedulable(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
-        if isinstance(outcome, Fits) and (node := self.plan_manager.rehearsed_room(outcome.nodes)):
-            return Waits(node, 0)
-        return evaluating.without_nodes(outcome, left_out)
 
     def _end(self, plan: Plan, ending: Ending, note: str = "") -> None:
         """End a plan if it has not ended yet."""
@@ -394,7 +358,7 @@ class Reconciler:
         if ending.ends_preemptor:
             self.queue.remove(plan.key)
         else:
-            in_vain = bool(plan.gone) and ending.blames_preemptor
-            reason = f"its last plan ended: {ending}"
-            self.queue.plan_ended(plan.key, now, in_vain=in_vain, at_once=ending.allows_retry_at_once, reason=reason)
+            in_vain, at_once = bool(plan.gone) and ending.blames_preemptor, ending.allows_retry_at_once
+            reason, lost = f"its last plan ended: {ending}", ending is Ending.LOST
+            self.queue.plan_ended(plan.key, now, in_vain=in_vain, lost=lost, at_once=at_once, reason=reason)
         self._wake()

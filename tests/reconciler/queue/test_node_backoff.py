@@ -14,6 +14,9 @@ from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import Limits
 from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable
+from webhook.reconciler.plans.objections import objection
+from webhook.reconciler.plans.plan import remaining
+from webhook.reconciler.queue import node_backoff
 from webhook.reconciler.queue.node_backoff import PATIENCE, NodeBackoff
 
 pytestmark = pytest.mark.skipped_waits
@@ -158,3 +161,41 @@ async def test_node_where_a_plan_timed_out_is_not_emptied_again():
         second = play.lines("decision")[1]
         assert second["node"] != first
         assert list(second["leftOut"]) == [first]
+
+
+def test_a_pod_that_is_bound_nowhere_fits_nowhere_for_a_while():
+    """However many nodes seem to fit: once a hundred of them were left out, a decision passes over all that fit."""
+    nodes, backoff = [f"n{number}" for number in range(3000)], NodeBackoff()
+    now = 0.0
+    assert backoff.fitting(nodes, lambda since, _: since, now)[0] == []
+    assert backoff.wherever_it_fits(now) is None
+    now += PATIENCE
+    left, _ = backoff.fitting(nodes, lambda since, _: since, now)
+    assert len(left) == 100
+    assert backoff.wherever_it_fits(now) == now + 2 * PATIENCE
+    assert backoff.wherever_it_fits(now + 2 * PATIENCE) is None
+
+
+async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: pytest.MonkeyPatch):
+    """More nodes seem to fit than are followed: it is helped elsewhere, and its plan is not ended because of them."""
+    monkeypatch.setattr(node_backoff, "_MOST_FITTING", 2)
+    setting = Setting(*(node(f"n{number}") for number in range(6)))
+    setting.add(pod("v", "8", node="n5"))
+    desk = Desk(setting, dry_run=True)
+    setting.add(preemptor())
+    for number in range(4):
+        await desk.work(10.0 + number * 20.0)
+        setting.add(pod(f"other{number}", "1", priority=0))
+        setting.add(pod(f"other{number}", "1", priority=0, node="n0"))
+    await desk.work(100.0)
+    (decision,) = desk.lines("decision")
+    assert decision["node"] == "n5"
+    plan = desk.reconciler.plans["default/p"]
+    assert plan.left_out == {f"n{number}" for number in range(5)}
+    assert (
+        objection(
+            plan, setting.evaluator, setting.policy_set, setting.policy, remaining(setting.state, plan), asking=()
+        )
+        is None
+    )
+    await desk.reconciler.stop()

@@ -18,7 +18,7 @@ An event that makes room gets the pod tried after a back-off of at most 10 s.
 _NODE_BACK_OFF = (60.0, 14_400.0)
 """Seconds, at least at first and at most, for which a node is left out."""
 _MOST_FITTING = 100
-"""Nodes whose fit is followed at a time; further ones have their turn once these are left out."""
+"""Nodes whose fit is followed at a time, of which so many left out say enough of all."""
 _MOST_NODES = 1000
 """Nodes that are remembered for one preemptor."""
 
@@ -38,7 +38,8 @@ class NodeBackoff:
 
     What keeps kube-scheduler from a node need not show in the objects a decision looks at: a plugin or an extender of
     its own, a filter of a later version. Such a node must neither end every decision with "it fits", nor be emptied
-    again and again. Each time a node is left out for twice as long, and after as long again it is forgotten. What is
+    again and again. Each time a node is left out for twice as long, and after as long again it is forgotten. Once many
+    are left out at a time, it is the pod that kube-scheduler does not take: then it fits nowhere for a while. What is
     learned here is known to this process only: after a restart it is learned again.
     """
 
@@ -53,6 +54,11 @@ class NodeBackoff:
         """A plan of so many seconds made room on the node, and others took it, or it timed out with the room there."""
         timed_out = "a plan timed out there although there was room"
         return self._note(node, "another pod took the room that was made there" if taken else timed_out, lasted, now)
+
+    def wherever_it_fits(self, now: float) -> float | None:
+        """Until when nodes are left out wherever the pod fits: too many were, so no node is to blame; None if not."""
+        ends = [known.until for known, _ in self._known.values() if now < known.until]
+        return max(ends) if len(ends) >= _MOST_FITTING else None
 
     def fitting(
         self, nodes: Iterable[str], chance: Callable[[float, float], float], now: float

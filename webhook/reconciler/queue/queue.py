@@ -56,15 +56,22 @@ class QueuedPreemptor:
     plan_failures: int = 0
     """Plans that came to nothing."""
     attempts: int = 0
-    """Plans that came to nothing though victims had been asked to leave; one counts no more every 15 min."""
+    """Plans that came to nothing though victims had been asked to leave, or whose nomination was lost again.
+
+    One counts no more every 15 min.
+    """
     attempted: float = 0.0
     """When the last of them ended, or one stopped to count."""
+    losses: int = 0
+    """Plans in a row whose nomination somebody else took."""
     reason: str = ""
     shape: bytes = b""
     """What it asks for, once that was worked out; pods of one shape are decided for alike."""
     turn: int = 0
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     """What was learned of nodes that kube-scheduler does not take."""
+    left_out: frozenset[str] = frozenset()
+    """Nodes that were no candidates when it was last evaluated."""
 
     def attempt_failed(self, now: float) -> None:
         """A plan came to nothing though victims had been asked to leave."""
@@ -201,18 +208,24 @@ class Queue:
             self._move(entry, QueueState.BUSY)
             entry.attempts = attempts
 
-    def plan_ended(self, key: str, now: float, *, in_vain: bool, at_once: bool, reason: str) -> None:
+    def plan_ended(
+        self, key: str, now: float, *, in_vain: bool, at_once: bool, reason: str, lost: bool = False
+    ) -> None:
         """Its plan came to nothing: try it again after a while, or at once if another decision may do better.
 
-        `in_vain` if victims had been asked to leave: that uses up one of its attempts. It is tried `at_once` only the
-        first time.
+        `in_vain` if victims had been asked to leave: that uses up one of its attempts. So does a nomination `lost` to
+        somebody else right after another one: two that nominate the same pod must not fight. It is tried `at_once` only
+        the first time.
         """
         entry = self._entries.get(key)
         if entry is None:
             return
+        entry.losses = entry.losses + 1 if lost else 0
+        if entry.losses > 1:
+            reason = f"somebody else nominates it, too: {entry.losses} plans in a row have lost their nomination"
         first = entry.plan_failures == 0
         entry.plan_failures += 1
-        if in_vain:
+        if in_vain or entry.losses > 1:
             entry.attempt_failed(now)
             pause = exponential(entry.attempts, *_ATTEMPT_BACK_OFF)
         else:
