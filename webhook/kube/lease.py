@@ -4,6 +4,10 @@ As in client-go, nobody compares wall clocks: a lease has lapsed when its record
 the observer's own clock. The holder counts from just before it sent its last successful renewal and stops believing
 `renew_deadline` after that, whatever its event loop does; as an observer cannot have seen that renewal earlier, the
 lease is never believed to be held by two.
+
+A term is something else: as in client-go, a renewal has `renew_deadline` from when it begins, however long its requests
+take, and the holder goes on until then. With answers after nine seconds it is in doubt most of the time, and writes
+nothing, but it knows what it knew when the server is quick again.
 """
 
 from __future__ import annotations
@@ -87,6 +91,8 @@ class LeaderElector:
         boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
         self._clock = clock or (time.monotonic if boottime is None else partial(time.clock_gettime, boottime))
         self._held_until = _NEVER
+        self._in_term = False
+        self._renewal_ends = _NEVER
         self._observed: Lease | None = None
         self._observed_at = _NEVER
         self._attempted_at = _NEVER
@@ -120,6 +126,10 @@ class LeaderElector:
         """Whether the lease is provably held right now."""
         return self._clock() < self._held_until
 
+    def is_in_doubt(self) -> bool:
+        """Whether the term goes on although the lease is not provably held: an answer to a renewal is awaited."""
+        return self._in_term and not self.is_leader()
+
     async def run(self, on_started: Callable[[], Awaitable[None]]) -> None:
         """Contend for the lease until cancelled.
 
@@ -134,18 +144,30 @@ class LeaderElector:
             log.info("lease %s/%s: %s leads, term %d", self._namespace, self._name, self.identity, self.transitions)
             work = asyncio.ensure_future(on_started())
             try:
-                ended = False
-                while self.is_leader() and not ended:
+                ended, self._in_term = False, True
+                while not ended:
                     await self._until_due(work)
                     ended = work.done()
-                    if not ended:
-                        await self._attempt()
+                    if not ended and not await self._renew(work):
+                        break
                 if not ended:
                     log.warning("lease %s/%s: %s has lost it", self._namespace, self._name, self.identity)
             finally:
                 await self._step_down(work)
             if ended:
                 return await work
+
+    async def _renew(self, work: asyncio.Future[None]) -> bool:
+        """Try to renew the lease until the deadline; False if somebody else has it, or the deadline is over."""
+        self._renewal_ends = self._clock() + self._renew_deadline
+        while not await self._attempt():
+            pause = min(self._retry_period, self._renewal_ends - self._clock())
+            if not self._in_term or pause <= 0:
+                return False
+            await asyncio.wait({work}, timeout=pause)
+            if work.done():
+                break
+        return True
 
     async def _until_due(self, work: asyncio.Future[None]) -> None:
         """Wait for the next renewal, or for the end of the work.
@@ -155,11 +177,11 @@ class LeaderElector:
         soon: asyncio.Future[Any] = asyncio.ensure_future(self._soon.wait())
         either: set[asyncio.Future[Any]] = {work, soon}
         pause = max(0.0, self._attempted_at + self._retry_period - self._clock())
-        await asyncio.wait(either, timeout=min(pause, self.remaining()), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         soon.cancel()
         gap = min(_LEAST_GAP, self._retry_period)
         pause = max(0.0, self._attempted_at + gap - self._clock())
-        await asyncio.wait({work}, timeout=min(pause, self.remaining()))
+        await asyncio.wait({work}, timeout=pause)
         self._soon.clear()
 
     async def _step_down(self, work: asyncio.Future[None]) -> None:
@@ -172,28 +194,31 @@ class LeaderElector:
             log.error(
                 "the work under lease %s/%s failed while it was stopped", self._namespace, self._name, exc_info=error
             )
-        held, self._held_until = self.is_leader(), _NEVER
+        held, self._held_until, self._in_term = self.is_leader(), _NEVER, False
         if held:
             await self._release()
 
     async def _attempt(self) -> bool:
-        """Try once to take or renew the lease; a failure is logged. Whether it is held now."""
+        """Try once to take or renew the lease; a failure is logged. Whether that succeeded.
+
+        The term is over if somebody else has it.
+        """
         self._attempted_at = self._clock()
         try:
-            if not await self._take():
-                self._held_until = _NEVER
+            if await self._take():
+                return True
+            self._held_until, self._in_term = _NEVER, False
         except TimeoutError:
-            self._held_until = _NEVER  # a holder's renewal has all the time that is left
             log.warning("lease %s/%s: no answer in time", self._namespace, self._name)
         except ApiError as error:
             log.warning("lease %s/%s: %s", self._namespace, self._name, error)
-        return self.is_leader()
+        return False
 
     async def _take(self) -> bool:
         """Write the lease if that is allowed; whether this candidate may hold it. Raises ApiError or TimeoutError."""
         # 1. A holder renews what it wrote last, without reading it again, as client-go does: one request, not two. If
         #    that is not there any more, because an answer was missed or for another reason, it has to be read.
-        if self.is_leader() and self._observed is not None:
+        if self._in_term and self._observed is not None:
             try:
                 await self._write(self._observed)
             except ApiError as error:
@@ -233,7 +258,7 @@ class LeaderElector:
             lease_transitions=self.transitions + (not same),
         )
         metadata = lease.metadata if lease else ObjectMeta(name=self._name)
-        wanted = Lease(metadata=self._annotated(metadata) if self.is_leader() else metadata, spec=spec)
+        wanted = Lease(metadata=self._annotated(metadata) if self._in_term else metadata, spec=spec)
         sent = self._clock()
         async with asyncio.timeout(self._patience()):
             if lease is None:
@@ -250,8 +275,8 @@ class LeaderElector:
         return msgspec.structs.replace(metadata, annotations=kept or None)
 
     def _patience(self) -> float:
-        """Seconds for one request: as long as what it brings is of use."""
-        return self.remaining() if self.is_leader() else self._renew_deadline
+        """Seconds for one request: what is left of the renewal, all of the deadline for who does not hold it."""
+        return max(0.0, self._renewal_ends - self._clock()) if self._in_term else self._renew_deadline
 
     def _observe(self, lease: Lease) -> None:
         if self._observed is None or lease.spec != self._observed.spec:

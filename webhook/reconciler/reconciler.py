@@ -53,7 +53,7 @@ _LONGEST_SLEEP = 5.0
 
 
 class Reconciler:
-    """Preempts for the pods of one cluster while `lead()` runs; `fence()` is as `Writer` asks it."""
+    """Preempts for the pods of one cluster while `lead()` runs; `fence()` and `in_doubt()` are as for `Writer`."""
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class Reconciler:
         clock: MeasuringClock,
         *,
         fence: Callable[[], float],
+        in_doubt: Callable[[], bool] = bool,
         dry_run: bool = False,
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
         ledger_store: LedgerStore = NO_STORE,
@@ -84,7 +85,7 @@ class Reconciler:
         self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
         self.evaluation = PreemptorEvaluation(self.plan_manager, policy_set, self.queue, self.extender_client)
-        writer = Writer(client, fence, reporter.wrote)
+        writer = Writer(client, fence, reporter.wrote, in_doubt)
         self.executor = Executor(
             writer, self.plan_manager, policy_set, reporter, news=self._news, checkpoint=checkpoint
         )

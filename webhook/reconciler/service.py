@@ -107,6 +107,7 @@ class ReconcilerService:
             ),
             self.clock,
             fence=self.time_to_write,
+            in_doubt=bool if self._elector is None else self._elector.is_in_doubt,
             dry_run=options.dry_run,
             checkpoint=checkpoint,
             ledger_store=NO_STORE if self._elector is None else _on_lease(self._elector),

@@ -250,3 +250,18 @@ async def test_a_conflict_on_displacing_is_looked_into(fresh: Pod | None, taken:
     else:
         assert await displacing is taken
     assert server.patched == writes
+
+
+@pytest.mark.skipped_waits
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_write_waits_while_the_lease_is_in_doubt(lost: bool):
+    """It is sent once the lease is held again, and never if it is lost."""
+    server, now = Throttling(0), asyncio.get_running_loop().time
+    until = now() + 5.0
+    fence = lambda: 0.0 if now() < until or lost else 10.0  # noqa: E731
+    writer = Writer(server, fence, lambda *_: None, lambda: now() < until)
+    evicting = asyncio.create_task(writer.evict(VICTIM, None, seen=seen))
+    await asyncio.sleep(4.0)
+    assert (evicting.done(), server.times) == (False, 0)
+    await asyncio.wait({evicting})
+    assert isinstance(evicting.exception(), DeposedError) if lost else evicting.result() is EvictionResult.ASKED

@@ -24,8 +24,10 @@ _EVICTIONS_AT_ONCE = 256
 """Evictions under way at a time, over all plans. An eviction waits in the API server for up to 100 ms and does next to
 nothing there, so this is 2560 a second. More would only wait there: service accounts share about 245 seats
 (the priority level `workload-low`)."""
-_LONGEST_WRITE = 5.0
-"""Seconds."""
+_LONGEST_WRITE = 10.0
+"""Seconds, as long as a renewal of the lease may take."""
+_DOUBT_PAUSE = 0.1
+"""Seconds between two looks at a lease that is in doubt."""
 _LONGEST_EVICTION = 12.0
 """Seconds. Admission webhooks have 10 by default, and the API server's own answer is worth more than none."""
 
@@ -44,13 +46,20 @@ class FencedRequests:
     """Asks through `client`. Methods raise DeposedError if this process does not lead.
 
     `fence()` is asked before every request: for how many seconds from now nobody else may lead, 0 if this process
-    does not. A request takes no longer than that.
+    does not. A request takes no longer than that. As long as it is `in_doubt()` whether this process leads, it waits.
     `wrote` is told of every answer: the kind of write and the seconds it took.
     """
 
-    def __init__(self, client: Client, fence: Callable[[], float], wrote: Callable[[str, float], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        fence: Callable[[], float],
+        wrote: Callable[[str, float], None],
+        in_doubt: Callable[[], bool] = bool,
+    ) -> None:
         self._client = client
         self._fence = fence
+        self._in_doubt = in_doubt
         self._wrote = wrote
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
@@ -96,7 +105,8 @@ class FencedRequests:
     ) -> T:
         """A request in its turn, if this process still leads then; one that hangs must not outlast the lease."""
         async with gate or self._gate:
-            patience = min(self._fence(), longest)
+            while (patience := min(self._fence(), longest)) <= 0 and self._in_doubt():  # noqa: ASYNC110 - a clock
+                await asyncio.sleep(_DOUBT_PAUSE)  # whoever loses the lease is cancelled here
             if patience <= 0:
                 raise DeposedError("this process does not hold the lease")
             begun = time.perf_counter()
