@@ -71,6 +71,8 @@ class OutcomeJudge:
         self._shown: dict[str, set[str]] = {}
         """Plan that lost its room to the pods, by uid, that the watch had shown by then."""
         self._since: dict[str, float] = {}
+        self._written: dict[str, float] = {}
+        """Plan to when its nomination was written: from then on the scheduler keeps the room."""
         self._outside: list[_Outside] = []
 
     def outside(
@@ -130,6 +132,8 @@ class OutcomeJudge:
         if new is not None:
             meta = new["metadata"]
             self._owner[meta["uid"]] = next((one["name"] for one in meta.get("ownerReferences", ())), "")
+            if plan := _plan_on(new):
+                self._written.setdefault(plan["id"], asyncio.get_running_loop().time())
         if old is None and new is not None:
             self._came(new)
         elif old is not None and new is not None and new["spec"].get("nodeName") and not old["spec"].get("nodeName"):
@@ -178,7 +182,7 @@ class OutcomeJudge:
             one
             for one in self._outside
             if one.at >= evicting.since - _LAG
-            and not (one.unseen and one.at > evicting.since)
+            and not (one.unseen and one.at > self._written.get(plan, evicting.since))
             and (one.at <= evicting.since or not any(_is_known(before, evicting.since) for before in one.known))
             and one.scope in concerned
             and one.above > evicting.priority

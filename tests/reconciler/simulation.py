@@ -401,6 +401,8 @@ class Simulation:
                 self.outcomes.outside(f"{name} was migrated for longer than a plan may take", uid)
             raise ApiError(429, "TooManyRequests", "Evacuation in progress")
         if name in self.kept:
+            if name in self.migrating:
+                self.outcomes.outside(f"{name} was said to be on its way, and is kept", uid)
             self.refused.add(name)
             raise ApiError(403, "Forbidden", "it is kept")
 

@@ -308,7 +308,20 @@ def contested(how: str) -> Simulation:
     return made
 
 
+def another_clock_is_ahead() -> Simulation:
+    """The same, with a leader whose clock says that the other one's victim has had its time."""
+    made = contested("it takes long")
+    made.terms = [(0.0, math.inf, 29.0)]
+    return made
+
+
+def believe_what_is_written(patch: Patch) -> None:
+    beside = plan_manager.PlanManager._plans_for
+    patch.setattr(plan_manager.PlanManager, "_plans_for", lambda self, node: beside(self, node)[:0])
+
+
 def count_from_the_beginning(patch: Patch) -> None:
+    believe_what_is_written(patch)
     patch.setattr(actions, "_room_comes", lambda *_: -math.inf)
     limit = plan_manager.time_limit
 
@@ -340,6 +353,7 @@ FAULTS = {
     "a nomination beside the preemptor's whose victim is migrated": Fault(
         partial(contested, "it is migrated"), 100.0, count_from_the_beginning, 2
     ),
+    "the same by a clock that is ahead": Fault(another_clock_is_ahead, 100.0, believe_what_is_written, 2),
     "annotations that no rule reads": Fault(labels_change, 300.0, judge_by_labels, 3),
 }
 

@@ -312,9 +312,12 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
     if math.isfinite(plan.roomy) and any(math.isinf(sibling.roomy) for sibling in context.siblings(plan)):
         return math.inf  # it waits for the room of another member, whose time counts
     if math.isinf(plan.roomy):
-        there = [one.uid for one in plan.record.victims if state.pod_of(one.key, one.uid) is not None]
-        ends = [plan.started, plan.contested, *(plan.ends.get(uid, plan.started) for uid in there)]
-        return max(*ends, _room_comes(plan, context)) + timeout
+        beside = [plan, *context.beside(plan.record.node)]
+        asked = [
+            (one, other.ends[one.uid]) for other in beside for one in other.record.victims if one.uid in other.ends
+        ]
+        ends = [end for one, end in asked if state.pod_of(one.key, one.uid) is not None]
+        return max(plan.started, plan.contested, _room_comes(plan, context), *ends) + timeout
     pod = state.pods.get(plan.key)
     return context.evaluator.schedulers.chance(pod, plan.roomy, timeout) + timeout if pod is not None else math.inf
 
