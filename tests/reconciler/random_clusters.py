@@ -27,7 +27,7 @@ from webhook.policy.model import (
     Victims,
 )
 
-__all__ = ["lived", "simulated", "troubled"]
+__all__ = ["lived", "oddities", "simulated", "trouble", "troubled"]
 
 Json = dict[str, Any]
 
@@ -198,6 +198,42 @@ def trouble(made: Simulation, rare: random.Random) -> None:
     # Somebody changes the rules.
     if rare.random() < 0.3:
         loop.call_later(at(), rare.choice(_CHANGES), made)
+
+
+def oddities(made: Simulation, rare: random.Random) -> None:
+    """Let nodes go, pods come back under their names, and preemptors be made again, in the first thirty seconds."""
+    loop, odd = asyncio.get_running_loop(), random.Random(f"odd {rare.random()}")
+    at = lambda: odd.choice((0.3, odd.uniform(0, 3), odd.uniform(0, 30)))  # noqa: E731
+    names = [one["metadata"]["name"] for one in made.nodes]
+    if odd.random() < 0.4 and len(names) > 1:
+        loop.call_later(at(), made.drop_node if odd.random() < 0.5 else made.cordon, odd.choice(names))
+    for owner in ("x", "y"):
+        if odd.random() < 0.4:
+            made.replacing[owner] = "same"
+    for number in range(4):
+        if odd.random() < 0.3:
+            loop.call_later(at(), _make_again, made, f"p{number}", odd.choice((0.0, 0.2, 5.0)))
+    for name in list(made.pods):
+        if odd.random() < 0.1 and made.pods[name]["spec"].get("nodeName"):
+            loop.call_later(at(), _relabel, made, name, odd.choice(("a", "b", "c")))
+
+
+def _make_again(made: Simulation, name: str, after: float) -> None:
+    known = made.pods.get(name)
+    if known is None or known["spec"].get("nodeName"):
+        return
+    made.withdraw(name)
+    new = msgspec.json.decode(msgspec.json.encode(known))
+    new["metadata"] |= {"uid": f"{known['metadata']['uid']}-again", "annotations": {}}
+    new["status"].pop("nominatedNodeName", None)
+    asyncio.get_running_loop().call_later(after, made.put, new)
+
+
+def _relabel(made: Simulation, name: str, app: str) -> None:
+    known = made.pods.get(name)
+    if known is not None and "deletionTimestamp" not in known["metadata"]:
+        made.outcomes.outside("other budgets cover it", known["metadata"]["uid"])
+        made.put({**known, "metadata": {**known["metadata"], "labels": {"app": app}}})
 
 
 def _exclude(made: Simulation) -> None:

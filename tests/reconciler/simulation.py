@@ -98,7 +98,8 @@ class Simulation:
         self.refused: set[str] = set()
         """Kept pods that the reconciler has asked: of the others it cannot know."""
         self.replacing: dict[str, str] = {}
-        """Controller to how it replaces a pod that was evicted: "anywhere", or "here", which names the node itself."""
+        """Controller to how it replaces a pod that is gone: "anywhere", "same", under the name it had, or "here", which
+        names the node itself."""
         self.throttled: tuple[float, float] = (0.0, 0.0)
         """Until when the server answers evictions with 429, and which share of them."""
         self.ends_after: dict[str, float] = {}
@@ -254,16 +255,18 @@ class Simulation:
             return
         self._version += 1
         new, base = copy.deepcopy(gone), gone["metadata"]["name"].partition("-r")[0]
-        new["metadata"] |= {"name": f"{base}-r{self._version}", "uid": f"uid-{base}-r{self._version}"}
+        new["metadata"]["uid"] = f"uid-{base}-r{self._version}"
+        if how != "same":
+            new["metadata"]["name"] = f"{base}-r{self._version}"
         new["metadata"].pop("deletionTimestamp", None)
         now = asyncio.get_running_loop().time()
         new["metadata"]["creationTimestamp"] = rfc3339(START + now)
-        if how == "anywhere":
-            new["spec"].pop("nodeName")
+        if how != "here":
+            new["spec"].pop("nodeName", None)
             new["status"] = {"phase": "Pending"}
         else:
             new["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
-        asyncio.get_running_loop().call_later(0.05 if how == "anywhere" else 0.0, self.put, new)
+        asyncio.get_running_loop().call_later(0.0 if how == "here" else 0.05, self.put, new)
 
     def hold_watch(self, seconds: float, applied_in: float = 0.0) -> None:
         """Show nothing for so long, and then what there is, as after a list, which takes so many seconds to apply."""
@@ -459,6 +462,24 @@ class Simulation:
         if name in self.pods and "deletionTimestamp" not in self.pods[name]["metadata"]:
             self._end(copy.deepcopy(self.pods[name]))
             self.evicted.pop()
+
+    def drop_node(self, name: str) -> None:
+        """Somebody deletes a node; its pods go with it."""
+        self.outcomes.outside("the node was deleted", name)
+        self.nodes[:] = [one for one in self.nodes if one["metadata"]["name"] != name]
+        known = self.setting.state.nodes.get(name)
+        if known is not None:
+            self.setting.state.nodes._remove(name, known)
+        for pod in [one for one in self.pods.values() if one["spec"].get("nodeName") == name]:
+            asyncio.get_running_loop().call_later(1.0, self.remove, pod["metadata"]["name"], pod["metadata"]["uid"])
+
+    def cordon(self, name: str) -> None:
+        """Somebody cordons a node."""
+        self.outcomes.outside("the node was cordoned", name)
+        for one in self.nodes:
+            if one["metadata"]["name"] == name:
+                one["spec"] = {**one.get("spec", {}), "unschedulable": True}
+                self.show_node(one)
 
     def withdraw(self, name: str) -> None:
         """Somebody else deletes a pod that waits."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.reconciler.random_clusters import lived, trouble, troubled
+from tests.reconciler.random_clusters import lived, oddities, trouble, troubled
 from tests.reconciler.simulation import run
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ def in_vain(seed: int) -> list[str]:
     async def live() -> None:
         made = troubled(seed)
         made.slow_writes = bool(seed % 2)
-        await lived(made, SETTLED, trouble)
+        await lived(made, SETTLED, trouble, *((oddities,) if seed % 3 == 2 else ()))
         found.extend(made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2))
 
     run(live())
