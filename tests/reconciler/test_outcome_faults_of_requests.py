@@ -32,6 +32,7 @@ from webhook.reconciler.plans import plan_manager
 from webhook.reconciler.queue.queue import QueuedPreemptor
 from webhook.reconciler.state import disruptions
 from webhook.reconciler.state.annotations import PlanStage
+from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.state import State
 
 Json = dict[str, Any]
@@ -191,6 +192,19 @@ def ask_whatever_has_changed(patch: Patch) -> None:
     patch.setattr(Writer, "_as_seen", lambda _self, _victim, _seen, ask: ask(""))
 
 
+def covered_and_changed() -> Simulation:
+    """The status of a victim under a budget changes just before a watch could show it to whoever asks for it."""
+    made = slow(simulated(node("n1", "4"), budgets=(budget("b", {"app": "db"}, 1),)))
+    made.put(victim("a", "n1", app="db"))
+    later(2.0, lambda: made.put(preemptor()))
+    later(2.15, lambda: made.put({**made.pods["a"], "metadata": dict(made.pods["a"]["metadata"])}))
+    return made
+
+
+def spend_it_on_a_conflict(patch: Patch) -> None:
+    patch.setattr(Disruptions, "covering", lambda *_: [])
+
+
 def changes_all_the_time() -> Simulation:
     """A victim's status changes faster than anybody can read it."""
     made = simulated(node("n1", "4"))
@@ -272,6 +286,7 @@ FAULTS = {
         partial(opted_out, "evict"), 100.0, ask_whatever_has_changed, 0, bound=False
     ),
     "the same, deleted": Fault(partial(opted_out, "delete"), 100.0, ask_whatever_has_changed, 0, bound=False),
+    "a covered victim that has changed": Fault(covered_and_changed, 30.0, spend_it_on_a_conflict, 1),
     "a victim that changes all the time": Fault(changes_all_the_time, 30.0, insist, 1),
     "an eviction that was done and answered with 500": Fault(answer_is_lost, 100.0, take_it_for_its_word, 3),
     "two components that nominate": Fault(fought_over, 1800.0, fight_on, 6, bound=False),

@@ -319,7 +319,8 @@ class Executor:
             if policy.eviction is EvictionMode.DELETE:
                 result = await self._writer.delete(victim, grace, clock.wall(), wanted, seen=lambda: judged)
             else:
-                result = await self._writer.evict(victim, grace, wanted, seen=lambda: judged)
+                spends = bool(self._state.disruptions.covering(pod))
+                result = await self._writer.evict(victim, grace, wanted, seen=lambda: judged, spends=spends)
             return await self._note_result(plan, victim, pod, result)
         except ApiError as error:
             log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)

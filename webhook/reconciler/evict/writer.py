@@ -179,9 +179,12 @@ class Writer(FencedRequests):
         wanted: Callable[[], Awaitable[bool]] = always,
         *,
         seen: Callable[[], Pod],
+        spends: bool = False,
     ) -> EvictionResult:
         """Ask a victim to leave through the Eviction API, which keeps budgets, as long as it is as it was `seen`.
 
+        If it `spends` a disruption of a budget the pod is read first, since the API spends it before it compares
+        versions (docs/kubernetes-behaviour.md K17).
         Goes on while `wanted()` as long as the API server is away, throttles, says that the pod is on its way out, or
         that it has changed since it was seen. Raises ApiError if the server, which answers otherwise, does not let the
         victim go.
@@ -192,7 +195,12 @@ class Writer(FencedRequests):
             body = _eviction(victim, _options(victim, version, grace_period))
             await self.removing("evict", lambda: self._client.create(path, body))
 
-        return await self._leaving(victim, lambda: self._as_seen(victim, seen(), post), wanted)
+        async def read_and_post() -> None:
+            await self._version_if_same(victim, seen(), ApiError(409, "Conflict", f"{victim.key} is leaving"))
+            await post("")
+
+        ask = read_and_post if spends else lambda: self._as_seen(victim, seen(), post)
+        return await self._leaving(victim, ask, wanted)
 
     async def would_leave(
         self, victim: PlanVictim, grace_period: int | None, wanted: Callable[[], Awaitable[bool]], *, delete: bool
