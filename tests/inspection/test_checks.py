@@ -25,6 +25,7 @@ from webhook.inspection.checks import (
     budgets,
     certificates,
     exceptions,
+    groups,
     nominations,
     policies,
     rights,
@@ -106,6 +107,29 @@ def test_budgets_that_never_allow(spec, status, why):
 
 def waiting(**fields):
     return summary("w", node="", **fields)
+
+
+RING = ("PodGroup", "team-a", "ring")
+
+
+@pytest.mark.parametrize(
+    ("there", "minutes", "minimum", "told"),
+    [
+        pytest.param(2, 25, 3, True, id="one-is-missing"),
+        pytest.param(2, 5, 3, False, id="for-a-moment"),
+        pytest.param(3, 25, 3, False, id="all-are-there"),
+        pytest.param(2, 25, None, False, id="no-minimum"),
+    ],
+)
+def test_groups_too_small(there, minutes, minimum, told):
+    """A group is told of if pods of it have waited for long and there are fewer than it needs."""
+    since = rfc3339(NOW - 60 * minutes)
+    pods = [
+        summary(f"ring-{number}", node="" if number else "n1", group=RING, created=since) for number in range(there)
+    ]
+    texts = [what for _, what in found(groups.too_small, observed(*pods, minima={RING: minimum} if minimum else {}))]
+    said = "PodGroup team-a/ring needs 3 pods and has had 2 for 25 min."
+    assert texts == ([said] if told else [])
 
 
 @pytest.mark.parametrize(

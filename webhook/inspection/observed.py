@@ -18,10 +18,19 @@ from webhook.inspection.scope import in_reach
 from webhook.inspection.served_priorities import ServedPriorities, read_served_priorities
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
-from webhook.kube.objects import Namespace, PodDisruptionBudget, PriorityClass
+from webhook.kube.objects import (
+    Namespace,
+    ObjectMeta,
+    Pod,
+    PodDisruptionBudget,
+    PodGroup,
+    PodSpec,
+    PriorityClass,
+)
 from webhook.kube.resources import Resource
 from webhook.policy.evaluation.reads import protected_annotations
 from webhook.policy.model import Policies
+from webhook.preemption.snapshot.pod_groups import COSCHEDULING, NO_GROUP, POD_GROUP, VOLCANO, GroupKey, group_of
 
 __all__ = ["ENDED", "Observed", "ObservedPod", "observe"]
 
@@ -48,6 +57,12 @@ _READ: dict[str, tuple[Resource, type[Any]]] = {
     "services": (Resource("", "v1", "services", "Service"), dict),
 }
 """What is listed as it is, by plural; pods are summarised page by page."""
+_POD_GROUPS = {
+    POD_GROUP: resources.POD_GROUPS_BY_VERSION[0],
+    COSCHEDULING: resources.COSCHEDULING_POD_GROUP,
+    VOLCANO: resources.VOLCANO_POD_GROUP,
+}
+"""PodGroups by how pods name them; a server without them has none."""
 _DROPPED = {"nodes": ("spec", "status"), "services": ("spec", "status")}
 """Members of large objects that no check reads."""
 _PAGE = 500
@@ -79,6 +94,7 @@ class _ObservedSpec(msgspec.Struct, rename="camel"):
     priority: int | None = None
     preemption_policy: str | None = None
     scheduler_name: str = "default-scheduler"
+    scheduling_group: dict[str, Any] | None = None
 
 
 class _ObservedStatus(msgspec.Struct, rename="camel"):
@@ -123,6 +139,8 @@ class ObservedPod(msgspec.Struct, frozen=True, gc=False):
     created: str
     nominated_at: str = ""
     nominated_by: str = ""
+    group: tuple[str, str, str] = NO_GROUP
+    """Which group it belongs to (`GroupKey`)."""
 
     @property
     def key(self) -> str:
@@ -154,6 +172,8 @@ class Observed(msgspec.Struct, kw_only=True):
     """Why nobody knows which policies are in force; empty if `policies` are these."""
     own_state: OwnState = msgspec.field(default_factory=OwnState)
     priorities: ServedPriorities = ServedPriorities()
+    minima: dict[tuple[str, str, str], int] = {}
+    """By group (`GroupKey`) how many pods it needs, if it says so."""
 
 
 async def observe(
@@ -177,6 +197,10 @@ async def observe(
     found.budgets = lists.pop("poddisruptionbudgets")
     found.reach = in_reach(found.namespaces.values(), own)
     found.objects = lists
+    for source, resource in _POD_GROUPS.items():
+        for one in await _list(client, found, resource, PodGroup):
+            if one.minimum:
+                found.minima[GroupKey(source, one.metadata.namespace, one.metadata.name)] = one.minimum
     found.pods = await _pods(client, found, progress)
     try:
         secret = await client.get(resources.SECRET.path(own, "giveway-tls"))
@@ -269,7 +293,14 @@ def _summary(
         created=meta.creation_timestamp,
         nominated_at=at,
         nominated_by=by,
+        group=_group_of(pod),
     )
+
+
+def _group_of(pod: _Pod) -> GroupKey:
+    meta = ObjectMeta(namespace=pod.metadata.namespace)
+    meta.labels, meta.annotations = pod.metadata.labels, pod.metadata.annotations
+    return group_of(Pod(metadata=meta, spec=PodSpec(scheduling_group=pod.spec.scheduling_group)))
 
 
 def _note(found: Observed, plural: str, error: ApiError, forbidden: str) -> None:
