@@ -36,7 +36,7 @@ def replica_changes(pods: Iterable[Pod], wanted: int) -> PodChanges:
     """What a ReplicaSet or ReplicationController does about its pods (`manageReplicas`)."""
     active = [pod for pod in pods if is_active(pod)]
     surplus = len(active) - wanted
-    return PodChanges(max(0, -surplus), by_deletion_order(active)[: max(0, surplus)])
+    return PodChanges(max(0, -surplus), by_deletion_order(active)[:surplus] if surplus > 0 else [])
 
 
 def by_deletion_order(pods: list[Pod]) -> list[Pod]:

@@ -211,10 +211,10 @@ class Controllers:
                     self._sync_daemon_set(owner)
                 case "Job":
                     self._sync_job(owner)
+                case _ if len(owner.active) <= (wanted := owner.wanted or 0):
+                    self._make_several(owner, wanted - len(owner.active))
                 case _:
-                    changes = replica_changes(map(self._api.read, owner.active), owner.wanted or 0)
-                    self._delete(changes.delete)
-                    self._make_several(owner, changes.create)
+                    self._delete(replica_changes(map(self._api.read, owner.active), wanted).delete)
 
     def _sync_stateful_set(self, owner: PodOwner) -> None:
         workload, name = self._tracker.get(owner.kind, owner.key), owner.key.partition("/")[2]
