@@ -76,6 +76,7 @@ def test_killed_at_every_step(whole):
         made, judge = lived(make)
         assert bound(made) == ["gang-0", "gang-1", "gang-2"], f"step {step}"
         assert (len(made.evicted), judge.faults, judge.half_nominated()) == (3, [], []), f"step {step}"
+        assert len({name[-1] for name in made.evicted}) == 1 or not whole, f"step {step}: a group is broken"
         assert not made.outcomes.in_vain, f"step {step}"
 
 

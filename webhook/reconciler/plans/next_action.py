@@ -229,7 +229,9 @@ def _evicting(situation: Situation) -> Action:
     # 7. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
     covered = [victim for victim in left if has_budget(evaluator, victim)]
-    return Ask(tuple(slow or (covered if len(covered) < len(left) else left[:-1]) or left))
+    first = slow or (covered if len(covered) < len(left) else left[:-1]) or left
+    whole = {victim.group for victim in first} - {0}  # a group goes at once, not bit by bit
+    return Ask(tuple(victim for victim in left if victim in first or victim.group in whole))
 
 
 def _holds_back(sibling: Plan, context: PlanContext, policy: PreemptionPolicy) -> bool:

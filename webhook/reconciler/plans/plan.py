@@ -18,7 +18,9 @@ from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.snapshot.device_index import DeviceId
+from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, VictimReason
+from webhook.preemption.victims.units import group_units
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage, PlanVictim
 from webhook.reconciler.state.state import State
@@ -28,6 +30,7 @@ __all__ = [
     "Plan",
     "PlanLook",
     "Unneeded",
+    "as_victims",
     "is_there",
     "remaining",
     "to_displace",
@@ -174,6 +177,11 @@ class Plan:
         """Whether it only waits: no task is carrying it out."""
         return self.stage is PlanStage.WAITING or math.isfinite(self.resumes)
 
+    def bound_to_go(self) -> frozenset[str]:
+        """Uids of the victims of whose group another one has been asked, or is being asked: they go with it."""
+        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone | self.asking} - {0}
+        return frozenset(victim.uid for victim in self.record.victims if victim.group in begun)
+
     def needs(self, uid: str) -> bool:
         """Whether this victim has yet to be asked to leave."""
         return uid not in self.gone and uid not in self.unneeded
@@ -299,6 +307,19 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
     return displaced
 
 
+def as_victims(snapshot: Snapshot, rules: Rules, pods: Iterable[Pod]) -> tuple[PlanVictim, ...]:
+    """These pods as the victims of a plan by the rules, with the groups that go whole numbered from 1 on."""
+    units, numbers = group_units(snapshot, rules), dict[int, int]()
+    found = []
+    for pod in pods:
+        meta = pod.metadata
+        row = snapshot.pods.find(meta.namespace, meta.name)
+        group = int(units.group[row]) if units is not None and row is not None else 0
+        number = numbers.setdefault(group, len(numbers) + 1) if group else 0
+        found.append(PlanVictim(meta.namespace, meta.name, meta.uid, number))
+    return tuple(found)
+
+
 def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:
     """Whether the victim has yet to be asked, and is not leaving for another reason either."""
     if not plan.needs(victim.uid) or (pod := state.pod_of(victim.key, victim.uid)) is None:
@@ -342,6 +363,7 @@ def unneeded(
     if (look.version, look.counted_on) != (state.snapshot.version, leaving.tobytes()):
         look.version, look.counted_on, look.needed = state.snapshot.version, leaving.tobytes(), set()
     unasked = frozenset(victim.uid for victim in plan.record.victims if is_there(state, plan, victim)) - asking
+    unasked -= plan.bound_to_go()
     if pod is None or unasked <= look.needed:
         return Unneeded()
     look.needed |= unasked

@@ -34,12 +34,12 @@ from webhook.reconciler.plans.next_action import (
     time_limit,
     was_cleared,
 )
-from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.plan import Ending, Plan, as_victims
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
 from webhook.reconciler.plans.siblings import Siblings
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
-from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, PlanVictim, carries
+from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, carries
 
 __all__ = ["PlanManager", "time_for"]
 
@@ -94,7 +94,7 @@ class PlanManager:
         record = PlanRecord(
             id=uuid.uuid4().hex[:16] if gang is None else gang.plan_id(pod.metadata.name),
             node=outcome.node,
-            victims=tuple(PlanVictim(one.metadata.namespace, one.metadata.name, one.metadata.uid) for one in victims),
+            victims=as_victims(self._state.snapshot, self.context.policy_set.rules[policy.name], victims),
             deadline=rfc3339(self.clock.wall() + seconds),
             policy=policy.name,
             attempt=attempts + 1,

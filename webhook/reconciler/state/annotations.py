@@ -89,12 +89,16 @@ class PlanStage(StrEnum):
     WAITING = "Waiting"
 
 
-class PlanVictim(msgspec.Struct, frozen=True):
-    """A pod that is to leave; the uid makes sure that it is not its successor of the same name."""
+class PlanVictim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pod that is to leave; the uid makes sure that it is not its successor of the same name.
+
+    Victims of one `group` go whole or not at all; 0 is none.
+    """
 
     namespace: str
     name: str
     uid: str
+    group: int = 0
 
     @property
     def key(self) -> str:
