@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from collections import Counter
 
 import pytest
@@ -130,6 +131,47 @@ async def test_what_a_round_has_no_time_for_waits_and_the_cheap_goes_first():
     assert order[0] == "cheap"
     await asyncio.sleep(0)
     assert not turns.busy
+
+
+async def test_who_has_had_less_than_his_share_does_not_wait_for_a_round():
+    """While others wait for their turn an address that was quiet goes on at once, until it has had its share."""
+    turns, peers = Turns(), Peers()
+    quiet, many = peers.flow("10.0.0.1"), peers.flow("10.0.0.2")
+    turns.spend(many, 0.009)
+
+    def work():
+        time.sleep(0.002)
+
+    for _ in range(50):
+        turns.later(many, work, 0.002)
+    assert turns.must_wait(quiet)
+    assert turns.must_wait(many)
+    for _ in range(4):  # rounds, in which only the other address is served
+        await asyncio.sleep(0)
+    assert turns.busy
+    assert not turns.must_wait(quiet)
+    assert turns.must_wait(many)
+    assert await turns.run(quiet, lambda: 7, 0.0) == 7
+    turns.spend(quiet, 1.0)
+    assert turns.must_wait(quiet)
+
+
+async def test_a_round_is_bounded_for_everybody():
+    """So many at once who have had less than their share wait as well."""
+    turns, peers = Turns(), Peers()
+    for number in range(50):
+        turns.later(peers.flow("10.0.0.2"), lambda: time.sleep(0.002), number / 1000)
+    quiet = [peers.flow(f"10.0.1.{number}") for number in range(50)]
+    for flow in quiet:
+        turns.must_wait(flow)
+    for _ in range(4):
+        await asyncio.sleep(0)
+    at_once = 0
+    for flow in quiet:
+        if not turns.must_wait(flow):
+            turns.spend(flow, 0.001)
+            at_once += 1
+    assert 0 < at_once <= 17
 
 
 async def test_work_that_nobody_waits_for_any_more_is_not_done():

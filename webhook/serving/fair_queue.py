@@ -63,8 +63,8 @@ class _Line:
 
     __slots__ = ("now", "tag", "waiting")
 
-    def __init__(self) -> None:
-        self.tag = self.now = 0.0
+    def __init__(self, tag: float) -> None:
+        self.tag, self.now = tag, 0.0
         self.waiting: list[tuple[float, int, float, float, Flow, Any]] = []
 
 
@@ -97,6 +97,10 @@ class FairQueue(Generic[T]):
         self.count -= 1
         return flow, item
 
+    def behind(self, flow: Flow) -> bool:
+        """Whether the peer has had less than its share since others wait: it would be next."""
+        return self._line(flow).tag < self._now
+
     def charge(self, flow: Flow, cost: float) -> None:
         """Count what something has cost; if nobody waits, nobody has come short, and it is forgotten."""
         line = self._line(flow)
@@ -108,7 +112,7 @@ class FairQueue(Generic[T]):
     def _line(self, flow: Flow) -> _Line:
         line = flow.peer.lines.get(self)
         if line is None:
-            line = flow.peer.lines[self] = _Line()
+            line = flow.peer.lines[self] = _Line(self._now)
         return line
 
 

@@ -121,7 +121,7 @@ class _Tls(SSLProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Decrypt and hand on what has come, now or when it is this connection's turn; no more is read until then."""
-        if self._turns.busy and self._raw is not None:
+        if self._raw is not None and self._turns.must_wait(self._connection.flow):
             self._incoming.write(self._ssl_buffer_view[:nbytes])
             self._raw.pause_reading()
             self._turns.later(self._connection.flow, self._catch_up, self._cost + nbytes * _BYTE_SECONDS)
@@ -200,7 +200,7 @@ class TlsListener:
         loop = asyncio.get_running_loop()
         loop.remove_reader(accepted)
         begin = partial(self._begin, accepted, connection)
-        if not self._turns.busy:
+        if not self._turns.must_wait(connection.flow):
             begin()
         elif connection.flow.peer.greeting >= _MOST_GREETING:
             self._connections.end(connection, "handshake")

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 _SLICE = 0.008
 """Seconds of work in one round of the event loop. What is more waits for the next one, and others get in between."""
+_FOR_OTHERS = 2 * _SLICE
+"""Seconds of work in a round until also those wait who have had less than their share."""
 
 
 class Turns:
@@ -30,8 +32,17 @@ class Turns:
 
     @property
     def busy(self) -> bool:
-        """Whether what comes now has to wait."""
+        """Whether what comes now has to wait, whosever it is."""
         return self._used > _SLICE or self._queue.count > 0
+
+    def must_wait(self, flow: Flow) -> bool:
+        """Whether what comes now on this connection has to wait.
+
+        A peer that has had less than its share would be next anyway. Each wait costs it a round, and a review has two.
+        """
+        if not self.busy:
+            return False
+        return self._used > _FOR_OTHERS or not self._queue.behind(flow)
 
     @property
     def contended(self) -> bool:
@@ -54,7 +65,7 @@ class Turns:
 
     async def run(self, flow: Flow, work: Callable[[], T], estimate: float) -> T:
         """Do this at once, or when it is the connection's turn. Raises what it raises."""
-        if not self.busy:
+        if not self.must_wait(flow):
             began = time.perf_counter()
             try:
                 return work()
