@@ -53,6 +53,8 @@ def test_one_victim_goes_for_each_member(whole):
     assert bound(made) == ["gang-0", "gang-1", "gang-2"]
     assert (len(made.evicted), judge.faults, judge.half_nominated()) == (3, [], [])
     assert judge.for_gangs >= 3
+    gangs = made.reconciler.reporter.metrics.gangs.labels("together")
+    assert gangs._value.get() == 1
     assert len({name[-1] for name in made.evicted}) == 1 or not whole
     assert not made.remembered()
 

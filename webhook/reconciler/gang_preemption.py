@@ -66,6 +66,7 @@ class GangPreemption:
         members = self._members(pod, policy)
         outcome = self._evaluate(entry, pod, policy, members)
         seconds = clock.stopwatch() - begun
+        self._reporter.metrics.gangs.labels(outcome.result).inc()
         if not isinstance(outcome, Together):
             due = leave_out(entry, pod, outcome, self._evaluator, self._reporter)
             if isinstance(outcome, Fits):

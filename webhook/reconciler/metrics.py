@@ -26,6 +26,12 @@ class ReconcilerMetrics:
             ["result"],
             registry=registry,
         )
+        self.gangs = Counter(
+            "giveway_preemption_gangs",
+            "Gangs decided for, by result: together, fits, unschedulable, limited",
+            ["result"],
+            registry=registry,
+        )
         self.plans = Counter("giveway_preemption_plans", "Plans that ended, by how", ["ending"], registry=registry)
         self.victims = Histogram("giveway_preemption_victims", "Victims of a plan", buckets=_VICTIMS, registry=registry)
         self.evictions = Counter(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -50,6 +51,7 @@ class Together:
     Every victim is one for each member on whose node its unit has a pod. Nobody is placed on the nodes `left_out`.
     """
 
+    result: ClassVar[str] = "together"
     placed: tuple[tuple[Pod, Evicts | Waits], ...]
     left_out: frozenset[str] = frozenset()
 
