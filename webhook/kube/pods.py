@@ -15,9 +15,11 @@ __all__ = [
     "WORKLOADS",
     "WorkloadKind",
     "controller_of",
+    "is_deferred",
     "is_last_resort",
     "is_pinned",
     "is_terminal",
+    "resize_pending",
     "template_of",
     "workload_name",
     "workload_of",
@@ -113,3 +115,16 @@ def template_of(obj: dict[str, Any] | None, resource: str) -> dict[str, Any] | N
     for key in workload.template:
         part = part.get(key) if isinstance(part, dict) else None
     return part if isinstance(part, dict) else None
+
+
+def resize_pending(pod: Pod) -> str:
+    """Why a pod's resize in place is not granted yet, `Deferred` or `Infeasible`; empty if none is pending."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodResizePending" and condition.status != "False":
+            return condition.reason or ""
+    return ""
+
+
+def is_deferred(pod: Pod) -> bool:
+    """Whether the pod is on a node and wants to grow, for which there is no room now."""
+    return bool(pod.spec.node_name) and resize_pending(pod) == "Deferred"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
+from webhook.kube.pods import is_deferred, resize_pending
 from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
 from webhook.policy.model import MANAGED, MARK, Policies, PreemptionPolicy
 from webhook.preemption.snapshot.pod_view import grace_of
@@ -88,7 +89,7 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
     if pod.metadata.deletion_timestamp:
         return "it is being deleted"
     if pod.spec.node_name:
-        return f"it is bound to node {pod.spec.node_name}"
+        return _why_it_does_not_grow(pod, policy)
     if pod.status.phase not in ("", "Pending"):
         return f"its phase is {pod.status.phase}, not Pending"
     if pod.spec.scheduling_gates:
@@ -96,6 +97,18 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
     if unschedulable_since(pod) is None:
         return "the scheduler has not found it unschedulable"
     return ""
+
+
+def _why_it_does_not_grow(pod: Pod, policy: PreemptionPolicy) -> str:
+    bound = f"it is bound to node {pod.spec.node_name}"
+    match resize_pending(pod):
+        case "":
+            return bound
+        case "Deferred" if pod.status.phase == "Running":
+            off = f"{bound}, and policy {policy.name} evicts nobody for pods that want to grow (preemptors.resize)"
+            return "" if policy.preemptors.resize else off
+        case reason:
+            return f"{bound}, and its resize is {reason}: nobody's leaving would help"
 
 
 def lacks_post_filter(pod: Pod) -> bool:
@@ -108,7 +121,10 @@ def lacks_post_filter(pod: Pod) -> bool:
 
 
 def unschedulable_since(pod: Pod) -> float | None:
-    """Seconds since the epoch since when the scheduler finds no node; None if it does not say so."""
+    """Seconds since the epoch since when the scheduler finds no node, or the kubelet no room to grow; else None."""
+    if is_deferred(pod):
+        pending = next(one for one in pod.status.conditions or () if one.type == "PodResizePending")
+        return instant(pending.last_transition_time or pod.metadata.creation_timestamp)
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
             return instant(condition.last_transition_time or pod.metadata.creation_timestamp)

@@ -171,6 +171,8 @@ class Reporter:
         note = (
             f"Pod can be placed by evicting some other pods, nominated node: {plan.record.node}, victims: {names}{more}"
         )
+        if plan.record.resize:
+            note = f"Pod can be resized in place by evicting some other pods of node {plan.record.node}: {names}{more}"
         if plan.left_out:
             note += f"; left out, since the scheduler did not take them: {', '.join(sorted(plan.left_out)[:_SHOWN])}"
         self._event(pod, "PreemptForPodSuccessfully", "Preempting", note)

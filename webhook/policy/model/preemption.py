@@ -83,6 +83,13 @@ class Preemptors(Checked, frozen=True, kw_only=True):
         "default-scheduler",
     )
     delay: Annotated[float, Field("How long a pod stays unschedulable before it is acted for.", Duration())] = 0.0
+    resize: Annotated[
+        bool,
+        Field(
+            "Whether pods are evicted for a pod on their node that wants to grow in place and has no room there (its"
+            " resize is Deferred)."
+        ),
+    ] = False
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:

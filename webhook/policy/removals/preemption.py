@@ -39,6 +39,17 @@ def given_up_by_preemption_policy(old: PreemptionPolicy, new: PreemptionPolicy |
 
 
 gives_nothing_up(Preemptors, "delay")
+
+
+@compares(Preemptors, "resize")
+def _resize(old: Preemptors, new: Preemptors) -> Iterator[str]:
+    """Either way somebody loses: the pods that may be evicted for others, or those that wait for room."""
+    if new.resize and not old.resize:
+        yield "pods are evicted for pods that want to grow in place, too"
+    elif old.resize and not new.resize:
+        yield "nobody makes room any more for pods that want to grow in place"
+
+
 gives_nothing_up(Victims, "cost")  # who of equal priority goes: somebody gains what another one loses
 gives_nothing_up(
     EvictionCost, "readiness", "group_restarts", "deletion_cost", "lost_work", "recent_evictions", "grace_period"

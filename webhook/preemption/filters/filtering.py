@@ -23,6 +23,7 @@ from webhook.preemption.filters.counters import (
     PortUsage,
 )
 from webhook.preemption.filters.devices import DeviceFilter, device_filter
+from webhook.preemption.filters.growth import growth_counters
 from webhook.preemption.filters.placement import declaring_mask, placement_checks
 from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
 from webhook.preemption.snapshot.pod_info import PodInfo
@@ -89,7 +90,7 @@ class PreFilterState:
     @property
     def is_local(self) -> bool:
         """Whether a pod counts on its own node only, and for as much as it adds there."""
-        return not (self.ports or self.affinity or self.limits or self.devices) and all(
+        return not (self.incoming.grows or self.ports or self.affinity or self.limits or self.devices) and all(
             counter.stage == "resources" for counter in self.counters
         )
 
@@ -124,6 +125,8 @@ class Failures(NamedTuple):
 def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) -> PreFilterState:
     """Set up the counters and checks for a preemptor, as if the pods in the rows `without` were gone."""
     snapshot.nodes.drop_unused_labels()
+    if incoming.grows:
+        return _growth(snapshot, incoming, without)
     live = PlacedPods(snapshot, without)
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
     ports = counters.port_bits(snapshot, incoming, live) if incoming.ports else None
@@ -159,6 +162,23 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     state.checks = [check for check in checks if check.mask is None or check.mask.any()]
     state.with_nominated = _add_nominated(state, without)
     return state
+
+
+def _growth(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> PreFilterState:
+    """A pod that wants to grow where it is: its node's resources beside the pods there, as the kubelet counts."""
+    used = growth_counters(snapshot, incoming, without)
+    nothing = np.zeros(snapshot.nodes.rows, np.int64)
+    row = nothing[np.newaxis]
+    load = NodeUsage(np.stack([counter.base for counter in used]), row, row, nothing, nothing)
+    limit = np.stack([counter.limit for counter in used])
+    elsewhere = np.ones(snapshot.nodes.rows, np.bool_)
+    if (node := snapshot.nodes.find(incoming.pod.spec.node_name)) is not None:
+        elsewhere[node] = False
+    checks = [
+        FilterCheck("node(s) didn't match the requested node name", False, "mask", elsewhere),
+        FilterCheck("", True, "resources", None, 0, len(used)),
+    ]
+    return PreFilterState(snapshot, incoming, used, limit, None, None, None, load, load, checks=checks)
 
 
 def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:

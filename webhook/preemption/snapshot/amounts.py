@@ -9,20 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.kube.objects import Container, Node, Pod, Quantity
+import msgspec
+
+from webhook.kube.objects import Condition, Container, Node, Pod, Quantity
+from webhook.kube.pods import is_deferred, resize_pending
 from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
 
 __all__ = [
     "CPU",
     "EPHEMERAL_STORAGE",
     "MEMORY",
+    "Amounts",
     "ClusterError",
     "allocatable",
     "int32",
     "occupied",
     "requests",
+    "wished",
 ]
 
+_PENDING, _INFEASIBLE = "PodResizePending", "Infeasible"
 CPU, MEMORY, EPHEMERAL_STORAGE = "cpu", "memory", "ephemeral-storage"
 _COUNTED = ("hugepages-", "attachable-volumes-")
 """What the scheduler counts, by how its name begins, beside cpu, memory, ephemeral storage and names with a slash."""
@@ -74,6 +80,20 @@ def occupied(pod: Pod) -> Amounts:
         return _rounded(_total(pod, _resized_containers(pod), of_pod))
     except QuantityError as error:
         raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from error
+
+
+def wished(pod: Pod) -> Amounts:
+    """What a pod takes from its node's room beyond what it has or was allotted, while its resize is deferred.
+
+    Raises ClusterError as `occupied` does.
+    """
+    if not is_deferred(pod):
+        return {}
+    no_wish = msgspec.structs.replace(
+        pod, status=msgspec.structs.replace(pod.status, conditions=[Condition(type=_PENDING, reason=_INFEASIBLE)])
+    )
+    held = occupied(no_wish)
+    return {name: amount - held.get(name, 0) for name, amount in occupied(pod).items() if amount > held.get(name, 0)}
 
 
 def allocatable(node: Node) -> Amounts:
@@ -165,10 +185,7 @@ def _effective(asked: Nanos, told: tuple[Nanos, Nanos], *, infeasible: bool) -> 
 
 
 def _is_infeasible(pod: Pod) -> bool:
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodResizePending":
-            return condition.reason == "Infeasible"
-    return False
+    return resize_pending(pod) == _INFEASIBLE
 
 
 def _add(total: Nanos, more: Mapping[str, int]) -> None:

@@ -15,6 +15,7 @@ from webhook.kube.objects import (
     TopologySpreadConstraint,
     Volume,
 )
+from webhook.kube.pods import is_deferred
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
 from webhook.preemption.snapshot.amounts import ClusterError, int32, requests
 from webhook.preemption.snapshot.pod_view import Identity, priority_of
@@ -261,18 +262,26 @@ class PodInfo(NamedTuple):
     spread: list[SpreadConstraint]
     features: list[str]
     beyond: str
+    grows: bool = False
+    """Whether it is bound and wants to grow there: only resources matter."""
 
 
 def compile_pod(pod: Pod) -> PodInfo:
     """Compile the preemptor. Raises ClusterError for amounts and selectors that cannot be read."""
     meta = pod.metadata
+    amounts = {name: amount for name, amount in requests(pod).items() if amount > 0}
+    labels, priority = meta.labels or {}, priority_of(pod)
+    if is_deferred(pod):
+        return PodInfo(
+            pod, meta.namespace, meta.name, labels, priority, amounts, (), [], [], [], [], beyond="", grows=True
+        )
     return PodInfo(
         pod=pod,
         namespace=meta.namespace,
         name=meta.name,
-        labels=meta.labels or {},
-        priority=priority_of(pod),
-        amounts={name: amount for name, amount in requests(pod).items() if amount > 0},
+        labels=labels,
+        priority=priority,
+        amounts=amounts,
         ports=host_ports(pod),
         affinity=affinity_terms(pod, anti=False),
         anti_affinity=affinity_terms(pod, anti=True),

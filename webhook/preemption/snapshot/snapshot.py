@@ -28,7 +28,7 @@ from webhook.kube.objects import (
 )
 from webhook.kube.pods import is_terminal
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
-from webhook.preemption.snapshot.amounts import int32
+from webhook.preemption.snapshot.amounts import Amounts, int32, wished
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
@@ -58,6 +58,8 @@ class Snapshot:
         self.namespaces_version = 0
         self.nodes = Nodes(Resources())
         self.pods = Pods(self.nodes, frozenset(annotations))
+        self.wishes: dict[int, Amounts] = {}
+        """By the row of a pod whose resize is deferred, what it takes of its node's room without having it."""
         self.budgets = DisruptionBudgets(self.pods)
         self.classes: dict[str, PriorityClass] = {}
         self.classes_version = 0
@@ -93,18 +95,24 @@ class Snapshot:
         meta = pod.metadata
         before = self.uid_of(meta.namespace, meta.name)
         if is_terminal(pod) or not (pod.spec.node_name or pod.status.nominated_node_name):
-            self.pods.remove(meta.namespace, meta.name)
-            self._pods_changed(before, "")
+            self._forget_pod(meta.namespace, meta.name)
             return
-        self.pods.put(pod)
+        wish, row = wished(pod), self.pods.put(pod)
+        self.wishes.pop(row, None)
+        if wish:
+            self.wishes[row] = wish
         self._pods_changed(before, meta.uid)
 
     def remove_pod(self, key: str) -> None:
         """Forget the pod `namespace/name`."""
         self.version += 1
         namespace, _, name = key.rpartition("/")
-        before = self.uid_of(namespace, name)
-        self.pods.remove(namespace, name)
+        self._forget_pod(namespace, name)
+
+    def _forget_pod(self, namespace: str, name: str) -> None:
+        before, row = self.uid_of(namespace, name), self.pods.remove(namespace, name)
+        if row is not None:
+            self.wishes.pop(row, None)
         self._pods_changed(before, "")
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:

@@ -182,7 +182,8 @@ class Evaluator:
         rates = Rates(self.state, limits, self.limiter.remaining(limits, now)) if has_rates(limits) else None
         setbacks = self.eviction_backoff.next_end(now) is not None
         ahead = self.pods_ahead(pod, promised)
-        filters = (ahead,) if policy.eviction is EvictionMode.DELETE else (within_budgets, ahead)
+        in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
+        filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
         limits_now = LimitsNow(limits, self.exclusions(now), setbacks, exhausted, rates, filters)
         # 2. Decide, with the pods excluded that evicting would not remove, or must not now.
         try:
@@ -266,6 +267,8 @@ class Evaluator:
         nodes = decision.fits_without(leaving) if len(leaving) else []
         if not nodes:
             return None
+        if pod.spec.node_name:
+            return Unschedulable("it has room to grow once pods that are leaving its node are gone")
         foreign = pod.status.nominated_node_name if PLAN not in (pod.metadata.annotations or {}) else ""
         if foreign in nodes:
             return Unschedulable(f"somebody else has nominated it to {foreign}, where room is coming up")

@@ -85,7 +85,7 @@ class Writer(FencedRequests):
         """
         body = {
             "metadata": {"annotations": {PLAN: encode(record), DECISION: encode(decision)}},
-            "status": {"nominatedNodeName": record.node},
+            "status": {} if record.resize else {"nominatedNodeName": record.node},
         }
         for attempt in range(TRIES):
             try:
@@ -109,7 +109,7 @@ class Writer(FencedRequests):
         body = {"metadata": {"annotations": {PLAN: encode(record)}}}
         for attempt in range(TRIES):
             if _plan_id(pod) == record.id:
-                if pod.spec.node_name:
+                if pod.spec.node_name and not record.resize:
                     return
                 try:
                     await self.patch_status("stage", pod, body)

@@ -78,6 +78,8 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     #    without a nomination is believed only if the scheduler says that it clears them: anybody can annotate a pod.
     nominated, policy = pod.status.nominated_node_name, policy_set.policy_to_act_by(pod)
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
+    if record.resize:
+        under_way = pod.spec.node_name == record.node
     if record.id in manager.ended or not under_way or policy is None:
         return TakeOff(record.id, record.node)
     record, missing = with_names(record, state.pods_on(record.node))

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.kube.objects import Pod
-from webhook.kube.pods import is_terminal
+from webhook.kube.pods import is_deferred, is_terminal
 from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.objections import has_budget, is_doubtful, objection
@@ -282,6 +282,10 @@ def over(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
     """Whether a plan is over by what its preemptor looks like now and by its deadline; None if it goes on."""
     if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp:
         return Ending.DELETED
+    if plan.record.resize:
+        if not is_deferred(pod) or is_terminal(pod):
+            return Ending.RESIZED
+        return Ending.TIMED_OUT if plan.deadline <= now else None
     if pod.spec.node_name:
         return Ending.BOUND
     if plan.seen and pod.status.nominated_node_name != plan.record.node and not was_cleared(plan, pod):
@@ -321,6 +325,8 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
         ends = [end for one, end in asked if state.pod_of(one.key, one.uid) is not None]
         return max(plan.started, plan.contested, _room_comes(plan, context), *ends) + timeout
     pod = state.pods.get(plan.key)
+    if plan.record.resize:
+        return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
     return context.evaluator.schedulers.chance(pod, plan.roomy, timeout) + timeout if pod is not None else math.inf
 
 

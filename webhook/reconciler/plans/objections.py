@@ -71,7 +71,7 @@ def objection(
         if plan.record.node not in found and not plan.left_out.issuperset(found):
             return Objection(Ending.OUTDATED, "it fits without preemption by now")
     # 4. Before anybody was asked: nobody of higher priority waits who would take the room.
-    if fresh:
+    if fresh and not plan.record.resize:
         ahead = evaluator.pods_ahead(pod)
         place = state.snapshot.nodes.find(plan.record.node)
         known = np.array([row for row in rows if row is not None and state.snapshot.pods.node[row] == place], np.intp)

@@ -42,6 +42,7 @@ class Ending(StrEnum):
     """Why a plan is over."""
 
     BOUND = "bound"
+    RESIZED = "resized"
     DELETED = "deleted"
     LOST = "nomination-lost"
     NODE_GONE = "node-gone"
@@ -58,7 +59,7 @@ class Ending(StrEnum):
     @property
     def ends_preemptor(self) -> bool:
         """Whether there is nothing left to do for the preemptor, or not for this process."""
-        return self in {Ending.BOUND, Ending.DELETED, Ending.DEPOSED}
+        return self in {Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.DEPOSED}
 
     @property
     def lost_room(self) -> bool:
@@ -287,7 +288,7 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
     and pods of another scheduler are that scheduler's.
     """
     preemptor = state.pods.get(plan.key)
-    if preemptor is None:
+    if preemptor is None or plan.record.resize:
         return []
     scheduler = preemptor.spec.scheduler_name
     lower = [

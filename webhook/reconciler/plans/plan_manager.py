@@ -98,6 +98,7 @@ class PlanManager:
             deadline=rfc3339(self.clock.wall() + seconds),
             policy=policy.name,
             attempt=attempts + 1,
+            resize=bool(pod.spec.node_name),
         )
         record = record.for_gang(gang) if gang is not None else record
         grounds = outcome.grounds if isinstance(outcome, Evicts) else {}

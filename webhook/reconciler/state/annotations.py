@@ -129,8 +129,8 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A plan as it is written on the preemptor; `deadline` is an RFC 3339 instant.
 
     `stages` says when the stages so far began, `stage` is the one it is in. `devices` are those that the plan holds,
-    none if they are too many to be written. `digests` stands instead of the victims if
-    they are too many: the bytes of one, a colon, all of them in base64.
+    none if they are too many to be written. `resize` says that the pod is bound and wants to grow. `digests` stands
+    instead of the victims if they are too many: the bytes of one, a colon, all of them in base64.
     """
 
     id: str
@@ -143,6 +143,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     stage: PlanStage = PlanStage.EVICTING
     stages: dict[PlanStage, str] = {}
     devices: tuple[PlanDevice, ...] = ()
+    resize: bool = False
     digests: str | msgspec.UnsetType = msgspec.UNSET
     gang: GangRecord | msgspec.UnsetType = msgspec.UNSET
 

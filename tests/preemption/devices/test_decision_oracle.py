@@ -1,0 +1,118 @@
+"""Decisions for devices against every choice there is: up to four nodes with six devices each, and their holders.
+
+The oracle shares no code with `webhook`: it tries every set of devices and every set of pods.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+import msgspec
+import pytest
+
+from tests.preemption.building import NOW, as_pod, node, pod
+from webhook.kube.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
+from webhook.preemption.decision import decide
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import kubernetes_rules
+
+DRIVER, PREEMPTOR = "d.example.com", 100
+KINDS, RINGS = "ab", "xy"
+
+
+class Cluster:
+    """Devices by node: (kind, ring); claims: the node, its devices, its users; pods: node and priority."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self.devices: dict[str, list[tuple[str, str]]] = {}
+        self.claims: list[tuple[str, list[int], list[str]]] = []
+        self.pods: dict[str, tuple[str, int]] = {}
+        for number in range(dice.randint(1, 4)):
+            host = f"n{number}"
+            self.devices[host] = [(dice.choice(KINDS), dice.choice(RINGS)) for _ in range(dice.randint(1, 6))]
+            free = list(range(len(self.devices[host])))
+            dice.shuffle(free)
+            while free and dice.random() < 0.9:
+                held = [free.pop() for _ in range(min(len(free), dice.choice([1, 1, 2])))]
+                users = [f"{host}-p{len(self.pods) + place}" for place in range(dice.choice([1, 1, 1, 2]))]
+                for user in users:
+                    self.pods[user] = (host, dice.choice([0, 10, 20, 200]))
+                self.claims.append((host, held, users))
+        self.tied = dice.random() < 0.5
+        self.wants = [(kind, dice.randint(1, 2)) for kind in dice.sample(KINDS, dice.randint(1, 2))]
+
+    def possible(self, host: str, gone: set[str]) -> bool:
+        """Whether what is wanted can be had on the node once these pods are gone: every choice is tried."""
+        taken = {one for on, held, users in self.claims if on == host and not set(users) <= gone for one in held}
+        free = [place for place in range(len(self.devices[host])) if place not in taken]
+
+        def choose(rest: list[tuple[str, int]], chosen: tuple[int, ...]) -> bool:
+            if not rest:
+                return not self.tied or len({self.devices[host][one][1] for one in chosen}) <= 1
+            (kind, count), *others = rest
+            matching = [one for one in free if one not in chosen and self.devices[host][one][0] == kind]
+            return any(choose(others, (*chosen, *more)) for more in combinations(matching, count))
+
+        return choose(self.wants, ())
+
+    def lower(self, host: str) -> set[str]:
+        return {name for name, (on, priority) in self.pods.items() if on == host and priority < PREEMPTOR}
+
+    def snapshot(self) -> Snapshot:
+        snapshot = Snapshot()
+        for kind in KINDS:
+            selectors = [{"cel": {"expression": f'device.attributes["{DRIVER}"].kind == "{kind}"'}}]
+            body = {"metadata": {"name": kind}, "spec": {"selectors": selectors}}
+            snapshot.set_device_class(msgspec.convert(body, DeviceClass))
+        for host, devices in self.devices.items():
+            snapshot.set_node(msgspec.convert(node(host), Node))
+            published = [
+                {"name": f"d{place}", "attributes": {"kind": {"string": kind}, "ring": {"string": f"{host}-{ring}"}}}
+                for place, (kind, ring) in enumerate(devices)
+            ]
+            pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": published}
+            snapshot.set_resource_slice(msgspec.convert({"metadata": {"name": host}, "spec": spec}, ResourceSlice))
+        for name, (host, priority) in self.pods.items():
+            snapshot.set_pod(as_pod(pod(name, on=host, priority=priority, cpu="")))
+        for number, (host, held, users) in enumerate(self.claims):
+            results = [{"request": "r", "driver": DRIVER, "pool": host, "device": f"d{place}"} for place in held]
+            reserved = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in users]
+            status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
+            meta = {"name": f"c{number}", "namespace": "default"}
+            meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+            snapshot.set_resource_claim(msgspec.convert({"metadata": meta, "status": status}, ResourceClaim))
+        requests = [{"name": kind, "exactly": {"deviceClassName": kind, "count": n}} for kind, n in self.wants]
+        tied = [{"matchAttribute": f"{DRIVER}/ring"}] if self.tied else []
+        body = {
+            "metadata": {"name": "wanted", "namespace": "default"},
+            "spec": {"devices": {"requests": requests, "constraints": tied}},
+        }
+        snapshot.set_resource_claim(msgspec.convert(body, ResourceClaim))
+        return snapshot
+
+
+@pytest.mark.parametrize("start", range(0, 600, 100))
+def test_decisions_for_devices(start: int):
+    """It fits where the oracle says so; a node is a candidate if it can be made to fit; nobody goes who could stay."""
+    wanted = as_pod(
+        pod("wants", priority=PREEMPTOR, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": "wanted"}])
+    )
+    candidates = 0
+    for seed in range(start, start + 100):
+        cluster = Cluster(random.Random(seed))
+        decision = decide(cluster.snapshot(), wanted, kubernetes_rules(), NOW)
+        fits = sorted(host for host in cluster.devices if cluster.possible(host, set()))
+        assert decision.fits == fits, seed
+        if fits:
+            continue
+        helped = {host for host in cluster.devices if cluster.possible(host, cluster.lower(host))}
+        found = {one.node: {victim.name for victim in one.victims} for one in decision.candidates}
+        assert set(found) == helped, seed
+        for host, victims in found.items():
+            assert victims <= cluster.lower(host), seed
+            assert cluster.possible(host, victims), seed
+            assert not any(cluster.possible(host, victims - {one}) for one in victims), seed
+            candidates += 1
+    assert candidates > 20
