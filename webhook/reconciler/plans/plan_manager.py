@@ -290,8 +290,7 @@ class PlanManager:
             return
         for plan in self.plans.values():
             if concerns(change, plan):
-                plan.touch(freed=self.clock.monotonic())
-                self.unchecked[plan.key] = None
+                self._note_touched(plan, freed=self.clock.monotonic())
 
     def _touch(self, node: str, newcomer: Pod | None = None) -> None:
         """Something, or a pod, came to a node or happened to it: the plans there are to be looked at."""
@@ -305,8 +304,8 @@ class PlanManager:
             if other is not plan:
                 self._note_touched(other)
 
-    def _note_touched(self, plan: Plan) -> None:
-        plan.touch()
+    def _note_touched(self, plan: Plan, freed: float | None = None) -> None:
+        plan.touch(freed=freed)
         self.unchecked[plan.key] = None
 
     def all_asked(self, plan: Plan) -> None:
