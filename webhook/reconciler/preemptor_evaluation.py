@@ -37,7 +37,8 @@ class PreemptorEvaluation:
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
-        own = policy.extenders or pod.status.nominated_node_name or self._manager.evaluator.state.has_devices(pod)
+        there = pod.spec.node_name or pod.status.nominated_node_name
+        own = policy.extenders or there or self._manager.evaluator.state.has_devices(pod)
         if own or entry.attempts or entry.nodes.left_out(now):
             return self._evaluate(entry, pod, policy, now)
         entry.shape = entry.shape or shape_of(pod)
