@@ -1,7 +1,7 @@
 """What a pod that is bound and wants to grow in place uses up: resources of its own node, and nothing else.
 
 The kubelet grants a resize if the pod fits with what it wants now beside what the others were allotted or have. What
-others want and have not got does not count there (docs/kubernetes-behaviour.md K50): nobody goes for a neighbour's
+others want and have not got does not count there (docs/kubernetes-behaviour.md K53): nobody goes for a neighbour's
 wish.
 """
 
