@@ -22,6 +22,14 @@ def growing_policy(**fields: Any) -> Any:
     return msgspec.structs.replace(made, preemptors=Preemptors(priority_classes=("high",), resize=True))
 
 
+def taken_back(made: Pod) -> Pod:
+    """The pod, of which the kubelet says that no resize is pending."""
+    for condition in made.status.conditions or ():
+        if condition.type == "PodResizePending":
+            condition.status = "False"
+    return made
+
+
 def grows(name: str, wants: str, has: str, *, on: str = "n1", reason: str = "Deferred", **more: Any) -> Pod:
     """A running pod that wants so much CPU and has so much; the kubelet says why it does not get it."""
     made = preemptor(name, wants, node=on, **more)
@@ -96,6 +104,7 @@ def test_taints_and_affinity_do_not_matter():
         pytest.param(grows("p", "5", "2"), False, "preemptors.resize", id="the policy does not say so"),
         pytest.param(grows("p", "99", "2", reason="Infeasible"), True, "resize is Infeasible", id="infeasible"),
         pytest.param(grows("p", "5", "5", reason=""), True, "it is bound to node n1", id="no resize"),
+        pytest.param(taken_back(grows("p", "5", "2")), True, "it is bound to node n1", id="taken back"),
     ],
 )
 def test_for_whom(made: Pod, resize: bool, why: str):

@@ -118,13 +118,17 @@ def template_of(obj: dict[str, Any] | None, resource: str) -> dict[str, Any] | N
 
 
 def resize_pending(pod: Pod) -> str:
-    """Why a pod's resize in place is not granted yet, `Deferred` or `Infeasible`; empty if none is pending."""
-    for condition in pod.status.conditions or ():
-        if condition.type == "PodResizePending" and condition.status != "False":
-            return condition.reason or ""
-    return ""
+    """Why a pod's resize in place is not granted yet, `Deferred` or `Infeasible`; empty if none is pending.
+
+    The condition's status is not read, as by kube-scheduler (`IsPodResizeInfeasible`).
+    """
+    found = (condition.reason for condition in pod.status.conditions or () if condition.type == "PodResizePending")
+    return next(found, "")
 
 
 def is_deferred(pod: Pod) -> bool:
     """Whether the pod is on a node and wants to grow, for which there is no room now."""
-    return bool(pod.spec.node_name) and resize_pending(pod) == "Deferred"
+    return bool(pod.spec.node_name) and any(
+        condition.type == "PodResizePending" and condition.reason == "Deferred" and condition.status != "False"
+        for condition in pod.status.conditions or ()
+    )

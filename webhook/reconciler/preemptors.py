@@ -101,14 +101,12 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
 
 def _why_it_does_not_grow(pod: Pod, policy: PreemptionPolicy) -> str:
     bound = f"it is bound to node {pod.spec.node_name}"
-    match resize_pending(pod):
-        case "":
-            return bound
-        case "Deferred" if pod.status.phase == "Running":
-            off = f"{bound}, and policy {policy.name} evicts nobody for pods that want to grow (preemptors.resize)"
-            return "" if policy.preemptors.resize else off
-        case reason:
-            return f"{bound}, and its resize is {reason}: nobody's leaving would help"
+    if is_deferred(pod) and pod.status.phase == "Running":
+        off = f"{bound}, and policy {policy.name} evicts nobody for pods that want to grow (preemptors.resize)"
+        return "" if policy.preemptors.resize else off
+    if resize_pending(pod) == "Infeasible":
+        return f"{bound}, and its resize is Infeasible: nobody's leaving would help"
+    return bound
 
 
 def lacks_post_filter(pod: Pod) -> bool:
