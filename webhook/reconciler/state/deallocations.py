@@ -18,32 +18,39 @@ _FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 class Deallocations:
-    """By claim `namespace/name`, the uids of its consumers that are gone."""
+    """By claim `namespace/name` the uids of its consumers that are gone, and by these the claims."""
 
     def __init__(self) -> None:
         self._gone: dict[str, set[str]] = {}
+        self._claims: dict[str, set[str]] = {}
 
     def expect(self, uid: str, claims: Iterable[str]) -> None:
         """The pod with this uid is gone, which uses these claims."""
         for key in claims:
             self._gone.setdefault(key, set()).add(uid)
+            self._claims.setdefault(uid, set()).add(key)
 
     def forget_pod(self, uid: str) -> list[str]:
         """The pod is there after all; the claims that are to be looked at."""
-        keys = [key for key, uids in self._gone.items() if uid in uids]
+        keys = list(self._claims.get(uid, ()))
         for key in keys:
-            self._gone[key].discard(uid)
-            if not self._gone[key]:
-                del self._gone[key]
+            self._drop(key, {uid})
         return keys
 
     def forget(self, key: str) -> None:
         """The claim is gone."""
-        self._gone.pop(key, None)
+        self._drop(key, self._gone.get(key, set()).copy())
 
-    def waits_for(self, uids: Collection[str]) -> bool:
+    def waits_for(self, uids: Iterable[str]) -> bool:
         """Whether a claim of one of these pods has yet to be taken back."""
-        return any(not known.isdisjoint(uids) for known in self._gone.values())
+        return any(uid in self._claims for uid in uids)
+
+    def _drop(self, key: str, uids: Collection[str]) -> None:
+        for table, owner, others in ((self._gone, key, uids), *((self._claims, uid, (key,)) for uid in uids)):
+            known = table.get(owner, set())
+            known.difference_update(others)
+            if not known:
+                table.pop(owner, None)
 
     def overlay(self, key: str, claim: ResourceClaim) -> ResourceClaim:
         """The claim as it will be seen; what is seen is expected no longer.
@@ -53,9 +60,8 @@ class Deallocations:
         gone, consumers = self._gone.get(key), claim.status.reserved_for or []
         if gone is None:
             return claim
-        gone &= {one.uid for one in consumers}
+        self._drop(key, gone - {one.uid for one in consumers})
         if not gone:
-            del self._gone[key]
             return claim
         staying = [one for one in consumers if one.uid not in gone]
         freed = not staying and _FINALIZER in (claim.metadata.finalizers or ())
