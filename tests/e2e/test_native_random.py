@@ -167,8 +167,8 @@ def brief(obj: Json) -> Json:
 def difference(request: Json, webhook: Result, status: int, answer: Json) -> str | None:
     """How it ended, as a word, or None if the API server and the webhook say different things.
 
-    Of a pod for which somebody claims in managedFields to have set the record, whether it stays differs
-    (docs/native-policies.md).
+    Of a manifest that carries the record itself, or claims in managedFields that somebody set it, annotations are not
+    compared: what is copied and whether a record is left may differ (docs/native-policies.md).
     """
     denied = _DENIED.search(answer.get("message", "")) if status in (403, 422) else None
     if denied is None and status in (403, 422):
@@ -189,8 +189,9 @@ def difference(request: Json, webhook: Result, status: int, answer: Json) -> str
     if answer["kind"] == "Status":
         return "accepted"
     stored, wanted = brief(_readable(answer)), brief(webhook.object)
-    for one in (stored, wanted) if forged(request["object"]) else ():
-        one["annotations"].pop(GIVEN, None)
+    sent = request["object"]["metadata"].get("annotations") or {}
+    for one in (stored, wanted) if GIVEN in sent or forged(request["object"]) else ():
+        del one["annotations"]
     return "accepted" if stored == wanted else None
 
 
