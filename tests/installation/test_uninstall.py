@@ -81,8 +81,10 @@ async def test_ctrl_c_answers_the_question_of_uninstall(bare):
     process = await asyncio.create_subprocess_exec(*command, stdin=end, stdout=end, stderr=end, start_new_session=True)
     try:
         asked = b""
-        while b"objects of giveway from" not in asked:
+        while not asked.endswith(b"[y/N]: "):
             asked += await asyncio.to_thread(os.read, terminal, 1024)
+        # A person takes longer to answer than the process from its question to waiting for the answer
+        await asyncio.sleep(0.3)
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), 10) == 1
     finally:
