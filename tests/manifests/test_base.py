@@ -24,6 +24,7 @@ from webhook.admission.configmaps import POLICIES as POLICIES_APPLIED
 from webhook.admission.configmaps import PROBE
 from webhook.cli.main import main
 from webhook.kube.quantity import units
+from webhook.reconciler.plans.history_store import history_lease
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget
 from webhook.serving.bodies import BODY_LIMIT, BUDGET
 from webhook.serving.connections import MOST_CONNECTIONS
@@ -269,7 +270,12 @@ def test_the_reconciler_may_what_it_needs_and_no_more():
     server = arguments(containers("giveway-reconciler")["reconciler"])
     assert at_home == rights(
         ("coordination.k8s.io", ["leases"], ["create"], []),
-        ("coordination.k8s.io", ["leases"], ["get", "update"], [server["lease-name"]]),
+        (
+            "coordination.k8s.io",
+            ["leases"],
+            ["get", "update"],
+            [server["lease-name"], history_lease(server["lease-name"])],
+        ),
         ("", ["configmaps"], ["get"], [server["kept-policies"].removeprefix(f"{NAMESPACE}/")]),
     )
     assert server["kept-policies"] == arguments(containers("giveway-webhook")["webhook"])["kept-policies"]

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.reconciler.builders import START, pod, policy, preemptor
 from webhook.policy.model import Policies, PreemptorNaming
 from webhook.preemption.victims.rules import VictimReason
-from webhook.reconciler.evaluate.evaluator import Unschedulable
+from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet

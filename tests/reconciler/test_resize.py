@@ -11,7 +11,7 @@ from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, p
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.policy.model import Preemptors, VictimMode, Victims
-from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.preemptors import ineligible_reason
 from webhook.reconciler.state.annotations import PLAN, encode
 

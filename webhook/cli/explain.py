@@ -9,6 +9,7 @@ import click
 
 from webhook.cli.explain_alone import explain_alone
 from webhook.cli.explain_show import show
+from webhook.cli.explain_workload import explain_workload, read_past, workload_named
 from webhook.cli.output import literal, people_console
 from webhook.cli.running import runs
 from webhook.inspection.pod_events import Told, decisions_against, told_of
@@ -22,6 +23,7 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
+from webhook.reconciler.plans.history_store import history_lease
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 from webhook.simulation.cluster_file.format import ClusterFileError
@@ -38,7 +40,7 @@ _SHOWN = 10
 
 
 @click.command("explain")
-@click.argument("target", nargs=-1, required=True, metavar="[pod] NAMESPACE/NAME")
+@click.argument("target", nargs=-1, required=True, metavar="[pod] NAMESPACE/NAME | workload KIND/NAME")
 @click.option("-n", "--namespace", help="The pod's namespace, if its name stands alone.  [default: default]")
 @click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster.")
 @click.option(
@@ -51,6 +53,7 @@ _SHOWN = 10
 @click.option(
     "--system-namespace", default="giveway-system", show_default=True, help="The namespace that giveway runs in."
 )
+@click.option("--lease-name", default="giveway-reconciler", show_default=True, help="The Lease of the reconciler.")
 @click.option(
     "--snapshot",
     "files",
@@ -67,17 +70,29 @@ async def command(
     kubeconfig: str | None,
     policies: Path | None,
     system_namespace: str,
+    lease_name: str,
     files: tuple[Path, ...],
 ) -> None:
     """Say why a pod waits and what preemption would do, who could evict a running one, who evicted one that is gone.
 
     Of a pending pod: whether it is acted for, what fails on every node, who is protected by what, what would happen.
     Of a running one: who could evict it, for pods of which classes, by which rule, and from when. Of one that is gone:
-    what its Events and the decisions on other pods tell.
+    what its Events and the decisions on other pods tell. Of a workload (`workload Deployment/web -n shop`): how often
+    it was evicted, when, and for which workloads.
 
     It reads the cluster as the reconciler does, and writes nothing. Without the rights for that it says what the pod
     itself and its Events tell, which the role view lets its owners read.
     """
+    if target[0] == "workload" and len(target) > 1:
+        workload = workload_named(target[1] if len(target) == 2 else "", namespace or "default")
+        async with await Client.connect(kubeconfig) as client:
+            past = await read_past(client, system_namespace, history_lease(lease_name))
+            try:
+                known = await read_policies(client, policies, system_namespace)
+            except NoPoliciesError:
+                known = None
+        explain_workload(workload, past, known)
+        return
     key = _key_of(target, namespace)
     if files:
         if policies is None:

@@ -17,19 +17,11 @@ from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.evaluate.evaluator import (
-    Asks,
-    Evaluator,
-    Evicts,
-    Fits,
-    Outcome,
-    Promised,
-    Unschedulable,
-    Waits,
-)
+from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, evaluate_gang
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Promised, Unschedulable, Waits
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.possible_evictions import PossibleEviction, possible_evictions

@@ -13,8 +13,9 @@ from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_groups import group_of
-from webhook.reconciler.evaluate.evaluator import Evaluator, Fits, Unschedulable
+from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
+from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
 from webhook.reconciler.evaluate.verdicts import Moment, Verdicts
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 __all__ = ["ReconcilerMetrics"]
 
@@ -87,9 +91,28 @@ class ReconcilerMetrics:
         self.nominations = Gauge("giveway_nominations", "Nominations held", registry=registry)
         self.leader = Gauge("giveway_leader", "1 while this process holds the lease", registry=registry)
 
+    def show_workloads(self, most_evicted: Callable[[], list[tuple[str, int]]]) -> None:
+        """Show these workloads, `Kind/namespace/name`, with how often each was evicted, whenever somebody looks."""
+        self.registry.register(_WorkloadEvictions(most_evicted))
+
     def evicted(self, policy: str, rule: str, namespace: str) -> None:
         """Count a victim. Rules and namespaces beyond the first 50 that had one are counted together, as `other`."""
         self.evictions.labels(policy, _bounded(self._rules, rule), _bounded(self._namespaces, namespace)).inc()
+
+
+class _WorkloadEvictions(Collector):
+    """The workloads that are evicted most often: which of them there are changes, so they are counted on demand."""
+
+    def __init__(self, most_evicted: Callable[[], list[tuple[str, int]]]) -> None:
+        self._most_evicted = most_evicted
+
+    def collect(self) -> Iterator[Metric]:
+        """One gauge, a sample a workload."""
+        text = "Evictions of a workload within 24 hours, of the 50 that were evicted most often"
+        gauge = GaugeMetricFamily("giveway_workload_evictions", text, labels=["kind", "namespace", "name"])
+        for workload, count in self._most_evicted():
+            gauge.add_metric(workload.split("/", 2), count)
+        yield gauge
 
 
 def _bounded(known: set[str], value: str) -> str:

@@ -6,8 +6,8 @@ from webhook.kube.objects import Pod
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.reconciler.evaluate.evaluator import Fits, Outcome, Unschedulable, Waits, without_nodes
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
+from webhook.reconciler.evaluate.outcomes import Fits, Outcome, Unschedulable, Waits, without_nodes
 from webhook.reconciler.evaluate.verdicts import Moment, Verdicts, shape_of
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet

@@ -23,9 +23,10 @@ from webhook.policy.model import Policies
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
-from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Unschedulable, Waits
+from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.gang_preemption import GangPreemption, leave_out
@@ -322,13 +323,13 @@ class Reconciler:
                 self.extender_client.ask(question)
             case Waits() | Evicts():
                 plan = self.plan_manager.begin(pod, policy, outcome, entry.attempts, entry.left_out)
+                self.queue.took(entry.key, len(outcome.victims))
         if not isinstance(outcome, Asks):
             self.extender_client.forget(entry.uid)
         # 5. Report it, and carry the plan out.
-        dry_run = self.plan_manager.dry_run
         evaluation = Evaluation(pod, outcome, plan, told, seconds, took=self.clock.stopwatch() - begun)
-        decision = self.reporter.evaluated(evaluation, self.clock.wall(), dry_run=dry_run)
-        if plan is not None and not dry_run:
+        decision = self.reporter.evaluated(evaluation, self.clock.wall(), dry_run=self.plan_manager.dry_run)
+        if plan is not None and not self.plan_manager.dry_run:
             self.executor.carry_out(plan, pod, decision)
 
     def _end(self, plan: Plan, ending: Ending, note: str = "") -> None:

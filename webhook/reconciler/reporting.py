@@ -16,7 +16,7 @@ from webhook.kube.owner_events import OwnerEvents
 from webhook.kube.pods import workload_of
 from webhook.kube.resources import POD
 from webhook.policy.model import PreemptorNaming
-from webhook.reconciler.evaluate.evaluator import Evicts, Outcome, Unschedulable, Waits
+from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable, Waits
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.preemptors import PolicySet
@@ -126,6 +126,12 @@ class Reporter:
                 candidates=outcome.candidates,
             )
         self.metrics.victims.observe(len(record.victims))
+        if isinstance(outcome, Evicts) and outcome.cycle and not dry_run:
+            self._tell("cycle", preemptor=plan.key, workloads=list(outcome.cycle), plan=plan.record.id)
+            note = (
+                f"Evicts pods of {', '.join(outcome.cycle[:_SHOWN])}, for which pods of its own workload were evicted"
+            )
+            self._event(pod, "PreemptionCycle", "Preempting", f"{note}; limits.cycles of the policy says who stays")
         fields = ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record)
         self._tell("decision", preemptor=plan.key, priority=plan.priority, **fields)
         return record

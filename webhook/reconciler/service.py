@@ -24,6 +24,7 @@ from webhook.reconciler.decision_history import DecisionHistory, PendingPods
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.eviction_ledger import EVICTIONS, NO_STORE, LedgerStore
+from webhook.reconciler.plans.history_store import HistoryStore, history_lease
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter, Tell
@@ -32,6 +33,9 @@ from webhook.reconciler.state.state import State
 __all__ = ["ReconcilerOptions", "ReconcilerService"]
 
 _CONTROLLER = "giveway.dev/reconciler"
+_SHOWN = 50
+"""Workloads whose evictions are metrics."""
+_DAY = 86_400.0
 
 
 def _on_lease(elector: LeaderElector) -> LedgerStore:
@@ -113,6 +117,10 @@ class ReconcilerService:
             ledger_store=NO_STORE if self._elector is None else _on_lease(self._elector),
         )
 
+        limiter, place = self.reconciler.evaluator.limiter, (options.lease_namespace, history_lease(options.lease_name))
+        self._history_store = HistoryStore(client, place, limiter.history, self.clock, self.time_to_write)
+        self.metrics.show_workloads(lambda: limiter.history.most_evicted(_SHOWN, _DAY, self.clock.monotonic()))
+
     def _annotations(self) -> dict[str, str]:
         """What the holder of the lease writes on it."""
         text = self.reconciler.ledger.text()
@@ -177,4 +185,15 @@ class ReconcilerService:
         if self._elector is None:
             await self.reconciler.lead()
         else:
-            await self._elector.run(self.reconciler.lead)  # which cleans up by itself
+            await self._elector.run(self._lead)  # which cleans up by itself
+
+    async def _lead(self) -> None:
+        """Lead with the history of evictions that earlier leaders have left, and leave it to the next one."""
+        await self._history_store.read()
+        keeping = asyncio.create_task(self._history_store.keep())
+        try:
+            await self.reconciler.lead()
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await self._history_store.write()

@@ -18,7 +18,7 @@ from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.client import Client
 from webhook.kube.objects import key_of
 from webhook.policy.model import Policies
-from webhook.reconciler.evaluate.evaluator import Fits, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import QueueState

@@ -9,8 +9,8 @@ from webhook.kube.instants import rfc3339
 from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate, Schedule
 from webhook.preemption.ranking import RANKING
 from webhook.preemption.victims.costs import COST_KEYS
-from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 
 
 def names(outcome: Evicts) -> list[str]:

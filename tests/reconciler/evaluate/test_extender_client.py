@@ -17,8 +17,8 @@ from tests.workloads import eventually
 from webhook.policy.model import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.victims.candidates import Candidate, Victim
-from webhook.reconciler.evaluate.evaluator import Asks, Evicts, Unschedulable
 from webhook.reconciler.evaluate.extender_client import ExtenderClient, Question, UnaskedError, ask
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Unschedulable
 
 pytestmark = pytest.mark.skipped_waits
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
 from webhook.policy.model import Limits
-from webhook.reconciler.evaluate.evaluator import Fits, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
 from webhook.reconciler.evaluate.verdicts import Moment, Verdicts, shape_of
 
 TOKEN = {"volumes": [{"name": "kube-api-access-x", "projected": {}}]}

@@ -64,8 +64,9 @@ def test_what_is_written_is_read():
 
 
 def test_what_no_rate_counts_is_not_written():
-    """Without rates there is nothing to remember, and nothing older than the longest window."""
-    assert write_ledger(limiter((WEB, 10.0), limits=Limits()), (), 10.0, START) == ""
+    """Nothing older than the longest window is remembered, and without rates nothing older than three minutes."""
+    assert write_ledger(limiter((WEB, 10.0), limits=Limits()), (), 191.0, START) == ""
+    assert WEB in write_ledger(limiter((WEB, 10.0), limits=Limits()), (), 189.0, START)
     assert write_ledger(limiter((WEB, 10.0)), (), 3610.0, START) == ""
 
 

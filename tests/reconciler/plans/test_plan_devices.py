@@ -13,7 +13,7 @@ from webhook.kube.objects import DeviceClass, Pod, ResourceClaim, ResourceSlice
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
 from webhook.policy.model import VictimMode, Victims
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable, Waits
+from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.plans.next_action import Ask, End, Wait
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.state.annotations import PLAN, PlanStage, encode

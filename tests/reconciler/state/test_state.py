@@ -8,7 +8,7 @@ from tests.reconciler.builders import START, Setting, budget, node, pod, preempt
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
-from webhook.reconciler.evaluate.evaluator import Evicts
+from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.state.annotations import PLAN
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.expectations import Expectations

@@ -11,7 +11,7 @@ import msgspec
 
 from webhook.policy.model.cost import EvictionCost, LostWork
 from webhook.policy.model.extender import ExtenderConfig
-from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
 from webhook.policy.model.match import (
     RequestMatch,
     Subject,
@@ -75,6 +75,8 @@ __all__ = [
     "RECONCILER_ANNOTATIONS",
     "TOLERATION_SECONDS",
     "BudgetMode",
+    "CycleKeeper",
+    "Cycles",
     "Definers",
     "Enforcement",
     "EvictionCost",
@@ -82,6 +84,7 @@ __all__ = [
     "ExtenderConfig",
     "GroupDisruption",
     "Groups",
+    "LabelRate",
     "Limits",
     "LostWork",
     "MatchCondition",
@@ -109,6 +112,7 @@ __all__ = [
     "Validate",
     "VictimMode",
     "Victims",
+    "WorkloadLimit",
 ]
 
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 from webhook.policy.model import (
     BudgetMode,
+    CycleKeeper,
+    Cycles,
     EvictionCost,
     EvictionMode,
     ExtenderConfig,
     GroupDisruption,
     Groups,
+    LabelRate,
     Limits,
     LostWork,
     PreemptibilityAnnotations,
@@ -22,6 +25,7 @@ from webhook.policy.model import (
     Signal,
     VictimMode,
     Victims,
+    WorkloadLimit,
 )
 from webhook.policy.model.schedule import no_less_often
 from webhook.policy.removals.fields import compares, gives_nothing_up, weaker
@@ -154,11 +158,13 @@ def _grace_period(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]
         yield f"victims have only {new.grace_period} s to end"
 
 
-@compares(Limits, "per_owner", "per_node", "per_cluster")
+@compares(Limits, "per_owner", "per_node", "per_namespace", "per_label", "per_cluster")
 def _rates(old: Limits, new: Limits) -> Iterator[str]:
     rates = (
         ("perOwner", old.per_owner, new.per_owner),
         ("perNode", old.per_node, new.per_node),
+        ("perNamespace", old.per_namespace, new.per_namespace),
+        ("perLabel", old.per_label, new.per_label),
         ("perCluster", old.per_cluster, new.per_cluster),
     )
     for name, before, now in rates:
@@ -169,16 +175,42 @@ def _rates(old: Limits, new: Limits) -> Iterator[str]:
                 yield f"the limit {name} {what}"
 
 
+@compares(LabelRate, "label")
+def _label(old: LabelRate, new: LabelRate) -> Iterator[str]:
+    if new.label != old.label:
+        yield f"counts by the label {new.label} instead of {old.label}"
+
+
+@compares(LabelRate, "evictions", "window")
 @compares(Rate, "evictions", "window")
-def _rate(old: Rate, new: Rate) -> Iterator[str]:
+def _rate(old: Rate | LabelRate, new: Rate | LabelRate) -> Iterator[str]:
     if new.evictions > old.evictions or new.window < old.window:
         yield "allows more evictions"
 
 
+@compares(LabelRate, "schedule")
 @compares(Rate, "schedule")
-def _rate_schedule(old: Rate, new: Rate) -> Iterator[str]:
+def _rate_schedule(old: Rate | LabelRate, new: Rate | LabelRate) -> Iterator[str]:
     if not no_less_often(new.schedule, old.schedule):
         yield f"holds {_when(new.schedule)} instead of {_when(old.schedule)}"
+
+
+@compares(Limits, "per_workload")
+def _per_workload(old: Limits, new: Limits) -> Iterator[str]:
+    before, now = old.per_workload, new.per_workload
+    if before is not None and now is None:
+        yield "the limit perWorkload is gone"
+    elif before is not None and now is not None and (now.evictions > before.evictions or now.window < before.window):
+        yield "the limit perWorkload allows more evictions"
+
+
+gives_nothing_up(WorkloadLimit, "evictions", "window")  # told with the limit
+
+
+@compares(Cycles, "keep", "window")
+def _cycles(old: Cycles, new: Cycles) -> Iterator[str]:
+    if old.keep is CycleKeeper.EVICTOR and (new.keep is not old.keep or new.window < old.window):
+        yield "workloads may evict each other in turn"
 
 
 @compares(Limits, "attempts_per_preemptor")

@@ -18,6 +18,7 @@ from webhook.policy.shapes.yaml_nodes import (
     YamlNode,
     YamlScalar,
     YamlSequence,
+    duration,
     kind,
     meaning,
     seconds,
@@ -215,7 +216,9 @@ class Whole:
 
 @dataclass(frozen=True)
 class Duration:
-    """A length of time, in seconds."""
+    """A length of time, in seconds, up to the `longest`, if there is one."""
+
+    longest: float | None = None
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The seconds."""
@@ -228,6 +231,9 @@ class Duration:
                 node,
                 f'"{scalar.text[:40]}" is not a duration; write 30s, 1h, 1h30m or whole seconds such as 90',
             )
+            return INVALID
+        if self.longest is not None and amount > self.longest:
+            reader.error(node, f'"{scalar.text[:40]}" is longer than {duration(self.longest)}')
             return INVALID
         return amount
 

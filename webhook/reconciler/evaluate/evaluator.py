@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,7 +12,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
-from webhook.kube.pods import is_last_resort
+from webhook.kube.pods import is_last_resort, workload_of
 from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.extenders import Extender
@@ -23,18 +20,24 @@ from webhook.preemption.ranking import Score, preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import protection_ends
-from webhook.preemption.victims.rules import Rules, VictimReason
+from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
-from webhook.reconciler.evaluate.eviction_limiter import (
-    NOT_NOW,
-    EvictionLimiter,
-    Rates,
-    has_rates,
-    too_large,
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
+from webhook.reconciler.evaluate.extender_client import UnaskedError
+from webhook.reconciler.evaluate.outcomes import (
+    NOTHING_PROMISED,
+    Asks,
+    Evicts,
+    Fits,
+    Outcome,
+    Promised,
+    Unschedulable,
+    Waits,
 )
-from webhook.reconciler.evaluate.extender_client import Question, UnaskedError
+from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, Unplaced, blocked_text
+from webhook.reconciler.evaluate.rates import NOT_NOW, Rates, too_large
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evaluate.victim_exclusions import (
     EvictionBackoff,
@@ -46,7 +49,7 @@ from webhook.reconciler.evaluate.victim_exclusions import (
 from webhook.reconciler.state.annotations import PLAN, Alternative
 from webhook.reconciler.state.state import State
 
-__all__ = ["Asks", "Evaluator", "Evicts", "Fits", "Outcome", "Promised", "Unschedulable", "Waits", "without_nodes"]
+__all__ = ["Evaluator"]
 
 Rows = NDArray[np.intp]
 
@@ -58,93 +61,6 @@ _LOWEST = -(2**31)
 """The lowest priority there is."""
 _PROTECTION_PAUSE = 1.0
 """Seconds between two tries that an end of protection asks for, however close the ends lie."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fits:
-    """It fits without preemption: kube-scheduler's business."""
-
-    result: ClassVar[str] = "fits"
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """It fits on `node` once the pods that are leaving anyway are gone: reserve the node, evict nobody."""
-
-    result: ClassVar[str] = "waits"
-    node: str
-    leaving: int
-    victims: tuple[Pod, ...] = ()
-    """Those of the pods that another plan has yet to ask: they are asked for this one if that does not come to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evicts:
-    """It fits on `node` once `victims` have left too; `alternatives` are other nodes that would have done."""
-
-    result: ClassVar[str] = "evicts"
-    node: str
-    victims: tuple[Pod, ...]
-    leaving: int
-    candidates: int
-    alternatives: tuple[Alternative, ...]
-    selected: Alternative | None = None
-    """What the node was compared by."""
-    because: str = ""
-    """Why the node was preferred to the best of the others."""
-    last_resort: frozenset[str] = frozenset()
-    """Keys of the victims whose replacement can run nowhere else."""
-    grounds: dict[str, VictimReason] = field(default_factory=dict)
-    """Key of each victim to the `policy/rule` by which it may go."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unschedulable:
-    """Nothing helps now. `due` is when it may, in monotonic seconds, and `change` says so, if that is known."""
-
-    reason: str
-    limited: bool = False
-    due: float | None = None
-    change: str = ""
-    """A sentence for people, with the time of day."""
-    behind: bool = False
-    """Whether pods of higher priority that wait keep it from a plan."""
-
-    @property
-    def result(self) -> str:
-        """`limited` if the policy's limits leave out what might have helped."""
-        return "limited" if self.limited else "unschedulable"
-
-    @property
-    def text(self) -> str:
-        """Why, and when that changes, for people."""
-        why = self.reason.rstrip(".")
-        return f"{why}. {self.change}" if self.change else f"{why}."
-
-
-@dataclass(frozen=True, slots=True)
-class Asks:
-    """Which candidates may stand is an extender's to say; it is decided again once that has answered."""
-
-    result: ClassVar[str] = "asks"
-    question: Question
-
-
-class Promised(NamedTuple):
-    """What plans under way mean for other decisions.
-
-    `planned` pods count as leaving, although a plan has yet to ask them. `held` are the preemptors of lower priority,
-    by node, for which pods were evicted there.
-    """
-
-    planned: Collection[str] = ()
-    held: Mapping[str, Sequence[Pod]] = MappingProxyType({})
-
-
-NOTHING_PROMISED = Promised()
-Outcome = Fits | Waits | Evicts | Unschedulable | Asks
-"""What can come of an evaluation; `result` is its name in metrics."""
 
 
 class Evaluator:
@@ -184,7 +100,9 @@ class Evaluator:
         ahead = self.pods_ahead(pod, promised)
         in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
         filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
-        limits_now = LimitsNow(limits, self.exclusions(now), setbacks, exhausted, rates, filters)
+        past = PastEvictions(self.state, self.limiter.history, pod, policy, now)
+        excluded = self.exclusions(now) if past.stay is None else self.exclusions(now) | past.stay
+        limits_now = LimitsNow(limits, excluded, setbacks, exhausted, rates, filters, past.evicted_lately())
         # 2. Decide, with the pods excluded that evicting would not remove, or must not now.
         try:
             decision = decide_within_limits(
@@ -211,9 +129,9 @@ class Evaluator:
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
         outcome: Outcome
         if decision.selected is None:
-            outcome = self._unschedulable(pod, rules, decision, limits_now, ahead)
+            outcome = past.told_of(self._unschedulable(pod, rules, decision, limits_now, ahead))
         else:
-            outcome = _evicts(self.state, decision, decision.selected, promised.planned)
+            outcome = past.told_of(_evicts(self.state, decision, decision.selected, promised.planned))
         if isinstance(outcome, Evicts) and attempts >= (most := limits.attempts_per_preemptor):
             forgiven = "one stops to count every 15 min"
             reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
@@ -243,6 +161,12 @@ class Evaluator:
     def exclusions(self, now: float) -> NDArray[np.bool_]:
         """The pods, by row, that evicting does not help now, whatever the rules say."""
         return immovable(self.state, *self.eviction_backoff.excluded(now))
+
+    def note_past(self, victim: Pod, preemptor: str) -> None:
+        """A victim was asked to leave for the pod `namespace/name`: the history of its workload tells it."""
+        pod = self.state.pods.get(preemptor)
+        by = (workload_of(pod) if pod is not None else "") or f"Pod/{preemptor}"
+        self.limiter.history.note(workload_of(victim), self.clock.monotonic(), by)
 
     def leaving_within(self, seconds: float) -> Rows:
         """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""
@@ -344,16 +268,6 @@ class Evaluator:
         due, because = min(dues, default=(None, ""))
         change = "" if due is None else f"That may change at {rfc3339(round(wall + due - now))}, when {because}."
         return Unschedulable(reason, rated, due, change, behind=AHEAD in decision.rejections)
-
-
-def without_nodes(outcome: Outcome, left_out: Mapping[str, float]) -> Outcome:
-    """The outcome, which says if nothing helps which nodes were left out and until when (monotonic seconds)."""
-    if not left_out or not isinstance(outcome, Unschedulable):
-        return outcome
-    shown = ", ".join(list(left_out)[:_SHOWN])
-    reason = f"{outcome.reason}; left out for now, since plans came to nothing there: {shown}"
-    due = min(left_out.values())
-    return replace(outcome, reason=reason, due=due if outcome.due is None else min(due, outcome.due))
 
 
 def _unnominated(pod: Pod) -> Pod:

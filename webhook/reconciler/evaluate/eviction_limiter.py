@@ -1,4 +1,4 @@
-"""How much may be evicted in a while, by the rates of a policy: the recent evictions, and what candidates they allow.
+"""How much may be evicted in a while, by the rates of a policy: the recent evictions.
 
 Counts are kept here for all policies together; a policy's limits say how many of them are too many. Time is an
 argument, in monotonic seconds, so that a jump of the system clock opens no window.
@@ -7,44 +7,35 @@ argument, in monotonic seconds, so that a jump of the system clock opens no wind
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from webhook.kube.pods import workload_name
-from webhook.policy.model import Limits, Rate
-from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.state.state import State
+from webhook.kube.objects import Pod
+from webhook.kube.pods import workload_of
+from webhook.policy.model import LabelRate, Limits, Rate
+from webhook.reconciler.evaluate.workload_history import WorkloadHistory
 
 __all__ = [
-    "NOT_NOW",
     "EvictionLimiter",
     "ExhaustedLimits",
     "PlannedEviction",
-    "Rates",
     "Remaining",
+    "group_rates",
+    "groups_of",
     "has_rates",
-    "too_large",
 ]
 
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
-
-NOT_NOW = 1
-"""Barred because of the recent evictions: it may stand once they have left their windows."""
-_NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster"}
-"""Barred permanently: these victims are more than the rate allows in a whole window."""
+_LEAST_HORIZON = 180.0
+"""Seconds, at least, for which evictions are remembered: longer than between two writes of the history."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedEviction:
-    """One eviction as the rates see it: whose pod, on which node."""
+    """One eviction as the rates see it: whose pod, on which node, and in which groups (`groups_of`) it counts."""
 
     owner: str
     node: str
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +46,20 @@ class ExhaustedLimits:
     nodes: frozenset[str] = frozenset()
     cluster: bool = False
     until: float | None = None
+    workloads: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
     @property
     def names(self) -> str:
         """The rates that are used up for somebody, as the policy names them."""
-        used = (("perOwner", self.owners), ("perNode", self.nodes), ("perCluster", self.cluster))
+        used = (
+            ("perOwner", self.owners),
+            ("perWorkload", self.workloads),
+            ("perNode", self.nodes),
+            ("perCluster", self.cluster),
+            ("perNamespace", any(name.startswith("namespace ") for name in self.groups)),
+            ("perLabel", any(name.startswith("label ") for name in self.groups)),
+        )
         return " or ".join(f"limits.{name}" for name, full in used if full)
 
 
@@ -74,6 +74,8 @@ class Remaining:
     nodes: dict[str, int]
     cluster: int
     until: float | None
+    workloads: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -92,38 +94,57 @@ class EvictionLimiter:
     def __init__(self) -> None:
         self._owners: dict[str, _Counter] = {}
         self._nodes: dict[str, _Counter] = {}
+        self._groups: dict[str, _Counter] = {}
         self._cluster = _Counter()
+        self._label_keys: set[str] = set()
         self._tickets: dict[int, tuple[PlannedEviction, float]] = {}
         self._next = 0
-        self._horizon = 0.0
+        self._horizon = _LEAST_HORIZON
+        self.history = WorkloadHistory()
 
     def plan(self, evictions: Iterable[PlannedEviction], now: float) -> list[int]:
         """Count evictions that are going to be: until they happen they count in every window."""
         self._forget(now)
         return self._count(evictions, math.inf)
 
-    def happened(self, ticket: int, now: float) -> None:
-        """What was planned has happened now."""
+    def happened(self, ticket: int, now: float) -> int:
+        """What was planned has happened now; returns its ticket."""
         eviction, _ = self._tickets.get(ticket, (None, 0.0))
         if eviction is None:
-            return
+            return ticket
         self._tickets[ticket] = (eviction, now)
-        for counter in (self._owners.get(eviction.owner), self._nodes.get(eviction.node), self._cluster):
+        groups = [self._groups.get(name) for name in eviction.groups]
+        for counter in (self._owners.get(eviction.owner), self._nodes.get(eviction.node), self._cluster, *groups):
             if counter is not None:
                 counter.times[ticket] = now
+        return ticket
+
+    def eviction_of(self, pod: Pod) -> PlannedEviction:
+        """The eviction of this pod as the rates see it."""
+        groups = groups_of(pod.metadata.namespace, pod.metadata.labels or {}, self._label_keys)
+        return PlannedEviction(workload_of(pod), pod.spec.node_name, groups)
 
     def overdrawn(self, limits: Limits, tickets: Iterable[int], now: float) -> str:
         """Which rate the planned evictions of these tickets go beyond, by the limits of now; empty if none."""
         planned = [known[0] for ticket in tickets if (known := self._tickets.get(ticket)) is not None]
-        for name, rate, counters in (
+        grouped = [
+            (name, rate, [self._groups.get(each) for one in planned for each in one.groups if each.startswith(of)])
+            for name, of, rate in group_rates(limits)
+        ]
+        rates: list[tuple[str, Rate | LabelRate | None, list[_Counter | None]]] = [
             ("perOwner", limits.per_owner, [self._owners.get(one.owner) for one in planned]),
             ("perNode", limits.per_node, [self._nodes.get(one.node) for one in planned]),
             ("perCluster", limits.per_cluster, [self._cluster] if planned else []),
-        ):
+            *grouped,
+        ]
+        for name, rate, counters in rates:
             if rate is not None and any(
                 counter is not None and len(counter.within(rate.window, now)) > rate.evictions for counter in counters
             ):
                 return f"limits.{name} does not allow so many evictions any more"
+        workloads = self._of_workloads(limits, now)
+        if any(workloads[one.owner][0] < 0 for one in planned if one.owner in workloads):
+            return "limits.perWorkload does not allow so many evictions any more"
         return ""
 
     def note(self, evictions: Iterable[PlannedEviction], at: float) -> list[int]:
@@ -144,6 +165,8 @@ class EvictionLimiter:
                 self._owners.setdefault(eviction.owner, _Counter()).times[self._next] = at
             self._nodes.setdefault(eviction.node, _Counter()).times[self._next] = at
             self._cluster.times[self._next] = at
+            for name in eviction.groups:
+                self._groups.setdefault(name, _Counter()).times[self._next] = at
         return tickets
 
     def take_back(self, tickets: Iterable[int]) -> None:
@@ -153,7 +176,8 @@ class EvictionLimiter:
             if eviction is None:
                 continue
             self._cluster.times.pop(ticket, None)
-            for counters, name in ((self._owners, eviction.owner), (self._nodes, eviction.node)):
+            groups = ((self._groups, name) for name in eviction.groups)
+            for counters, name in ((self._owners, eviction.owner), (self._nodes, eviction.node), *groups):
                 counter = counters.get(name)
                 if counter is not None:
                     counter.times.pop(ticket, None)
@@ -176,8 +200,27 @@ class EvictionLimiter:
         owners = _used_up(self._owners, limits.per_owner, now)
         nodes = _used_up(self._nodes, limits.per_node, now)
         cluster = _used_up({"": self._cluster}, limits.per_cluster, now)
-        ends = [*owners.values(), *nodes.values(), *cluster.values()]
-        return ExhaustedLimits(frozenset(owners), frozenset(nodes), bool(cluster), min(ends, default=None))
+        workloads = {name: end for name, (left, end) in self._of_workloads(limits, now).items() if left <= 0}
+        ends = [*owners.values(), *nodes.values(), *cluster.values(), *workloads.values()]
+        groups: dict[str, float] = {}
+        for _, of, rate in group_rates(limits):
+            groups |= _used_up({name: one for name, one in self._groups.items() if name.startswith(of)}, rate, now)
+        until = min([*ends, *groups.values()], default=None)
+        return ExhaustedLimits(
+            frozenset(owners), frozenset(nodes), bool(cluster), until, frozenset(workloads), frozenset(groups)
+        )
+
+    def _of_workloads(self, limits: Limits, now: float) -> dict[str, tuple[int, float]]:
+        """What `perWorkload` still allows of the workloads that were evicted, or will be, and when it allows more."""
+        if (limit := limits.per_workload) is None:
+            return {}
+        planned = {name: sum(map(math.isinf, counter.times.values())) for name, counter in self._owners.items()}
+        found = {}
+        for name in {*self.history.counts(limit.window, now), *(name for name, some in planned.items() if some)}:
+            past = self.history.of(name, now, limit.window)
+            left = limit.evictions - len(past) - planned.get(name, 0)
+            found[name] = left, (past[0].at if past else now) + limit.window
+        return found
 
     def remaining(self, limits: Limits, now: float) -> Remaining:
         """What the rates still allow; numbers of a rate that the limits do not set mean nothing."""
@@ -186,20 +229,44 @@ class EvictionLimiter:
         nodes, nodes_end = _remaining(self._nodes, limits.per_node, now)
         cluster, cluster_end = _remaining({"": self._cluster}, limits.per_cluster, now)
         whole = limits.per_cluster.evictions if limits.per_cluster else 0
+        workloads = self._of_workloads(limits, now)
         ends = [end for end in (owners_end, nodes_end, cluster_end) if end is not None]
-        return Remaining(owners, nodes, cluster.get("", whole), min(ends, default=None))
+        ends += [end for _, end in workloads.values()]
+        left = {name: most for name, (most, _) in workloads.items()}
+        groups: dict[str, int] = {}
+        for _, of, rate in group_rates(limits):
+            counters = {name: one for name, one in self._groups.items() if name.startswith(of)}
+            of_group, end = _remaining(counters, rate, now)
+            groups |= of_group
+            ends += [] if end is None else [end]
+        return Remaining(owners, nodes, cluster.get("", whole), min(ends, default=None), left, groups)
 
     def remember(self, limits: Limits) -> None:
         """Keep evictions for as long as these limits ask for them."""
         self._horizon = max([self._horizon, *(rate.window for rate in limits.rates.values())])
+        if limits.per_label is not None:
+            self._label_keys.add(limits.per_label.label)
+
+
+def groups_of(namespace: str, labels: Mapping[str, str], keys: Iterable[str]) -> tuple[str, ...]:
+    """The groups in which the eviction of a pod counts: its namespace, and its values of the labels `keys`."""
+    return (f"namespace {namespace}", *(f"label {key}={labels[key]}" for key in sorted(keys) if key in labels))
+
+
+def group_rates(limits: Limits) -> Iterator[tuple[str, str, Rate | LabelRate]]:
+    """The rates by groups: the field's name, how the names of its groups begin, and the rate."""
+    if limits.per_namespace is not None:
+        yield "perNamespace", "namespace ", limits.per_namespace
+    if limits.per_label is not None:
+        yield "perLabel", f"label {limits.per_label.label}=", limits.per_label
 
 
 def has_rates(limits: Limits) -> bool:
     """Whether the limits hold back evictions at all."""
-    return bool(limits.rates)
+    return bool(limits.rates) or limits.per_workload is not None
 
 
-def _used_up(counters: dict[str, _Counter], rate: Rate | None, now: float) -> dict[str, float]:
+def _used_up(counters: dict[str, _Counter], rate: Rate | LabelRate | None, now: float) -> dict[str, float]:
     """Names that have had their evictions, and when the oldest that counts leaves the window."""
     if rate is None:
         return {}
@@ -211,99 +278,12 @@ def _used_up(counters: dict[str, _Counter], rate: Rate | None, now: float) -> di
     return ends
 
 
-def _remaining(counters: dict[str, _Counter], rate: Rate | None, now: float) -> tuple[dict[str, int], float | None]:
+def _remaining(
+    counters: dict[str, _Counter], rate: Rate | LabelRate | None, now: float
+) -> tuple[dict[str, int], float | None]:
     """What is left of the rate for every name that has used some of it, and when the first eviction stops counting."""
     if rate is None:
         return {}, None
     recent = {name: times for name, counter in counters.items() if (times := counter.within(rate.window, now))}
     left = {name: rate.evictions - len(times) for name, times in recent.items()}
     return left, min((times[0] + rate.window for times in recent.values()), default=None)
-
-
-class _Counted(NamedTuple):
-    """What a rate counts, an entry a victim: its candidate, its row, the group it counts in, what is left for that."""
-
-    candidate: Rows
-    row: Rows
-    group: Rows
-    left: Ints
-
-
-class Rates:
-    """Which candidates the rates of a policy allow, for all of them at once, given what recent evictions have left.
-
-    A decision selects the best candidate *within* the rates, so that one whose victims are too many for a rate does
-    not keep the preemptor from the next best.
-
-    Victims that are leaving anyway are not asked, so they do not count. `surplus` collects, of the candidates that are
-    rejected for good, the victims beyond the rate, the least important ones: with these excluded, others may do.
-    """
-
-    def __init__(self, state: State, limits: Limits, left: Remaining) -> None:
-        self._state, self._limits, self.left = state, limits, left
-        self.surplus: list[Rows] = []
-
-    def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
-        """0 for every candidate within the rates, else why it is rejected."""
-        codes, limits = np.zeros(len(candidates.nodes), np.int8), self._limits
-        pods = self._state.snapshot.pods
-        candidate, row = candidates.all_victims()
-        asked = ~pods.terminating[row]
-        candidate, row = candidate[asked], row[asked]
-        if limits.per_owner:
-            owner, left = self._owners(row, limits.per_owner)
-            some = owner > 0
-            group = candidate[some] * (len(left) + 1) + owner[some]
-            counted = _Counted(candidate[some], row[some], group, left[owner[some] - 1])
-            self._reject(codes, 2, limits.per_owner, counted)
-        if limits.per_node:
-            nodes = self._state.snapshot.nodes
-            of_node = np.full(nodes.rows, limits.per_node.evictions, np.int64)
-            for name, number in self.left.nodes.items():
-                if (at := nodes.find(name)) is not None:
-                    of_node[at] = number
-            node = pods.node[row]  # of a group that goes whole some are on other nodes
-            counted = _Counted(candidate, row, candidate * nodes.rows + node, of_node[node])
-            self._reject(codes, 3, limits.per_node, counted)
-        if limits.per_cluster:
-            counted = _Counted(candidate, row, candidate, np.full(len(row), self.left.cluster, np.int64))
-            self._reject(codes, 4, limits.per_cluster, counted)
-        return codes
-
-    def _reject(self, codes: NDArray[np.int8], code: int, rate: Rate, victims: _Counted) -> None:
-        """Reject the candidates with a group of victims larger than what is left of a rate, or than all of it."""
-        candidate, group = victims.candidate, victims.group
-        # How many victims of the same group come before each victim.
-        order = np.argsort(group, kind="stable")
-        firsts = np.flatnonzero(np.diff(group[order], prepend=-1))
-        place = np.empty(len(group), np.intp)
-        place[order] = np.arange(len(group)) - np.repeat(firsts, np.diff(np.append(firsts, len(group))))
-        codes[candidate[(place >= victims.left) & (codes[candidate] == 0)]] = NOT_NOW
-        beyond = place >= rate.evictions
-        codes[candidate[beyond & (codes[candidate] <= NOT_NOW)]] = code
-        if beyond.any():
-            self.surplus.append(victims.row[beyond])
-
-    def _owners(self, rows: Rows, rate: Rate) -> tuple[Rows, Ints]:
-        """The number of each pod's owner from 1 on, 0 for none, and what is left of the rate of owner 1, 2 and so on.
-
-        Pods that have controller and labels in common have the owner in common: it is worked out once for them.
-        """
-        pods = self._state.snapshot.pods
-        kinds, kind_of = np.unique(pods.owner[rows].astype(np.int64) << 32 | pods.identity[rows], return_inverse=True)
-        known: dict[str, int] = {}
-        numbers = np.zeros(len(kinds), np.intp)
-        for at, kind in enumerate(kinds.tolist()):
-            owner, identity = pods.owners.values[kind >> 32], pods.identities.values[kind & 0xFFFFFFFF]
-            assert owner is not None
-            assert identity is not None
-            name = workload_name(owner.kind, owner.name, identity.namespace, identity.labels)
-            numbers[at] = known.setdefault(name, len(known) + 1) if name else 0
-        left = np.array([self.left.owners.get(name, rate.evictions) for name in known], np.int64)
-        return numbers[kind_of], left
-
-
-def too_large(rejections: frozenset[int]) -> str:
-    """Which rates no candidate can ever keep, if all of them are rejected by these codes; empty if one may yet."""
-    names = [name for code, name in _NEVER.items() if code in rejections]
-    return " and ".join(names) if rejections <= _NEVER.keys() else ""

@@ -19,9 +19,11 @@ from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
-from webhook.reconciler.evaluate.evaluator import Evaluator, Evicts, Fits, Promised, Unschedulable, Waits
-from webhook.reconciler.evaluate.eviction_limiter import NOT_NOW, Rates, has_rates
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.eviction_limiter import has_rates
+from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
 from webhook.reconciler.evaluate.pods_ahead import blocked_text
+from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.evaluate.victim_exclusions import excluded_now, last_resort
 
 __all__ = ["GangMembers", "Together", "evaluate_gang"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.kube.objects import Pod
-from webhook.reconciler.evaluate.evaluator import Outcome, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Outcome, Unschedulable
 
 __all__ = ["Moment", "Verdicts", "shape_of"]
 

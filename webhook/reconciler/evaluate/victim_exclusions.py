@@ -24,7 +24,8 @@ from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
 from webhook.preemption.victims.rules import Rules
-from webhook.reconciler.evaluate.eviction_limiter import NOT_NOW, ExhaustedLimits, Rates
+from webhook.reconciler.evaluate.eviction_limiter import ExhaustedLimits
+from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.state.state import State
 
 __all__ = [
@@ -155,6 +156,8 @@ class LimitsNow(NamedTuple):
     rates: Rates | None
     filters: tuple[CandidateFilter, ...] = ()
     """What else keeps candidates from being selected."""
+    evicted: NDArray[np.int64] | None = None
+    """How often the workload of each pod, by row, was evicted of late, if the policy counts that."""
 
     def selectable(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate that may be selected now, else the code of the first filter that rejects it."""
@@ -196,6 +199,7 @@ def decide_within_limits(
         candidate_filter=limits.selectable if rates is not None or limits.filters else None,
         left_out=left_out,
         leaving=leaving,
+        evicted=limits.evicted,
     )
     decision = decided(excluded)
     if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.rejections:
@@ -211,8 +215,10 @@ def excluded_now(state: State, exclusions: Mask, exhausted: ExhaustedLimits, lea
     excluded: Mask = exclusions | _of_rows(state, np.setdiff1d(pods.leaving(), leaving))
     if exhausted.until is not None:
         excluded |= exhausted.cluster
-        for owner in exhausted.owners:
+        for owner in exhausted.owners | exhausted.workloads:
             excluded[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
+        if exhausted.groups:
+            excluded |= _of_groups(state, exhausted.groups)
         for node in exhausted.nodes:
             if (row := snapshot.nodes.find(node)) is not None:
                 excluded |= pods.node[: pods.rows] == row
@@ -230,6 +236,7 @@ def decide_with_exclusions(
     candidate_filter: CandidateFilter | None = None,
     left_out: Collection[str] = (),
     leaving: Rows = NO_PODS,
+    evicted: NDArray[np.int64] | None = None,
 ) -> Decision:
     """Decide with last-resort victims excluded; only if that finds nothing, with them too.
 
@@ -248,6 +255,7 @@ def decide_with_exclusions(
             candidate_filter=candidate_filter,
             left_out=left_out,
             leaving=mask,
+            evicted=evicted,
         )
         decision.rejections |= rejections
         if decision.selected is not None or not decision.eligible or not last.any() or decision.fits:

@@ -18,13 +18,14 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, groups_of
 from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager, time_for
 from webhook.reconciler.preemptors import PolicySet, grace_under, instant, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PLAN,
+    DecidedVictim,
     PlanRecord,
     PlanStage,
     UnreadableError,
@@ -177,12 +178,14 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger
     pods = evaluator.state.pods.items()
     marked = [pod for pod in pods.values() if is_marked(pod) and policy_set.policy_of(pod)]
     told: set[str] = set()
-    for age, plan, evictions in recalled(marked, pods, wall, ledger):
-        evaluator.limiter.note(evictions, now - age)
-        told.add(plan)
-    for plan, at, eviction in ledger.evictions:
-        if plan not in told:
-            evaluator.limiter.note([eviction], now - max(0.0, wall - at))
+    found = [(now - age, plan, evictions) for age, plan, evictions in recalled(marked, pods, wall, ledger)]
+    told.update(plan for _, plan, _ in found)
+    found += [(now - max(0.0, wall - at), plan, [one]) for plan, at, one in ledger.evictions if plan not in told]
+    for at, _, evictions in found:
+        evaluator.limiter.note(evictions, at)
+        # The history of the workloads has what was before it was written
+        for one in evictions if at - now + wall > evaluator.limiter.history.written else ():
+            evaluator.limiter.history.note(one.owner, at, "")
 
 
 def recalled(
@@ -211,12 +214,17 @@ def recalled(
                 continue  # it went for several plans, such as those of a gang
             counted.add(one)
             if there is not None and there.metadata.deletion_timestamp:
-                evictions.append(PlannedEviction(workload_of(there), decision.node))
+                evictions.append(PlannedEviction(workload_of(there), decision.node, _groups(victim)))
             elif there is not None and instant(there.metadata.creation_timestamp) < at - _SKEW:
                 continue  # it was there before the decision and does not leave: it was not evicted
             elif not victim.owner or births.take(victim.owner, at):
-                evictions.append(PlannedEviction(victim.owner, decision.node))
+                evictions.append(PlannedEviction(victim.owner, decision.node, _groups(victim)))
         yield max(0.0, wall - at), decision.plan, evictions
+
+
+def _groups(victim: DecidedVictim) -> tuple[str, ...]:
+    """The groups in which the rates count a victim, as far as its name tells."""
+    return groups_of(victim.pod.partition("/")[0], {}, ())
 
 
 class _Births:

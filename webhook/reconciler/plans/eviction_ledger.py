@@ -41,6 +41,7 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     owner: Index
     plan: Index
     count: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+    groups: tuple[Index, ...] = ()
 
 
 class _Text(msgspec.Struct, frozen=True):
@@ -51,6 +52,7 @@ class _Text(msgspec.Struct, frozen=True):
     owners: tuple[str, ...] = ()
     plans: tuple[str, ...] = ()
     evictions: tuple[_Row, ...] = ()
+    groups: tuple[str, ...] = ()
     version: int = 1
 
 
@@ -111,6 +113,7 @@ def write_ledger(limiter: EvictionLimiter, plans: Iterable[Plan], now: float, wa
 def _encoded(rows: Iterable[tuple[float, PlannedEviction, str, int]], plans: list[str], wall: float) -> str:
     nodes: dict[str, int] = {}
     owners: dict[str, int] = {"": 0}
+    groups: dict[str, int] = {}
     numbers = {"": 0} | {plan: number for number, plan in enumerate(plans, start=1)}
     evictions = tuple(
         _Row(
@@ -119,10 +122,11 @@ def _encoded(rows: Iterable[tuple[float, PlannedEviction, str, int]], plans: lis
             owner=owners.setdefault(eviction.owner, len(owners)),
             plan=numbers[plan],
             count=count,
+            groups=tuple(groups.setdefault(name, len(groups)) for name in eviction.groups),
         )
         for age, eviction, plan, count in rows
     )
-    text = _Text(rfc3339_micro(wall), tuple(nodes), tuple(owners)[1:], tuple(plans), evictions)
+    text = _Text(rfc3339_micro(wall), tuple(nodes), tuple(owners)[1:], tuple(plans), evictions, tuple(groups))
     return msgspec.json.encode(text).decode()
 
 
@@ -137,7 +141,11 @@ def read_ledger(text: str) -> Ledger:
         at = epoch(read.at)
         owners, plans = ("", *read.owners), ("", *read.plans)
         evictions = tuple(
-            (plans[row.plan], at - row.age, PlannedEviction(owners[row.owner], read.nodes[row.node]))
+            (
+                plans[row.plan],
+                at - row.age,
+                PlannedEviction(owners[row.owner], read.nodes[row.node], tuple(read.groups[one] for one in row.groups)),
+            )
             for row in read.evictions
             for _ in range(row.count)
         )

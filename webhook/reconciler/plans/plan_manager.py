@@ -18,8 +18,8 @@ from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_view import grace_of
-from webhook.reconciler.evaluate.evaluator import Evaluator, Evicts, Promised, Waits
-from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoesOn, StageLasts, VictimsCountAsGone
 from webhook.reconciler.plans.next_action import (
     STAGES,
@@ -138,9 +138,9 @@ class PlanManager:
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
         plan.look.version = self._state.snapshot.version
         own = [pod for pod in victims if key_of(pod) not in shared]  # the others count for the plans that they are of
-        evictions = [PlannedEviction(workload_of(pod), pod.spec.node_name) for pod in own]
-        limiter, begun = self.evaluator.limiter, self.clock.monotonic()
-        tickets = limiter.note(evictions, begun) if self.dry_run else limiter.plan(evictions, begun)
+        limiter = self.evaluator.limiter
+        count, begun = limiter.note if self.dry_run else limiter.plan, self.clock.monotonic()
+        tickets = count([limiter.eviction_of(pod) for pod in own], begun)
         owners = frozenset(owner for pod in victims if (owner := workload_of(pod)))
         plan.note_expected(owners, dict(zip((pod.metadata.uid for pod in own), tickets, strict=True)))
 
@@ -187,10 +187,11 @@ class PlanManager:
         uid, now = victim.metadata.uid, self.clock.monotonic()
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
         ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
-        if (ticket := plan.tickets.get(uid)) is not None:
-            self.evaluator.limiter.happened(ticket, now)
-        else:
-            ticket = self.evaluator.limiter.note([PlannedEviction(workload_of(victim), victim.spec.node_name)], now)[0]
+        ticket, limiter = plan.tickets.get(uid), self.evaluator.limiter
+        ticket = (
+            limiter.note([limiter.eviction_of(victim)], now)[0] if ticket is None else limiter.happened(ticket, now)
+        )
+        self.evaluator.note_past(victim, plan.key)
         plan.note_asked(uid, ends, ticket)
 
     def enter(self, plan: Plan, stage: PlanStage) -> None:

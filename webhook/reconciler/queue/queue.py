@@ -1,4 +1,4 @@
-"""The preemptors to try (docs/semantics.md F), the longest untried first; backing off; waiting for a change; busy.
+"""The preemptors to try (docs/semantics.md F), in a fair order; backing off; waiting for a change; busy.
 
 Pure: time is an argument, in monotonic seconds. An entry that failed waits until an event that could help, a time it
 named, or the periodic flush; if it failed a moment ago, an event lets it back only when its back-off is over. So one
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from webhook.kube.backoff import exponential
+from webhook.reconciler.queue.fair_order import FairOrder, WaitingTurn
 from webhook.reconciler.queue.node_backoff import NodeBackoff
 
 __all__ = ["FLUSH", "Queue", "QueueState", "QueuedPreemptor"]
@@ -101,7 +102,7 @@ class Queue:
         """The same entries by their state, in the order in which they came to it."""
         self._behind: set[str] = set()
         """Keys of preemptors that pods of higher priority keep from a plan until they are placed."""
-        self._active: list[tuple[int, float, float, int, str]] = []
+        self._active = FairOrder()
         self._timers: list[tuple[float, int, str]] = []
         self._turn = 0
         self._woken = 0
@@ -147,6 +148,7 @@ class Queue:
     def clear(self) -> None:
         """Forget every preemptor."""
         self._behind.clear()
+        self._active.clear()
         self._entries.clear()
         for entries in self._in_state.values():
             entries.clear()
@@ -165,15 +167,19 @@ class Queue:
                 break
             _, _, key = heapq.heappop(self._timers)
             self._activate(self._entries[key])
-        while self._active:
-            _, _, _, turn, key = heapq.heappop(self._active)
-            entry = self._entries.get(key)
-            if entry is not None and entry.turn == turn and entry.state is QueueState.ACTIVE:
+        while (next_one := self._active.pop()) is not None:
+            entry = self._entries.get(next_one.key)
+            if entry is not None and entry.turn == next_one.turn and entry.state is QueueState.ACTIVE:
+                self._active.tried(entry.key.partition("/")[0])
                 self._move(entry, QueueState.BUSY)
                 entry.tried = now
                 entry.decay(now)
                 return entry
         return None
+
+    def took(self, key: str, victims: int) -> None:
+        """A plan was begun for it, by which so many pods go: its namespace has had that much."""
+        self._active.took(key.partition("/")[0], victims)
 
     def park(self, key: str, now: float, *, reason: str, due: float | None = None, behind: bool = False) -> None:
         """It failed: wait for an event that helps, for `due` if that is earlier than the flush, or the flush.
@@ -289,7 +295,7 @@ class Queue:
 
     def _activate(self, entry: QueuedPreemptor) -> None:
         self._move(entry, QueueState.ACTIVE)
-        heapq.heappush(self._active, (-entry.priority, entry.tried, entry.created, entry.turn, entry.key))
+        self._active.push(entry.priority, WaitingTurn(entry.tried, entry.created, entry.turn, entry.key))
 
     def _set_timer(self, entry: QueuedPreemptor, state: QueueState, due: float) -> None:
         self._move(entry, state)

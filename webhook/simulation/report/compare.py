@@ -9,6 +9,8 @@ from webhook.simulation.report.summary import Group, Summary
 
 __all__ = ["differences", "ending", "metric_text", "shown"]
 
+_LEAST_WORK = 60.0
+"""Seconds of work by which two runs must differ to be worth a sentence."""
 _LEAST = 1.0
 """Seconds by which a placement must differ to be worth a sentence."""
 _TIMES = frozenset({"placed-p50", "placed-p99", "placed-max", "work-lost"})
@@ -29,8 +31,13 @@ def differences(a: Summary, b: Summary) -> list[str]:
             pods = _by_number(abs(change), "pod", "pods")
             found.append(f"With {b.name} {abs(change)} {more} {pods} {words}: {after}, not {before}.")
     lost = b.metrics["work-lost"] - a.metrics["work-lost"]
-    if abs(lost) >= 60:
+    if abs(lost) >= _LEAST_WORK:
         found.append(f"With {b.name} {shown(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
+    for metric, words in (("cycles", "evictions in turn (cycles)"), ("evicted-again", "evictions of owners once more")):
+        before, after = int(a.metrics[metric]), int(b.metrics[metric])
+        if before != after:
+            found.append(f"With {b.name} {after} {words}, not {before}.")
+    found += _namespaces(a, b)
     # Pods evicted with the one that stay with the other
     evicted = []
     for one, other in ((b, a), (a, b)):
@@ -72,6 +79,31 @@ def shown(seconds: float) -> str:
             count, rest = divmod(whole, size)
             return f"{count} {unit} {rest // least} {lesser}" if rest // least else f"{count} {unit}"
     return f"{whole} s"
+
+
+def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
+    """By namespace: how much more or less work is lost, how many pods wait in the end, how long the longest waited."""
+    before, after = ({group.name: group for group in one.namespaces} for one in (a, b))
+    names = sorted(
+        name
+        for name in before.keys() | after.keys()
+        if any(name in one and one[name].is_touched for one in (before, after))
+    )
+    rows = []
+    for name in names if len(names) > 1 else ():
+        one, other = before.get(name, Group(name=name)), after.get(name, Group(name=name))
+        parts = []
+        if abs(lost := other.lost - one.lost) >= _LEAST_WORK:
+            parts.append(f"loses {shown(abs(lost))} {'more' if lost > 0 else 'less'} of work")
+        if waiting := other.waiting - one.waiting:
+            parts.append(f"has {abs(waiting)} {'more' if waiting > 0 else 'fewer'} waiting")
+        longer = (other.longest or 0.0) - (one.longest or 0.0)
+        if one.longest is not None and other.longest is not None and abs(longer) >= _LEAST:
+            parts.append(f"waits {shown(abs(longer))} {'longer' if longer > 0 else 'less'} at most")
+        if parts:
+            rows.append((abs(lost), name, ", ".join(parts)))
+    for _, name, text in sorted(rows, key=lambda row: (-row[0], row[1])):
+        yield f"With {b.name} namespace {name} {text}."
 
 
 def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:

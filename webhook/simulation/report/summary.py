@@ -126,6 +126,8 @@ METRICS = {
     "placed-p99": "time until a pod was placed, all but 1 %, in seconds",
     "placed-max": "time until the last pod was placed, in seconds",
     "evictions-per-owner": "evictions of the owner with the most",
+    "evicted-again": "evictions of owners that had been evicted before",
+    "cycles": "evictions of an owner for one that it had evicted before, in turn",
     "budget-refusals": "evictions that a disruption budget refused",
     "plans-failed": "plans that ended without a bound pod",
     "cannot-be-judged": "rules that the snapshot cannot answer",
@@ -229,6 +231,8 @@ def _metrics(
         "placed-p99": _at(waits, 0.99),
         "placed-max": _at(waits, 1.0),
         "evictions-per-owner": max(per_owner.values(), default=0),
+        "evicted-again": _again(preempted),
+        "cycles": _cycles(preempted),
         "budget-refusals": result.history.budget_refusals,
         "plans-failed": sum(count for ending, count in result.history.endings.items() if ending != "bound"),
         "cannot-be-judged": len(result.policies.left_out),
@@ -237,6 +241,23 @@ def _metrics(
     }
     assert values.keys() == METRICS.keys()
     return values
+
+
+def _again(evictions: Iterable[EvictionRow]) -> int:
+    """How many evictions were of an owner of which some pod had been evicted at an earlier time."""
+    first: dict[str, float] = {}
+    return sum(first.setdefault(row.owner, row.at) < row.at for row in evictions)
+
+
+def _cycles(evictions: Iterable[EvictionRow]) -> int:
+    """How many evictions were those of an owner for whose pods the preemptor's own owner was evicted before."""
+    before: set[tuple[str, str]] = set()
+    found = 0
+    for row in evictions:
+        if row.preemptor_owner and row.owner != row.preemptor_owner:
+            found += (row.preemptor_owner, row.owner) in before
+            before.add((row.owner, row.preemptor_owner))
+    return found
 
 
 def _at(ordered: list[float], share: float) -> float:

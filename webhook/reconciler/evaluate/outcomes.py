@@ -1,0 +1,127 @@
+"""What can come of an evaluation of a preemptor: it fits, waits, evicts, asks, or nothing helps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
+
+from webhook.kube.objects import Pod
+from webhook.preemption.victims.rules import VictimReason
+from webhook.reconciler.evaluate.extender_client import Question
+from webhook.reconciler.state.annotations import Alternative
+
+__all__ = [
+    "NOTHING_PROMISED",
+    "Asks",
+    "Evicts",
+    "Fits",
+    "Outcome",
+    "Promised",
+    "Unschedulable",
+    "Waits",
+    "without_nodes",
+]
+
+_SHOWN = 5
+"""Nodes that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """It fits without preemption: kube-scheduler's business."""
+
+    result: ClassVar[str] = "fits"
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """It fits on `node` once the pods that are leaving anyway are gone: reserve the node, evict nobody."""
+
+    result: ClassVar[str] = "waits"
+    node: str
+    leaving: int
+    victims: tuple[Pod, ...] = ()
+    """Those of the pods that another plan has yet to ask: they are asked for this one if that does not come to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicts:
+    """It fits on `node` once `victims` have left too; `alternatives` are other nodes that would have done."""
+
+    result: ClassVar[str] = "evicts"
+    node: str
+    victims: tuple[Pod, ...]
+    leaving: int
+    candidates: int
+    alternatives: tuple[Alternative, ...]
+    selected: Alternative | None = None
+    """What the node was compared by."""
+    because: str = ""
+    """Why the node was preferred to the best of the others."""
+    last_resort: frozenset[str] = frozenset()
+    """Keys of the victims whose replacement can run nowhere else."""
+    grounds: dict[str, VictimReason] = field(default_factory=dict)
+    """Key of each victim to the `policy/rule` by which it may go."""
+    cycle: tuple[str, ...] = ()
+    """Workloads of victims for which pods of the preemptor's own workload were evicted before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """Nothing helps now. `due` is when it may, in monotonic seconds, and `change` says so, if that is known."""
+
+    reason: str
+    limited: bool = False
+    due: float | None = None
+    change: str = ""
+    """A sentence for people, with the time of day."""
+    behind: bool = False
+    """Whether pods of higher priority that wait keep it from a plan."""
+
+    @property
+    def result(self) -> str:
+        """`limited` if the policy's limits leave out what might have helped."""
+        return "limited" if self.limited else "unschedulable"
+
+    @property
+    def text(self) -> str:
+        """Why, and when that changes, for people."""
+        why = self.reason.rstrip(".")
+        return f"{why}. {self.change}" if self.change else f"{why}."
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """Which candidates may stand is an extender's to say; it is decided again once that has answered."""
+
+    result: ClassVar[str] = "asks"
+    question: Question
+
+
+class Promised(NamedTuple):
+    """What plans under way mean for other decisions.
+
+    `planned` pods count as leaving, although a plan has yet to ask them. `held` are the preemptors of lower priority,
+    by node, for which pods were evicted there.
+    """
+
+    planned: Collection[str] = ()
+    held: Mapping[str, Sequence[Pod]] = MappingProxyType({})
+
+
+NOTHING_PROMISED = Promised()
+Outcome = Fits | Waits | Evicts | Unschedulable | Asks
+"""What can come of an evaluation; `result` is its name in metrics."""
+
+
+def without_nodes(outcome: Outcome, left_out: Mapping[str, float]) -> Outcome:
+    """The outcome, which says if nothing helps which nodes were left out and until when (monotonic seconds)."""
+    if not left_out or not isinstance(outcome, Unschedulable):
+        return outcome
+    shown = ", ".join(list(left_out)[:_SHOWN])
+    reason = f"{outcome.reason}; left out for now, since plans came to nothing there: {shown}"
+    due = min(left_out.values())
+    return replace(outcome, reason=reason, due=due if outcome.due is None else min(due, outcome.due))

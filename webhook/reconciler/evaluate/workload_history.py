@@ -1,0 +1,176 @@
+"""How often each workload was evicted, when and for whom: over weeks, and longer than its pods and the leader last.
+
+Times are in monotonic seconds, so that a jump of the system clock changes no count; the text has those since the epoch.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from webhook.kube.instants import InstantError, epoch, rfc3339_micro
+
+__all__ = [
+    "KEPT_SECONDS",
+    "MOST_EVICTIONS",
+    "MOST_WORKLOADS",
+    "PastEviction",
+    "WorkloadHistory",
+    "WrittenHistory",
+    "read_history",
+]
+
+MOST_WORKLOADS = 10_000
+"""Beyond that the one that was not evicted for the longest time is forgotten."""
+MOST_EVICTIONS = 64
+"""Evictions of one workload that are remembered, the latest."""
+KEPT_SECONDS = 30 * 86_400.0
+"""How long an eviction is remembered."""
+_ROOM = 192 * 1024
+"""Bytes that are written at most: with all its annotations an object may have 256 KiB of them."""
+_LONGEST = 16 * 1024 * 1024
+"""Bytes of text that are unpacked at most."""
+
+
+class PastEviction(NamedTuple):
+    """When a pod of the workload was asked to leave, and for which preemptor's workload, empty if nobody knows."""
+
+    at: float
+    preemptor: str
+
+
+class WrittenHistory(NamedTuple):
+    """What a leader wrote, and when: seconds since the epoch, as those of the evictions; minus infinity for never."""
+
+    at: float = -math.inf
+    workloads: Mapping[str, list[PastEviction]] = MappingProxyType({})
+
+
+class _Row(msgspec.Struct, array_like=True, frozen=True):
+    """A workload by number, and of each eviction the whole seconds since the epoch and the preemptor's number."""
+
+    workload: Annotated[int, msgspec.Meta(ge=0)]
+    evictions: tuple[tuple[int, Annotated[int, msgspec.Meta(ge=0)]], ...]
+
+
+class _Text(msgspec.Struct, frozen=True):
+    at: str
+    names: tuple[str, ...] = ()
+    rows: tuple[_Row, ...] = ()
+    version: int = 1
+
+
+_TEXT = msgspec.json.Decoder(_Text)
+
+
+class WorkloadHistory:
+    """The evictions of the workloads, those that were evicted last at the end. Names are `Kind/namespace/name`."""
+
+    def __init__(self) -> None:
+        self._workloads: OrderedDict[str, deque[PastEviction]] = OrderedDict()
+        self.changes = 0
+        """How many evictions were noted."""
+        self.written = -math.inf
+        """Up to when what was loaded is complete, in seconds since the epoch."""
+
+    def note(self, workload: str, at: float, preemptor: str) -> None:
+        """A pod of the workload was asked to leave for one of the workload `preemptor`. A bare pod has no workload."""
+        if not workload:
+            return
+        known = self._workloads.setdefault(workload, deque(maxlen=MOST_EVICTIONS))
+        known.append(PastEviction(at, preemptor))
+        self._workloads.move_to_end(workload)
+        self.changes += 1
+        while len(self._workloads) > MOST_WORKLOADS:
+            self._workloads.popitem(last=False)
+
+    def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PastEviction]:
+        """The evictions of a workload within the window, the oldest first."""
+        return [one for one in self._workloads.get(workload, ()) if one.at > now - window]
+
+    def counts(self, window: float, now: float) -> dict[str, int]:
+        """How often each workload was evicted within the window; those that were not are left out."""
+        found: dict[str, int] = {}
+        for workload, evictions in reversed(self._workloads.items()):
+            if evictions[-1].at <= now - window:
+                break
+            found[workload] = sum(one.at > now - window for one in evictions)
+        return found
+
+    def evictors(self, workload: str, window: float, now: float) -> frozenset[str]:
+        """The workloads for whose pods those of this workload were evicted within the window."""
+        return frozenset(one.preemptor for one in self.of(workload, now, window) if one.preemptor)
+
+    def most_evicted(self, count: int, window: float, now: float) -> list[tuple[str, int]]:
+        """The workloads that were evicted most often within the window, and how often; equal ones by name."""
+        return sorted(self.counts(window, now).items(), key=lambda row: (-row[1], row[0]))[:count]
+
+    def load(self, known: WrittenHistory, now: float, wall: float) -> None:
+        """Remember just what an earlier leader wrote; `now` is in monotonic seconds, `wall` since the epoch."""
+        self._workloads.clear()
+        self.written = known.at
+        last = sorted(known.workloads.items(), key=lambda row: max((one.at for one in row[1]), default=-math.inf))
+        for workload, evictions in last:
+            for one in sorted(evictions):
+                if wall - KEPT_SECONDS < one.at:
+                    self.note(workload, now - max(0.0, wall - one.at), one.preemptor)
+
+    def text(self, now: float, wall: float) -> str:
+        """What a later leader is to read: of as many workloads as there is room for, those evicted last first."""
+        rows = [
+            (workload, [one for one in evictions if one.at > now - KEPT_SECONDS])
+            for workload, evictions in reversed(self._workloads.items())
+        ]
+        while True:
+            text = _encoded(rows, now, wall)
+            if len(text) <= _ROOM or not rows:
+                return text
+            rows = rows[: len(rows) * _ROOM // (len(text) + 1)]
+
+
+def _encoded(rows: list[tuple[str, list[PastEviction]]], now: float, wall: float) -> str:
+    names: dict[str, int] = {"": 0}
+    made = tuple(
+        _Row(
+            names.setdefault(workload, len(names)),
+            tuple((math.floor(one.at - now + wall), names.setdefault(one.preemptor, len(names))) for one in evictions),
+        )
+        for workload, evictions in rows
+        if evictions
+    )
+    if not made:
+        return ""
+    return base64.b64encode(
+        zlib.compress(msgspec.json.encode(_Text(rfc3339_micro(wall), tuple(names)[1:], made)), 6)
+    ).decode()
+
+
+def read_history(text: str) -> WrittenHistory:
+    """What a leader wrote, with times in seconds since the epoch. Raises ValueError for what none would write."""
+    if not text:
+        return WrittenHistory()
+    try:
+        unpacking = zlib.decompressobj()
+        raw = unpacking.decompress(base64.b64decode(text, validate=True), _LONGEST)
+        if unpacking.unconsumed_tail or not unpacking.eof:
+            raise ValueError(f"the history of evictions has more than {_LONGEST} bytes, or is cut off")
+        read = _TEXT.decode(raw)
+        names = ("", *read.names)
+        at = epoch(read.at)
+        found = {
+            names[row.workload]: [PastEviction(float(at), names[preemptor]) for at, preemptor in row.evictions]
+            for row in read.rows[:MOST_WORKLOADS]
+        }
+    except (binascii.Error, zlib.error, msgspec.DecodeError, UnicodeError, IndexError, InstantError) as error:
+        raise ValueError(f"the history of evictions has values that giveway never writes: {error}") from error
+    if read.version != 1:
+        raise ValueError(f"the history of evictions is of version {read.version}, and 1 is known")
+    return WrittenHistory(at, found)

@@ -1,0 +1,100 @@
+"""Where the history of evictions lies: in a Lease of its own, beside the one that is led by.
+
+It is written once a minute at most and when a term ends, not with every eviction. What a leader that is killed has not
+written its successor reads in the ledger (`eviction_ledger`) and on pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from webhook.kube.client import ApiError, Client
+from webhook.kube.lease import Lease
+from webhook.kube.objects import ObjectMeta
+from webhook.kube.resources import LEASE
+from webhook.reconciler.clock import MeasuringClock
+from webhook.reconciler.evaluate.workload_history import WorkloadHistory, read_history
+
+__all__ = ["HISTORY", "HistoryStore", "history_lease"]
+
+log = logging.getLogger(__name__)
+
+HISTORY = "giveway.dev/workload-evictions"
+"""The annotation of that Lease."""
+_PERIOD = 60.0
+"""Seconds between two writes, at least."""
+_PATIENCE = 5.0
+
+
+def history_lease(lease_name: str) -> str:
+    """The name of the Lease with the history, by that of the Lease that is led by."""
+    return f"{lease_name}-evictions"
+
+
+class HistoryStore:
+    """Reads the history when a term begins, and writes it while it lasts and when it ends.
+
+    `fence()` is for how many seconds this process may write.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        place: tuple[str, str],
+        history: WorkloadHistory,
+        clock: MeasuringClock,
+        fence: Callable[[], float],
+    ) -> None:
+        self._client, self._history, self._clock, self._fence = client, history, clock, fence
+        self._namespace, self._name = place
+        self._written = 0
+
+    async def read(self) -> None:
+        """Remember what earlier leaders have written; if that cannot be read, what this process knows."""
+        try:
+            lease = await self._get()
+            text = (lease.metadata.annotations or {}).get(HISTORY, "") if lease is not None else ""
+            self._history.load(read_history(text), self._clock.monotonic(), self._clock.wall())
+        except (ApiError, TimeoutError, ValueError) as error:
+            log.warning("the history of evictions in Lease %s/%s: %s", self._namespace, self._name, error)
+        self._written = self._history.changes
+
+    async def keep(self) -> None:
+        """Write what is new, until cancelled."""
+        while True:
+            await asyncio.sleep(_PERIOD)
+            await self.write()
+
+    async def write(self) -> None:
+        """Write the history if there is something new and this process may write; a failure is logged."""
+        changes = self._history.changes
+        if changes == self._written or self._fence() <= 0:
+            return
+        text = self._history.text(self._clock.monotonic(), self._clock.wall())
+        try:
+            lease = await self._get()
+            metadata = lease.metadata if lease is not None else ObjectMeta(name=self._name)
+            metadata = msgspec.structs.replace(metadata, annotations={**(metadata.annotations or {}), HISTORY: text})
+            async with asyncio.timeout(min(_PATIENCE, self._fence())):
+                if lease is None:
+                    await self._client.create(LEASE.path(self._namespace), Lease(metadata=metadata), Lease)
+                else:
+                    wanted = msgspec.structs.replace(lease, metadata=metadata)
+                    await self._client.replace(LEASE.path(self._namespace, self._name), wanted, Lease)
+        except (ApiError, TimeoutError) as error:
+            log.warning("the history of evictions in Lease %s/%s: %s", self._namespace, self._name, error)
+        else:
+            self._written = changes
+
+    async def _get(self) -> Lease | None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                return await self._client.get(LEASE.path(self._namespace, self._name), Lease)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
