@@ -107,17 +107,23 @@ class EvictionLimiter:
         self._forget(now)
         return self._count(evictions, math.inf)
 
-    def happened(self, ticket: int, now: float) -> int:
-        """What was planned has happened now; returns its ticket."""
+    def asked(self, ticket: int | None, pod: Pod, now: float) -> int:
+        """A pod was asked to leave, by the ticket of the plan for that or by none; returns its ticket."""
+        if ticket is None:
+            return self.note([self.eviction_of(pod)], now)[0]
+        self.happened(ticket, now)
+        return ticket
+
+    def happened(self, ticket: int, now: float) -> None:
+        """What was planned has happened now."""
         eviction, _ = self._tickets.get(ticket, (None, 0.0))
         if eviction is None:
-            return ticket
+            return
         self._tickets[ticket] = (eviction, now)
         groups = [self._groups.get(name) for name in eviction.groups]
         for counter in (self._owners.get(eviction.owner), self._nodes.get(eviction.node), self._cluster, *groups):
             if counter is not None:
                 counter.times[ticket] = now
-        return ticket
 
     def eviction_of(self, pod: Pod) -> PlannedEviction:
         """The eviction of this pod as the rates see it."""

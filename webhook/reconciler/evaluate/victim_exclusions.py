@@ -24,7 +24,7 @@ from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
 from webhook.preemption.victims.rules import Rules
-from webhook.reconciler.evaluate.eviction_limiter import ExhaustedLimits
+from webhook.reconciler.evaluate.eviction_limiter import ExhaustedLimits, groups_of
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.state.state import State
 
@@ -223,6 +223,17 @@ def excluded_now(state: State, exclusions: Mask, exhausted: ExhaustedLimits, lea
             if (row := snapshot.nodes.find(node)) is not None:
                 excluded |= pods.node[: pods.rows] == row
     return excluded
+
+
+def _of_groups(state: State, groups: Collection[str]) -> Mask:
+    """The pods, by row, that count in one of these groups of the rates."""
+    pods = state.snapshot.pods
+    keys = {name.partition(" ")[2].partition("=")[0] for name in groups if name.startswith("label ")}
+    inside = np.zeros(len(pods.identities), np.bool_)
+    for number, identity in pods.identities.used():
+        inside[number] = not set(groups).isdisjoint(groups_of(identity.namespace, identity.labels, keys))
+    mask: Mask = inside[pods.identity[: pods.rows]]
+    return mask
 
 
 def decide_with_exclusions(

@@ -187,12 +187,8 @@ class PlanManager:
         uid, now = victim.metadata.uid, self.clock.monotonic()
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
         ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
-        ticket, limiter = plan.tickets.get(uid), self.evaluator.limiter
-        ticket = (
-            limiter.note([limiter.eviction_of(victim)], now)[0] if ticket is None else limiter.happened(ticket, now)
-        )
         self.evaluator.note_past(victim, plan.key)
-        plan.note_asked(uid, ends, ticket)
+        plan.note_asked(uid, ends, self.evaluator.limiter.asked(plan.tickets.get(uid), victim, now))
 
     def enter(self, plan: Plan, stage: PlanStage) -> None:
         """Begin a stage of a plan."""
