@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from webhook.kube.objects import Pod
+from webhook.kube.pods import workload_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
@@ -37,8 +38,9 @@ class PreemptorEvaluation:
 
     def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
-        there = pod.spec.node_name or pod.status.nominated_node_name
-        own = policy.extenders or there or self._manager.evaluator.state.has_devices(pod)
+        there, evaluator = pod.spec.node_name or pod.status.nominated_node_name, self._manager.evaluator
+        own = policy.extenders or there or evaluator.state.has_devices(pod)
+        own = own or bool(evaluator.limiter.history.of(workload_of(pod), now))  # whose evictors it may not evict
         if own or entry.attempts or entry.nodes.left_out(now):
             return self._evaluate(entry, pod, policy, now)
         entry.shape = entry.shape or shape_of(pod)

@@ -1,5 +1,6 @@
 """The history of evictions: what is counted, what is forgotten, and what a later leader reads of it."""
 
+import asyncio
 import random
 from collections import defaultdict
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.policy.model import CycleKeeper, Cycles, EvictionCost, Limits, Victims, WorkloadLimit
+from webhook.reconciler.evaluate.extender_client import ExtenderClient
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evaluate.workload_history import (
     KEPT_SECONDS,
@@ -15,6 +17,9 @@ from webhook.reconciler.evaluate.workload_history import (
     WorkloadHistory,
     read_history,
 )
+from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.preemptor_evaluation import PreemptorEvaluation
+from webhook.reconciler.queue.queue import Queue
 
 WEB, API = "Deployment/default/web", "Deployment/default/api"
 DAY = 86_400.0
@@ -158,3 +163,19 @@ def test_recent_evictions_count_as_a_cost():
     assert setting.evaluate(preemptor()).node == "n1"
     setting.clock.now += 3600.0
     assert setting.evaluate(preemptor()).selected.compared["recent evictions"] == "0"
+
+
+async def test_what_keeps_one_workload_from_evicting_keeps_no_other_of_its_shape():
+    """A preemptor that must not evict its evictor does not decide for pods of other workloads that look the same."""
+    setting = Setting(node("n1"), under=policy(limits=Limits(cycles=Cycles(keep=CycleKeeper.EVICTOR))))
+    setting.add(workload_pod("a", "db", node="n1"))
+    past(setting, "StatefulSet/default/cache", "StatefulSet/default/db", 9.0)
+    manager, queue = PlanManager(setting.evaluator, setting.policy_set), Queue()
+    evaluation = PreemptorEvaluation(manager, setting.policy_set, queue, ExtenderClient(asyncio.Queue()))
+    outcomes = []
+    for owner in ("cache", "other"):
+        pending = preemptor(f"p-{owner}", owner=("StatefulSet", owner))
+        setting.add(pending)
+        entry = queue.offer(f"default/p-{owner}", uid=owner, priority=100, created=0.0, now=0.0)
+        outcomes.append(evaluation.evaluate(entry, pending, setting.policy, 0.0))
+    assert [type(one) for one in outcomes] == [Unschedulable, Evicts]
