@@ -33,7 +33,6 @@ _PLURALS = (
     "rolebindings",
     "clusterroles",
     "clusterrolebindings",
-    "nodes",
     "services",
 )
 

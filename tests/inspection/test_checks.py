@@ -25,7 +25,6 @@ from webhook.inspection.checks import (
     budgets,
     certificates,
     exceptions,
-    groups,
     nominations,
     policies,
     rights,
@@ -34,6 +33,7 @@ from webhook.inspection.checks import (
 from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Node, ObjectMeta
 from webhook.kube.resources import OLDEST, TESTED
 from webhook.policy.model import PolicyException, PriorityClasses, RequestMatch
 
@@ -109,29 +109,6 @@ def waiting(**fields):
     return summary("w", node="", **fields)
 
 
-RING = ("PodGroup", "team-a", "ring")
-
-
-@pytest.mark.parametrize(
-    ("there", "minutes", "minimum", "told"),
-    [
-        pytest.param(2, 25, 3, True, id="one-is-missing"),
-        pytest.param(2, 5, 3, False, id="for-a-moment"),
-        pytest.param(3, 25, 3, False, id="all-are-there"),
-        pytest.param(2, 25, None, False, id="no-minimum"),
-    ],
-)
-def test_groups_too_small(there, minutes, minimum, told):
-    """A group is told of if pods of it have waited for long and there are fewer than it needs."""
-    since = rfc3339(NOW - 60 * minutes)
-    pods = [
-        summary(f"ring-{number}", node="" if number else "n1", group=RING, created=since) for number in range(there)
-    ]
-    texts = [what for _, what in found(groups.too_small, observed(*pods, minima={RING: minimum} if minimum else {}))]
-    said = "PodGroup team-a/ring needs 3 pods and has had 2 for 25 min."
-    assert texts == ([said] if told else [])
-
-
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
@@ -157,7 +134,7 @@ def test_groups_too_small(there, minutes, minimum, told):
 )
 def test_stuck_nominations(pod, expected):
     """A nomination is stuck if its node is gone, its plan is over, or it is older than any plan."""
-    texts = [what for _, what in found(nominations.stuck, observed(pod, nodes=[{"metadata": {"name": "n1"}}]))]
+    texts = [what for _, what in found(nominations.stuck, observed(pod, nodes=[Node(metadata=ObjectMeta(name="n1"))]))]
     assert [expected in text for text in texts] == ([True] if expected else [])
 
 

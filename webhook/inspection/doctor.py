@@ -57,6 +57,7 @@ CHECKS = (
     ),
     Check("stuck-nominations", ("pods",), nominations.stuck),
     Check("groups-too-small", ("podgroups", "pods"), groups.too_small),
+    Check("groups-without-room", ("podgroups", "pods", "nodes", "deviceclasses"), groups.without_room),
     Check("exemptions", ("namespaces", "pods", *_CONFIGURATIONS), webhooks.exempting),
     Check("lock-out", ("namespaces", *_CONFIGURATIONS), webhooks.locking_out),
     Check("later-webhooks", ("namespaces", "pods", *_CONFIGURATIONS), webhooks.changing_classes),

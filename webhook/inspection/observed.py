@@ -19,7 +19,9 @@ from webhook.inspection.served_priorities import ServedPriorities, read_served_p
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import (
+    DeviceClass,
     Namespace,
+    Node,
     ObjectMeta,
     Pod,
     PodDisruptionBudget,
@@ -30,7 +32,15 @@ from webhook.kube.objects import (
 from webhook.kube.resources import Resource
 from webhook.policy.evaluation.reads import protected_annotations
 from webhook.policy.model import Policies
-from webhook.preemption.snapshot.pod_groups import COSCHEDULING, NO_GROUP, POD_GROUP, VOLCANO, GroupKey, group_of
+from webhook.preemption.snapshot.pod_groups import (
+    COSCHEDULING,
+    NO_GROUP,
+    POD_GROUP,
+    VOLCANO,
+    GroupKey,
+    group_of,
+    minimum_said_by,
+)
 
 __all__ = ["ENDED", "Observed", "ObservedPod", "observe"]
 
@@ -53,7 +63,8 @@ _READ: dict[str, tuple[Resource, type[Any]]] = {
         Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
         dict,
     ),
-    "nodes": (resources.NODE, dict),
+    "nodes": (resources.NODE, Node),
+    "deviceclasses": (resources.DEVICE_CLASS, DeviceClass),
     "services": (Resource("", "v1", "services", "Service"), dict),
 }
 """What is listed as it is, by plural; pods are summarised page by page."""
@@ -63,7 +74,7 @@ _POD_GROUPS = {
     VOLCANO: resources.VOLCANO_POD_GROUP,
 }
 """PodGroups by how pods name them; a server without them has none."""
-_DROPPED = {"nodes": ("spec", "status"), "services": ("spec", "status")}
+_DROPPED = {"services": ("spec", "status")}
 """Members of large objects that no check reads."""
 _PAGE = 500
 
@@ -163,6 +174,8 @@ class Observed(msgspec.Struct, kw_only=True):
     reach: frozenset[str] = frozenset()
     pods: list[ObservedPod] = []
     budgets: list[PodDisruptionBudget] = []
+    nodes: list[Node] = []
+    device_classes: list[DeviceClass] = []
     objects: dict[str, list[dict[str, Any]]] = {}
     """Everything else, by plural, as JSON data."""
     certificates: dict[str, bytes] = {}
@@ -174,6 +187,10 @@ class Observed(msgspec.Struct, kw_only=True):
     priorities: ServedPriorities = ServedPriorities()
     minima: dict[tuple[str, str, str], int] = {}
     """By group (`GroupKey`) how many pods it needs, if it says so."""
+    pod_groups: dict[tuple[str, str, str], PodGroup] = {}
+    """The PodGroups with a minimum, by group."""
+    members: dict[tuple[str, str, str], list[Pod]] = {}
+    """The whole pods of the groups with a minimum of which some have no node."""
 
 
 async def observe(
@@ -195,13 +212,16 @@ async def observe(
     found.namespaces = {one.metadata.name: one for one in lists.pop("namespaces")}
     found.classes = {one.metadata.name: one for one in lists.pop("priorityclasses")}
     found.budgets = lists.pop("poddisruptionbudgets")
+    found.nodes, found.device_classes = lists.pop("nodes"), lists.pop("deviceclasses")
     found.reach = in_reach(found.namespaces.values(), own)
     found.objects = lists
     for source, resource in _POD_GROUPS.items():
         for one in await _list(client, found, resource, PodGroup):
             if one.minimum:
-                found.minima[GroupKey(source, one.metadata.namespace, one.metadata.name)] = one.minimum
+                key = GroupKey(source, one.metadata.namespace, one.metadata.name)
+                found.minima[key], found.pod_groups[key] = one.minimum, one
     found.pods = await _pods(client, found, progress)
+    await _read_members(client, found)
     try:
         secret = await client.get(resources.SECRET.path(own, "giveway-tls"))
         data = secret.get("data") or {}
@@ -221,13 +241,13 @@ async def observe(
     return found
 
 
-async def _list(client: Client, found: Observed, resource: Resource, as_: type[Any]) -> list[Any]:
-    """All objects of a kind, as JSON data without what no check reads; none if they may not be listed."""
+async def _list(client: Client, found: Observed, resource: Resource, as_: type[Any], namespace: str = "") -> list[Any]:
+    """All objects of a kind, JSON data without what no check reads; none if they may not be listed."""
     plural = resource.plural
     kept = ("name", "namespace", "labels") if "admissionpolic" in plural else ("name", "namespace")
     items: list[Any] = []
     try:
-        async for page in client.pages(resource.path(), as_, limit=_PAGE, resume=True):
+        async for page in client.pages(resource.path(namespace or None), as_, limit=_PAGE, resume=True):
             for row in page.items or ():
                 if as_ is dict:
                     row["metadata"] = {key: part for key, part in row["metadata"].items() if key in kept}
@@ -249,7 +269,11 @@ async def _pods(client: Client, found: Observed, progress: Progress) -> list[Obs
         async for page in client.pages(resources.POD.path(), _Pod, limit=_PAGE, resume=True):
             decoded = (pod for pod in page.items or () if isinstance(pod, _Pod))
             running = (pod for pod in decoded if pod.status.phase not in ENDED and not pod.metadata.deletion_timestamp)
-            pods += [_summary(pod, kept, shared, texts) for pod in running]
+            for pod in running:
+                member = _as_member(pod)
+                pods.append(_summary(pod, group_of(member), kept, shared, texts))
+                if (said := minimum_said_by(member)) > found.minima.get(pods[-1].group, 0):
+                    found.minima[pods[-1].group] = said
             left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
             progress("pods", len(pods), None if left is None else len(pods) + left)
             await asyncio.sleep(0)
@@ -258,8 +282,19 @@ async def _pods(client: Client, found: Observed, progress: Progress) -> list[Obs
     return pods
 
 
+async def _read_members(client: Client, found: Observed) -> None:
+    """Read the members of groups that wait as a whole: of them it is worked out whether they have room at all."""
+    waiting = {pod.group for pod in found.pods if not pod.node and pod.group in found.minima}
+    for namespace in sorted({namespace for _, namespace, _ in waiting}):
+        for pod in await _list(client, found, resources.POD, Pod, namespace):
+            gone = not isinstance(pod, Pod) or pod.status.phase in ENDED or pod.metadata.deletion_timestamp
+            if not gone and (key := group_of(pod)) in waiting:
+                found.members.setdefault(key, []).append(pod)
+
+
 def _summary(
     pod: _Pod,
+    group: GroupKey,
     kept: Collection[str],
     shared: dict[tuple[tuple[str, str], ...], dict[str, str]],
     texts: dict[str, str],
@@ -293,14 +328,15 @@ def _summary(
         created=meta.creation_timestamp,
         nominated_at=at,
         nominated_by=by,
-        group=_group_of(pod),
+        group=group,
     )
 
 
-def _group_of(pod: _Pod) -> GroupKey:
+def _as_member(pod: _Pod) -> Pod:
+    """The pod with that by which it says which group it belongs to, and no more."""
     meta = ObjectMeta(namespace=pod.metadata.namespace)
     meta.labels, meta.annotations = pod.metadata.labels, pod.metadata.annotations
-    return group_of(Pod(metadata=meta, spec=PodSpec(scheduling_group=pod.spec.scheduling_group)))
+    return Pod(metadata=meta, spec=PodSpec(scheduling_group=pod.spec.scheduling_group))
 
 
 def _note(found: Observed, plural: str, error: ApiError, forbidden: str) -> None:

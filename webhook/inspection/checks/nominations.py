@@ -29,7 +29,7 @@ class _Plan(msgspec.Struct):
 
 def stuck(observed: Observed) -> Iterator[ClusterFinding]:
     """Pending pods that are nominated to a node that is gone, for a plan that is over, or for very long."""
-    nodes = None if "nodes" in observed.missing else {row["metadata"]["name"] for row in observed.objects["nodes"]}
+    nodes = None if "nodes" in observed.missing else {node.metadata.name for node in observed.nodes}
     for pod in observed.pods:
         if pod.node or not (pod.nominated or PLAN in pod.annotations):
             continue
