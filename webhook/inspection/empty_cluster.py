@@ -23,13 +23,13 @@ from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 
-__all__ = ["Room", "empty_cluster", "is_ready", "room_for"]
+__all__ = ["RoomFound", "empty_cluster", "is_ready", "room_for"]
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _NO_NODES = np.zeros(0, np.intp)
 
 
-class Room(NamedTuple):
+class RoomFound(NamedTuple):
     """At most so many of the members have room together; `reasons` says why a kind of them has none, by its example."""
 
     most: int
@@ -54,7 +54,7 @@ def empty_cluster(nodes: Iterable[Node]) -> Snapshot:
 
 def room_for(
     snapshot: Snapshot, members: Sequence[Pod], group: PodGroup | None, classes: Collection[DeviceClass]
-) -> Room:
+) -> RoomFound:
     """How many of the members, bound ones included, have room in an empty cluster, wherever they are now.
 
     Members that are alike are counted exactly, kinds of them each for itself. Resources that device classes provide
@@ -73,7 +73,7 @@ def room_for(
         if not count:
             reasons[shape.pods[0].metadata.name] = _why(snapshot, shape.pods[0])
         most += count
-    return Room(most, reasons)
+    return RoomFound(most, reasons)
 
 
 def _most(snapshot: Snapshot, gang: Gang) -> int:
