@@ -11,7 +11,7 @@ import pytest
 from tests.page.pages import EMPTY, HOSTILE, NOW, busy
 from webhook.page.html import document, headline, sections, version_of
 from webhook.page.markup import instant, number, text
-from webhook.page.model import DecisionShown, Page, PlanShown, VictimShown, WaitingPod
+from webhook.page.model import DecisionShown, DeviceShown, Page, PlanShown, VictimShown, WaitingPod
 
 VOID = {"meta", "link", "br", "rect", "circle", "line"}
 
@@ -119,6 +119,22 @@ def test_ten_thousand_waiting_pods_take_a_bounded_page():
     assert "and 9\u202f950 pods more" in markup
     assert "and 4\u202f980 plans more" in markup
     assert "and 988 victims more" in markup
+
+
+def test_the_devices_of_a_plan():
+    """Which are free, which claims have the others, and how many more there are; a plan without devices lists none."""
+    waiting = DeviceShown("gpu/node-1/<d0>", ("default/c-0", "default/c-1"))
+    plan = PlanShown(preemptor="p", priority=1, node="node-1", policy="x", step=2, devices=(waiting,), more_devices=3)
+    free = PlanShown(
+        preemptor="q", priority=1, node="node-1", policy="x", step=2, devices=(DeviceShown("gpu/node-1/d1"),)
+    )
+    bare = PlanShown(preemptor="r", priority=1, node="node-1", policy="x", step=2)
+    markup = document(Page(leadership=EMPTY.leadership, plans=(plan, free, bare), plans_total=3))
+    assert markup.count('aria-label="Devices"') == 2
+    assert "gpu/node-1/&lt;d0&gt;" in markup
+    assert "waits for default/c-0, default/c-1 to free it" in markup
+    assert 'gpu/node-1/d1</span> <span class="state">free, held for it' in markup
+    assert "and 3 devices more" in markup
 
 
 def test_a_section_changes_only_with_what_it_shows():

@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from tests.reconciler.acting import playing
 from tests.reconciler.builders import START, FakeClock, Setting, node, pod, policy, preemptor
+from tests.reconciler.device_settings import DRIVER, Devices, begun
 from tests.workloads import eventually
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
@@ -32,10 +33,10 @@ from webhook.policy.model import (
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.decision_history import BUCKETS, DecisionHistory
-from webhook.reconciler.overview.overview import Surroundings, overview
+from webhook.reconciler.overview.overview import Surroundings, _under_way, _written, overview
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, encode
+from webhook.reconciler.state.annotations import DECISION, PLAN, DecidedVictim, DecisionRecord, encode
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
@@ -196,6 +197,39 @@ def test_a_large_cluster_takes_little_time(pods):
     (rung,) = [rung for rung in ladder(setting.state, setting.policy_set, [], START).rungs if rung.name == "low"]
     assert rung.preemptible == pods
     assert time.process_time() - begun < 0.2
+
+
+async def test_the_devices_of_a_plan():
+    """Those that the plan holds, and the claims that have them: known to a leader, and written for all others."""
+    setting = Devices(n1=2)
+    made = setting.wants("p", 2, nominated="n1")
+    desk, plan = begun(setting, made)
+    desk.reconciler.plans["default/p"] = plan
+    made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: encode(plan.record)}
+
+    def shown():
+        for rows in (_under_way(desk.reconciler)[1], _written(setting.state, [made])[1]):
+            [row] = rows.rows
+            yield {one.device: one.held_by for one in row.devices}
+
+    names = [f"{DRIVER}/n1/d{number}" for number in range(2)]
+    for devices in shown():
+        assert devices == {name: (f"default/c-n1-{number}",) for number, name in enumerate(names)}
+    setting.ends("n1-0")
+    setting.deallocated("c-n1-0")
+    for devices in shown():
+        assert devices == {names[0]: (), names[1]: ("default/c-n1-1",)}
+    await desk.reconciler.stop()
+
+
+async def test_many_devices_of_a_plan():
+    """The first sixteen are shown, and how many more there are."""
+    setting = Devices(n1=20)
+    desk, plan = begun(setting, setting.wants("p", 20))
+    desk.reconciler.plans["default/p"] = plan
+    [row] = _under_way(desk.reconciler)[1].rows
+    assert (len(row.devices), row.more_devices) == (16, 4)
+    await desk.reconciler.stop()
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.plans.history_store import history_lease
 from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.reporting import DEVICES_TAKEN
 from webhook.reconciler.state.state import State
 from webhook.simulation.cluster_file.format import ClusterFileError
 from webhook.simulation.cluster_file.reading import read_cluster
@@ -211,9 +212,13 @@ async def _explain_gone(client: Client, key: str, told: list[Told]) -> None:
 
 
 def _print_told(told: list[Told]) -> None:
-    """Print the newest Events of a pod."""
-    if told:
-        console = people_console()
+    """Print the newest Events of a pod; those first that say who took the devices which its plan had emptied."""
+    console = people_console()
+    taken = [one for one in told if one.reason == DEVICES_TAKEN]
+    for one in taken[-_SHOWN:]:
+        console.print(f"Others took devices that a plan had emptied for it, at {one.at}: {literal(one.note)}.")
+    others = [one for one in told if one.reason != DEVICES_TAKEN]
+    if others:
         console.print("\nWhat was told of it (Events):")
-        for one in told[-_SHOWN:]:
+        for one in others[-_SHOWN:]:
             console.print(f"  {literal(str(one))}", soft_wrap=True)

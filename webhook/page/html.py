@@ -7,7 +7,7 @@ import re
 
 from webhook.page.ladder import NARROW, WIDE, legend, picture
 from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
-from webhook.page.model import DecisionShown, Evictions, Page, Rung
+from webhook.page.model import DecisionShown, DeviceShown, Evictions, Page, Rung
 
 __all__ = ["STEPS", "document", "headline", "sections", "version_of"]
 
@@ -149,6 +149,10 @@ def _queue(page: Page) -> Html:
     return joined((shown, _more(page.waiting_total, len(page.waiting), "pod")))
 
 
+def _device_state(device: DeviceShown) -> str:
+    return f"waits for {', '.join(device.held_by)} to free it" if device.held_by else "free, held for it"
+
+
 def _plans(page: Page) -> Html:
     if not page.plans:
         return _nothing("No plan is under way.")
@@ -171,13 +175,19 @@ def _plans(page: Page) -> Html:
             for one in plan.victims
         )
         listed = f'<ul class="victims" aria-label="Victims">{victims}</ul>'
+        devices = joined(
+            f'<li><span class="device">{text(one.device)}</span> '
+            f'<span class="state">{text(_device_state(one))}</span></li>'
+            for one in plan.devices
+        )
+        held = Html(f'<ul class="victims" aria-label="Devices">{devices}</ul>') if plan.devices else Html("")
         nobody = '<p class="quiet">Nobody has to go: pods that leave anyway make the room.</p>'
         card = Html(
             f'<article class="card"><h3><span class="pod">{text(plan.preemptor)}</span> to '
             f'<span class="node">{text(plan.node)}</span></h3>'
             f'<p class="quiet">priority {number(plan.priority)}, policy {text(plan.policy)}{joined(times)}</p>'
             f'<ol class="steps" aria-label="Steps">{joined(steps)}</ol>{listed if plan.victims else nobody}'
-            f"{_more(plan.more_victims, 0, 'victim')}</article>"
+            f"{_more(plan.more_victims, 0, 'victim')}{held}{_more(plan.more_devices, 0, 'device')}</article>"
         )
         cards.append(card)
     return joined((*cards, _more(page.plans_total, len(page.plans), "plan")))

@@ -9,6 +9,7 @@ __all__ = [
     "Certificate",
     "Compared",
     "DecisionShown",
+    "DeviceShown",
     "Evictions",
     "Ladder",
     "Leadership",
@@ -86,6 +87,13 @@ class VictimShown(msgspec.Struct, frozen=True, kw_only=True):
     because: str = ""
 
 
+class DeviceShown(msgspec.Struct, frozen=True):
+    """A device, as `driver/pool/name`, that a plan holds; `held_by` are the claims that still have it."""
+
+    device: str
+    held_by: tuple[str, ...] = ()
+
+
 class PlanShown(msgspec.Struct, frozen=True, kw_only=True):
     """A plan under way. `step` is a place in `html.STEPS`; `until` is None if it does not time out."""
 
@@ -99,6 +107,8 @@ class PlanShown(msgspec.Struct, frozen=True, kw_only=True):
     reserved: bool = True
     victims: tuple[VictimShown, ...] = ()
     more_victims: int = 0
+    devices: tuple[DeviceShown, ...] = ()
+    more_devices: int = 0
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,12 +24,14 @@ from webhook.reconciler.queue.node_backoff import LeftOut
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
 
-__all__ = ["Evaluation", "Reporter", "Tell"]
+__all__ = ["DEVICES_TAKEN", "Evaluation", "Reporter", "Tell"]
 
 log = logging.getLogger(__name__)
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes the fields of one structured log line."""
+DEVICES_TAKEN = "DevicesTaken"
+"""The reason of the Event on a preemptor that says who took the devices of its plan."""
 _SHOWN = 5
 """Victims and nodes that an Event names."""
 _LEFT_OUT = 20
@@ -191,9 +193,7 @@ class Reporter:
         fields = {"ending": ending.value, "seconds": round(seconds, 3)}
         self._tell("plan ended", plan=plan.record.id, preemptor=plan.key, **fields)
         if ending is Ending.DEVICES_TAKEN and pod is not None:
-            self._event(
-                pod, "DevicesTaken", "Preempting", f"Node {plan.record.node} is given up: {note}", distinct=True
-            )
+            self._event(pod, DEVICES_TAKEN, "Preempting", f"Node {plan.record.node} is given up: {note}", distinct=True)
 
     def nomination_cleared(self, plan: Plan, pod: Pod) -> None:
         """A scheduler cleared a plan's nomination though nobody took the room; said once for each scheduler."""

@@ -2,102 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, pod
+from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, claim, uses
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import DeviceClass, Pod, ResourceClaim, ResourceSlice
-from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
-from webhook.policy.model import VictimMode, Victims
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.plans.next_action import Ask, End, Wait
-from webhook.reconciler.plans.plan import Ending, Plan
-from webhook.reconciler.state.annotations import PLAN, PlanStage, encode
-
-DRIVER = "gpu.example.com"
-FINALIZER = "resource.kubernetes.io/delete-protection"
-
-
-def devices_of(host: str, count: int) -> ResourceSlice:
-    """A slice with so many devices `d0`, `d1` and so on of a node."""
-    pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
-    devices = [{"name": f"d{number}"} for number in range(count)]
-    spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": devices}
-    return msgspec.convert({"metadata": {"name": host}, "spec": spec}, ResourceSlice)
-
-
-def claim(name: str, count: int = 1, *, held: tuple[str, ...] = (), on: str = "n1", by: tuple[str, ...] = ()) -> Any:
-    """A claim for so many devices; an allocated one holds these, and is reserved for pods by their names."""
-    body: dict[str, Any] = {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "finalizers": [FINALIZER]},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}]}},
-    }
-    if held:
-        results = [{"request": "r", "driver": DRIVER, "pool": on, "device": device} for device in held]
-        users = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in by]
-        body["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": users}
-    return msgspec.convert(body, ResourceClaim)
-
-
-def uses(name: str) -> dict[str, Any]:
-    """What a pod's spec says to use the claim."""
-    return {"resourceClaims": [{"name": "r", "resourceClaimName": name}]}
-
-
-class Devices(Setting):
-    """Nodes with devices, each held by a pod of its own, `NODE-N`."""
-
-    def __init__(self, **nodes: int) -> None:
-        super().__init__(*map(node, nodes), under=policy(victims=Victims(mode=VictimMode.OPT_OUT)))
-        caches = self.state.caches
-        gpu = {"metadata": {"name": "gpu"}, "spec": {}}
-        self._put(caches[DEVICE_CLASS], "gpu", msgspec.convert(gpu, DeviceClass))
-        for host, count in nodes.items():
-            self._put(caches[RESOURCE_SLICE], host, devices_of(host, count))
-            for number in range(count):
-                self.add(pod(f"{host}-{number}", "100m", node=host, annotations={}, spec=uses(f"c-{host}-{number}")))
-                self.claim(claim(f"c-{host}-{number}", held=(f"d{number}",), on=host, by=(f"{host}-{number}",)))
-
-    def claim(self, one: ResourceClaim) -> None:
-        """Let the watch show a claim."""
-        self._put(self.state.caches[RESOURCE_CLAIM], f"default/{one.metadata.name}", one)
-
-    def wants(self, name: str, count: int, **fields: Any) -> Pod:
-        """A preemptor for so many devices, and its claim."""
-        self.claim(claim(f"c-{name}", count))
-        made = preemptor(name, "100m", spec=uses(f"c-{name}"), **fields)
-        self.add(made)
-        return made
-
-    def ends(self, name: str) -> None:
-        """Let the watch show that a pod is gone; its claim is still as it was."""
-        self.remove(f"default/{name}")
-
-    def deallocated(self, name: str) -> None:
-        """Let the watch show what kube-controller-manager leaves of a claim."""
-        self.claim(claim(name))
-
-
-def begun(setting: Devices, made: Pod) -> tuple[Desk, Plan]:
-    """A reconciler with the plan for the preemptor, which is nominated."""
-    desk = Desk(setting)
-    outcome = setting.evaluate(made)
-    assert isinstance(outcome, Evicts), outcome
-    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
-    plan.note_displaced()
-    desk.reconciler.plan_manager.enter(plan, PlanStage.EVICTING)
-    return desk, plan
-
-
-def all_asked(desk: Desk, plan: Plan) -> None:
-    """All victims have been asked."""
-    for victim in plan.record.victims:
-        desk.reconciler.plan_manager.asked(plan, desk.reconciler.state.pods.get(victim.key))
-    desk.reconciler.plan_manager.enter(plan, PlanStage.WAITING)
+from webhook.reconciler.plans.plan import Ending
+from webhook.reconciler.state.annotations import PLAN, encode
 
 
 async def test_a_plan_counts_its_devices_as_taken():
@@ -176,7 +90,7 @@ async def test_a_stranger_takes_the_devices():
     action = manager.next_action(plan)
     assert isinstance(action, End)
     assert action.ending is Ending.DEVICES_TAKEN
-    assert "default/c-stranger" in action.note
+    assert f"default/c-stranger ({DRIVER}/n1/{free})" in action.note
     await desk.reconciler.stop()
 
 

@@ -105,10 +105,15 @@ class ClaimIndex:
                 found.append((pod.uid, row if known and row is not None else 0))
         return found
 
-    def in_the_way(self, devices: Iterable[DeviceId], uid: str, going: Collection[str]) -> list[str]:
-        """The claims that hold one of the devices, not of this pod, and are not freed once those `going` have left."""
-        freed = self.freed_without({*going, uid})
-        return sorted({key for one in devices for key in self.users(one)} - freed - self.planned.keys())
+    def in_the_way(
+        self, devices: Iterable[DeviceId], uid: str, going: Collection[str]
+    ) -> list[tuple[str, list[DeviceId]]]:
+        """By claim, not of this pod, those of the devices that it keeps once those `going` have left; in order."""
+        freed, held = self.freed_without({*going, uid}), dict[str, list[DeviceId]]()
+        for one in devices:
+            for key in self.users(one) - freed - self.planned.keys():
+                held.setdefault(key, []).append(one)
+        return sorted(held.items())
 
     def is_binding(self, uid: str) -> bool:
         """Whether a claim is reserved for the pod, or was made for it: its scheduler is binding it."""

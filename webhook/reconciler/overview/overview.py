@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
@@ -15,6 +15,7 @@ from webhook.page.model import (
     Certificate,
     Compared,
     DecisionShown,
+    DeviceShown,
     Leadership,
     Page,
     PlanShown,
@@ -24,6 +25,7 @@ from webhook.page.model import (
     WaitingPod,
 )
 from webhook.policy.model import Policies
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.decision_history import Known
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.next_action import STAGES
@@ -44,7 +46,7 @@ from webhook.reconciler.state.state import State
 
 __all__ = ["Surroundings", "overview"]
 
-_WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES = 50, 20, 12, 20, 50
+_WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES, _DEVICES, _HOLDERS = 50, 20, 12, 20, 50, 16, 3
 """How many of each are shown."""
 
 
@@ -124,6 +126,8 @@ def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanS
             reserved=plan.reserved,
             victims=tuple(_victim(reconciler.state, one, plan) for one in plan.record.victims[:_VICTIMS]),
             more_victims=max(0, len(plan.record.victims) - _VICTIMS),
+            devices=_devices(reconciler.state, plan.devices),
+            more_devices=max(0, len(plan.devices) - _DEVICES),
         )
         for plan in plans[:_PLANS]
     ]
@@ -162,9 +166,20 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
             reserved=pod.status.nominated_node_name == record.node,
             victims=tuple(victims[:_VICTIMS]),
             more_victims=max(0, len(victims) - _VICTIMS) + len(gone),
+            devices=_devices(state, [DeviceId(one.driver, one.pool, one.device) for one in record.devices]),
+            more_devices=max(0, len(record.devices) - _DEVICES),
         )
         shown.append(row)
     return _Shown(waiting, len(unplaced)), _Shown(shown, len(plans))
+
+
+def _devices(state: State, devices: Sequence[DeviceId]) -> tuple[DeviceShown, ...]:
+    """The first devices that a plan holds, and the claims that have them."""
+    claims = state.snapshot.device_claims
+    return tuple(
+        DeviceShown("/".join(one), tuple(sorted(claims.users(one) - claims.planned.keys())[:_HOLDERS]))
+        for one in devices[:_DEVICES]
+    )
 
 
 def _victim(state: State, victim: PlanVictim, plan: Plan | None = None) -> VictimShown:

@@ -27,7 +27,7 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.objections import has_budget, is_doubtful, objection
 from webhook.reconciler.plans.plan import Ending, Plan, remaining, to_displace, unneeded
-from webhook.reconciler.plans.plan_devices import asked_in_step, awaits_deallocation, claims_in_the_way
+from webhook.reconciler.plans.plan_devices import asked_in_step, awaits_deallocation, claims_in_the_way, taken_text
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.state.annotations import PlanStage, PlanVictim, carries
 
@@ -55,8 +55,6 @@ __all__ = [
 
 _ASSEMBLY_PAUSE = 1.0
 """Seconds between two looks at whether all members of a gang are nominated, if nothing happens."""
-_SHOWN = 3
-"""Claims that are named."""
 
 
 class PlanContext(NamedTuple):
@@ -252,7 +250,7 @@ def _waiting(situation: Situation) -> Action:
     binding = context.evaluator.state.snapshot.device_claims.is_binding(plan.uid)
     if math.isinf(plan.roomy) and not binding and not context.evaluator.has_room(pod, plan.record.node):
         if lost := claims_in_the_way(context.evaluator.state.snapshot, plan):
-            return End(Ending.DEVICES_TAKEN, f"devices that it waited for are held by {', '.join(lost[:_SHOWN])}")
+            return End(Ending.DEVICES_TAKEN, taken_text(lost))
         return End(Ending.SPACE_TAKEN, _who_took(plan))
     return Wait(plan.deadline)
 

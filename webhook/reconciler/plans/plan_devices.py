@@ -7,7 +7,7 @@ would take the first that comes free.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from webhook.kube.informer import Change
@@ -24,10 +24,12 @@ from webhook.reconciler.preemptors import grace_under
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
 
-__all__ = ["asked_in_step", "awaits_deallocation", "claims_in_the_way", "concerns", "devices_for"]
+__all__ = ["asked_in_step", "awaits_deallocation", "claims_in_the_way", "concerns", "devices_for", "taken_text"]
 
 _EARLY = 0.5
 """Seconds by which a victim may be asked too early."""
+_SHOWN = 3
+"""Claims, and devices of each, that are named."""
 
 
 def devices_for(snapshot: Snapshot, pod: Pod, node: str) -> list[DeviceId]:
@@ -37,13 +39,20 @@ def devices_for(snapshot: Snapshot, pod: Pod, node: str) -> list[DeviceId]:
     return devices_on(snapshot, pod, node, without=snapshot.pods.leaving())
 
 
-def claims_in_the_way(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """The claims, by `namespace/name`, that hold devices of the plan and will not be freed by the pods that leave."""
+def claims_in_the_way(snapshot: Snapshot, plan: Plan) -> list[tuple[str, list[DeviceId]]]:
+    """The claims, by `namespace/name`, that hold these devices of the plan and that no pod that leaves will free."""
     if not plan.record.devices:
         return []
     going = [snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()]
     going += [victim.uid for victim in plan.record.victims if victim.uid not in plan.unneeded]
     return snapshot.device_claims.in_the_way(plan.devices, plan.uid, going)
+
+
+def taken_text(taken: Sequence[tuple[str, Sequence[DeviceId]]]) -> str:
+    """Which claims hold which devices that a plan waited for, for people; the first of each."""
+    shown = [f"{key} ({', '.join(map('/'.join, held[:_SHOWN]))})" for key, held in taken[:_SHOWN]]
+    more = f" and {len(taken) - _SHOWN} more claims" if len(taken) > _SHOWN else ""
+    return f"devices that it waited for are held by {', '.join(shown)}{more}"
 
 
 def awaits_deallocation(state: State, plan: Plan) -> bool:

@@ -1,0 +1,96 @@
+"""Nodes with devices that pods hold by claims, preemptors for devices, and a reconciler with a plan for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from webhook.kube.objects import DeviceClass, Pod, ResourceClaim, ResourceSlice
+from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
+from webhook.policy.model import VictimMode, Victims
+from webhook.reconciler.evaluate.evaluator import Evicts
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.state.annotations import PlanStage
+
+DRIVER = "gpu.example.com"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+def devices_of(host: str, count: int) -> ResourceSlice:
+    """A slice with so many devices `d0`, `d1` and so on of a node."""
+    pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"d{number}"} for number in range(count)]
+    spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": devices}
+    return msgspec.convert({"metadata": {"name": host}, "spec": spec}, ResourceSlice)
+
+
+def claim(name: str, count: int = 1, *, held: tuple[str, ...] = (), on: str = "n1", by: tuple[str, ...] = ()) -> Any:
+    """A claim for so many devices; an allocated one holds these, and is reserved for pods by their names."""
+    body: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "finalizers": [FINALIZER]},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}]}},
+    }
+    if held:
+        results = [{"request": "r", "driver": DRIVER, "pool": on, "device": device} for device in held]
+        users = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in by]
+        body["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": users}
+    return msgspec.convert(body, ResourceClaim)
+
+
+def uses(name: str) -> dict[str, Any]:
+    """What a pod's spec says to use the claim."""
+    return {"resourceClaims": [{"name": "r", "resourceClaimName": name}]}
+
+
+class Devices(Setting):
+    """Nodes with devices, each held by a pod of its own, `NODE-N`."""
+
+    def __init__(self, **nodes: int) -> None:
+        super().__init__(*map(node, nodes), under=policy(victims=Victims(mode=VictimMode.OPT_OUT)))
+        caches = self.state.caches
+        gpu = {"metadata": {"name": "gpu"}, "spec": {}}
+        self._put(caches[DEVICE_CLASS], "gpu", msgspec.convert(gpu, DeviceClass))
+        for host, count in nodes.items():
+            self._put(caches[RESOURCE_SLICE], host, devices_of(host, count))
+            for number in range(count):
+                self.add(pod(f"{host}-{number}", "100m", node=host, annotations={}, spec=uses(f"c-{host}-{number}")))
+                self.claim(claim(f"c-{host}-{number}", held=(f"d{number}",), on=host, by=(f"{host}-{number}",)))
+
+    def claim(self, one: ResourceClaim) -> None:
+        """Let the watch show a claim."""
+        self._put(self.state.caches[RESOURCE_CLAIM], f"default/{one.metadata.name}", one)
+
+    def wants(self, name: str, count: int, **fields: Any) -> Pod:
+        """A preemptor for so many devices, and its claim."""
+        self.claim(claim(f"c-{name}", count))
+        made = preemptor(name, "100m", spec=uses(f"c-{name}"), **fields)
+        self.add(made)
+        return made
+
+    def ends(self, name: str) -> None:
+        """Let the watch show that a pod is gone; its claim is still as it was."""
+        self.remove(f"default/{name}")
+
+    def deallocated(self, name: str) -> None:
+        """Let the watch show what kube-controller-manager leaves of a claim."""
+        self.claim(claim(name))
+
+
+def begun(setting: Devices, made: Pod) -> tuple[Desk, Plan]:
+    """A reconciler with the plan for the preemptor, which is nominated."""
+    desk = Desk(setting)
+    outcome = setting.evaluate(made)
+    assert isinstance(outcome, Evicts), outcome
+    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
+    plan.note_displaced()
+    desk.reconciler.plan_manager.enter(plan, PlanStage.EVICTING)
+    return desk, plan
+
+
+def all_asked(desk: Desk, plan: Plan) -> None:
+    """All victims have been asked."""
+    for victim in plan.record.victims:
+        desk.reconciler.plan_manager.asked(plan, desk.reconciler.state.pods.get(victim.key))
+    desk.reconciler.plan_manager.enter(plan, PlanStage.WAITING)
