@@ -300,3 +300,28 @@ async def test_probes_are_answered_beside_connections_that_hang(start):
         assert sum(not reader.at_eof() for reader, _ in opened) <= 64
         for _, writer in opened:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param([b"x: " + b"x" * 3000], id="long"),
+        pytest.param([b"x%d: " % number + b"x" * 1000 for number in range(60)], id="many"),
+    ],
+)
+async def test_a_head_that_does_not_end_takes_little(start, connect, fields):
+    """It is refused before it is whole, so that a thousand of them do not take the memory."""
+    async with start(objects=Objects(classes=[HIGH])) as running:
+        reader, writer = await connect(running)
+        writer.write(b"POST /mutate HTTP/1.1\r\nHost: a\r\n" + b"\r\n".join([*fields, b""]))
+        assert b" 400 " in await asyncio.wait_for(reader.readline(), 5)
+
+
+async def test_a_head_with_a_token_and_fields_of_proxies_is_read(start, connect):
+    """An API server may show a token, and what stands between may add fields."""
+    fields = [b"Authorization: Bearer " + b"x" * 1800, *(b"X-Hop-%d: value" % number for number in range(20)), b""]
+    async with start(objects=Objects(classes=[HIGH])) as running:
+        reader, writer = await connect(running)
+        first, _, rest = head(len(GOOD)).partition(b"\r\n")
+        writer.write(first + b"\r\n" + b"\r\n".join(fields) + rest + GOOD)
+        assert await asyncio.wait_for(answered(reader), 5) == 200

@@ -119,6 +119,32 @@ async def test_look_ups_are_bounded_and_fair():
     assert asked.lookups._running == {}
 
 
+@pytest.mark.parametrize("cached", [True, False])
+async def test_nobody_waits_where_another_address_has_asked_for_the_same(cached):
+    """A name that a flood asks for, too, is looked up in the turn of whoever asks honestly, and not in the flood's."""
+    asked = Asked()
+    if not cached:  # as for PodGroups
+        asked.lookups = Lookups(asked.get, LookupLimit())
+    flow = asked.peers.flow("10.0.0.66")
+    flood = [asyncio.create_task(asked.lookups.find(f"ghost-{number}", flow)) for number in range(1000)]
+    flood.append(asyncio.create_task(asked.lookups.find("wanted", flow)))
+    await asyncio.sleep(0.05)
+    began = asyncio.get_running_loop().time()
+    assert await asked.find("wanted") is None
+    assert asyncio.get_running_loop().time() - began < 1
+    assert not flood[-1].done()
+    assert await asyncio.gather(*flood) == [None] * 1001
+
+
+async def test_what_another_address_has_learned_is_not_asked_again():
+    """Two addresses that wait for one name cost one request, if the second one's turn comes within a second."""
+    asked = Asked()
+    flood = [asyncio.create_task(asked.find(f"ghost-{number}", "10.0.0.66")) for number in range(100)]
+    found = await asyncio.gather(asked.find("wanted", "10.0.0.66"), asked.find("wanted"), *flood)
+    assert found == [None] * 102
+    assert asked.names.count("wanted") == 1
+
+
 async def test_what_is_remembered_is_bounded(monkeypatch):
     """The oldest answers go."""
     monkeypatch.setattr(lookups, "_MOST_REMEMBERED", 3)

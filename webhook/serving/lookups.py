@@ -1,8 +1,9 @@
 """Looking objects up live, when an answer hinges on one that the cache may not know in its newest form.
 
-A name that no object can have is not looked up. One look-up serves everybody who asks for the same name meanwhile. Its
-answer holds for a second more if the watch is open and tells nothing of that name: news come within a second. All
-look-ups together are bounded in number and rate, and whoever asks for many waits for his own.
+A name that no object can have is not looked up. One look-up serves all of one address who ask for the same name
+meanwhile: it waits among those of that address, so nobody waits behind what another address asks for besides.
+Its answer holds for a second more if the watch is open and tells nothing of that name: news come within a second.
+All look-ups together are bounded in number and rate, and whoever asks for many waits for his own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from webhook.admission.context import LONGEST_NAME
 from webhook.kube.informer import Change, Informer
-from webhook.serving.fair_queue import Flow
+from webhook.serving.fair_queue import Flow, Peer
 from webhook.serving.turns import FairSemaphore
 
 __all__ = ["LookupLimit", "Lookups"]
@@ -71,7 +72,7 @@ class Lookups(Generic[T]):
         self, get: Callable[[str], Awaitable[T | None]], limit: LookupLimit, cache: Informer[Any] | None = None
     ) -> None:
         self._cache, self._get, self._limit = cache, get, limit
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, dict[Peer, _Running]] = {}
         self._remembered: OrderedDict[str, tuple[float, T | None]] = OrderedDict()
         if cache is not None:
             cache.handlers.append(self._hear)
@@ -80,18 +81,13 @@ class Lookups(Generic[T]):
         """The object of that name as it is, or as it was less than a second ago. Raises ApiError without an answer."""
         if len(name) > 2 * LONGEST_NAME or not _KEY.fullmatch(name):
             return None
-        loop = asyncio.get_running_loop()
-        known = self._remembered.get(name)
-        if (
-            known is not None
-            and self._cache is not None
-            and self._cache.watching
-            and loop.time() - known[0] < _REMEMBERED
-        ):
+        known = self._known(name)
+        if known is not None:
             return known[1]
-        running = self._running.get(name)
+        running = self._running.get(name, {}).get(flow.peer)
         if running is None:
-            running = self._running[name] = _Running(loop.create_task(self._look_up(name, flow)))
+            running = _Running(asyncio.create_task(self._look_up(name, flow)))
+            self._running.setdefault(name, {})[flow.peer] = running
         running.waiting += 1
         try:
             return await asyncio.shield(running.task)
@@ -99,15 +95,14 @@ class Lookups(Generic[T]):
             running.waiting -= 1
             if not running.waiting and not running.task.done():
                 running.task.cancel()
-                self._running.pop(name, None)
+                self._end(name, flow.peer, running)
 
     async def _look_up(self, name: str, flow: Flow) -> T | None:
-        running = self._running[name]
+        running = self._running[name][flow.peer]
         try:
             began, found = await self._limit.within(flow, lambda: self._ask(name, running))
         finally:
-            if self._running.get(name) is running:
-                del self._running[name]
+            self._end(name, flow.peer, running)
         if self._cache is not None and not running.overtaken:
             self._remembered.pop(name, None)
             self._remembered[name] = (began, found)
@@ -117,12 +112,29 @@ class Lookups(Generic[T]):
 
     async def _ask(self, name: str, running: _Running) -> tuple[float, T | None]:
         running.overtaken = False
+        known = self._known(name)  # another address may have asked meanwhile
+        if known is not None:
+            return known
         began = asyncio.get_running_loop().time()
         return began, await self._get(name)
 
     def _hear(self, change: Change[Any]) -> None:
         """Forget what the watch tells again."""
         self._remembered.pop(change.key, None)
-        running = self._running.get(change.key)
-        if running is not None:
+        for running in self._running.get(change.key, {}).values():
             running.overtaken = True
+
+    def _known(self, name: str) -> tuple[float, T | None] | None:
+        """When and what was answered, if that still counts."""
+        known = self._remembered.get(name)
+        if known is None or self._cache is None or not self._cache.watching:
+            return None
+        return known if asyncio.get_running_loop().time() - known[0] < _REMEMBERED else None
+
+    def _end(self, name: str, peer: Peer, running: _Running) -> None:
+        """Nobody else joins this look-up; another one of that name may have begun."""
+        peers = self._running.get(name, {})
+        if peers.get(peer) is running:
+            del peers[peer]
+            if not peers:
+                del self._running[name]

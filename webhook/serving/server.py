@@ -37,6 +37,9 @@ _IDLE_SECONDS = 120.0
 """Longer than an API server keeps an idle connection (90 s), so that it is not closed under a request on its way."""
 _READ_AHEAD = 16 * 1024
 """Bytes of a body, twice, that are read of a connection before its request asks for them."""
+_MOST_FIELDS, _LONGEST_FIELD = 32, 2048
+"""Header fields of a request, and bytes of one: a head that never ends takes twice its bytes, on each connection.
+An API server sends about eight; the longest is a token of a service account, if it is told to show one."""
 
 
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +113,9 @@ class ReviewServer:
             keepalive_timeout=_IDLE_SECONDS,
             lingering_time=1.0,
             read_bufsize=_READ_AHEAD,
-            max_headers=64,
+            max_line_size=_LONGEST_FIELD,
+            max_field_size=_LONGEST_FIELD,
+            max_headers=_MOST_FIELDS,
         )
         sock = bind(self.options.bind_address, self.options.secure_port, "--secure-port")
         self._listener = TlsListener(
