@@ -28,6 +28,7 @@ from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PodGroup, Prior
 from webhook.kube.resources import COSCHEDULING_POD_GROUP, PRIORITY_CLASS
 from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.reconciler.metrics import ReconcilerMetrics
+from webhook.reconciler.plans.eviction_ledger import LedgerStore
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 
@@ -122,6 +123,8 @@ class Simulation:
         self._killed = asyncio.Event()
         self.terms: list[tuple[float, float, float]] = []
         """When reconcilers begin and end to lead, and how wrong their clocks are; empty for one that always leads."""
+        self.lease = ""
+        """The ledger that the last leader wrote on its Lease."""
         self._version = 0
         self._shown = 0.0
         self._held: float = 0.0
@@ -151,10 +154,21 @@ class Simulation:
             self.clock,
             fence=lambda: 1000.0,
             checkpoint=self._checkpoint,
+            ledger_store=LedgerStore(lambda: self.lease, self._renew_soon),
         )
         self.evaluator = self.reconciler.evaluator
         for cache in self.setting.state.caches.values():
             cache.synced.set()
+
+    def _renew_soon(self) -> None:
+        """Have the ledger written on the Lease a moment later, if the process is still there."""
+        reconciler = self.reconciler
+
+        def renew() -> None:
+            if reconciler is self.reconciler and (text := reconciler.ledger.text()) is not None:
+                self.lease = text
+
+        asyncio.get_running_loop().call_later(0.05, renew)
 
     async def _checkpoint(self, step: str) -> None:
         """A process has come to a step, which may be its last."""

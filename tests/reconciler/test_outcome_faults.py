@@ -17,6 +17,7 @@ from tests.reconciler.simulation import Simulation, run
 from webhook.policy.model import PLAN, BudgetMode, Limits, Rate
 from webhook.reconciler.evaluate.pods_ahead import PodsAhead
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
+from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
 from webhook.reconciler.plans import adoption, objections, plan_manager
 from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.preemptors import instant
@@ -37,6 +38,20 @@ def names_its_node() -> Simulation:
 def learn_nothing(patch: Patch) -> None:
     patch.setattr(NodeBackoff, "plan_failed", lambda *_, **__: LeftOut("n", "", 1, 0.0))
     patch.setattr("webhook.reconciler.evaluate.victim_exclusions.EvictionBackoff.returned", lambda *_: None)
+
+
+def names_its_node_under_many_leaders() -> Simulation:
+    """Only the pods of a controller that puts them back are in the way, and each leader leads for a few seconds."""
+    made = simulated(node("n1", "4"))
+    made.replacing["agents"] = "here"
+    made.put(victim("agent", "n1", owner="agents"))
+    made.put(preemptor())
+    made.terms = [(0.0, 10.0, 0.0), (12.0, 20.0, 30.0), (22.0, 30.0, -30.0), (32.0, math.inf, 0.0)]
+    return made
+
+
+def forget_owners(patch: Patch) -> None:
+    patch.setattr(EvictionBackoff, "recall", lambda *_: None)
 
 
 def one_is_kept() -> Simulation:
@@ -334,6 +349,9 @@ def count_from_the_beginning(patch: Patch) -> None:
 
 FAULTS = {
     "replacements that name their node": Fault(names_its_node, 300.0, learn_nothing, 2),
+    "replacements that name their node, known to the leader before": Fault(
+        names_its_node_under_many_leaders, 50.0, forget_owners, 1, bound=False
+    ),
     "one victim is denied": Fault(one_is_kept, 300.0, ask_without_trying, 0, bound=False),
     "one victim's budget is used up": Fault(spent_budget, 300.0, ask_without_trying, 0, bound=False),
     "kube-scheduler is away": Fault(scheduler_is_away, 3700.0, blame_the_node, 1),

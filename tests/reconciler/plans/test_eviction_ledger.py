@@ -8,6 +8,7 @@ from tests.reconciler.builders import START, Setting, node, pod, policy, preempt
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import Limits, Rate
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction
+from webhook.reconciler.evaluate.victim_exclusions import ReturningOwner
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.plans.eviction_ledger import (
     NO_STORE,
@@ -96,6 +97,7 @@ def test_it_is_bounded_and_keeps_the_latest(count: int):
     "text",
     ["{", "null", "[]", '{"at":"soon"}', '{"at":"2026-01-01T00:00:00Z","version":2}', "x" * 70_000]
     + [f'{{"at":"2026-01-01T00:00:00Z","nodes":["n"],"evictions":[{row}]}}' for row in ("[1,1,0,0,1]", "[-1,0,0,0,1]")]
+    + ['{"at":"2026-01-01T00:00:00Z","returning":[["Job/default/j",0,60]]}']
     + ['{"at":"2026-01-01T00:00:00Z","nodes":["n"],"evictions":[[1,0,0,0,1000000000]]}', "\ud800"],
 )
 def test_what_giveway_never_writes_is_not_believed(text: str):
@@ -103,7 +105,7 @@ def test_what_giveway_never_writes_is_not_believed(text: str):
     with pytest.raises(ValueError, match=r"giveway\.dev/evictions"):
         read_ledger(text)
     setting = Setting(node("n1"))
-    ledger = EvictionLedger(setting.evaluator.limiter, {}, setting.clock, LedgerStore(lambda: text, lambda: None))
+    ledger = EvictionLedger(setting.evaluator, {}, LedgerStore(lambda: text, lambda: None))
     assert ledger.open() == NOTHING
 
 
@@ -139,7 +141,7 @@ def test_rates_after_a_change_of_leader(told: list, charged: int):
     plan = under_way(before, WEB, WEB, gone=1)
     text = write_ledger(before, [plan], 100.0, START - 100)
     setting.add(*told, web("x", 20.0), web("y", 20.0), web("z", 25.0))
-    ledger = EvictionLedger(setting.evaluator.limiter, {}, setting.clock, LedgerStore(lambda: text, lambda: None))
+    ledger = EvictionLedger(setting.evaluator, {}, LedgerStore(lambda: text, lambda: None))
     recall_evictions(setting.evaluator, setting.policy_set, ledger.open())
     left = setting.evaluator.limiter.remaining(HOURLY, setting.clock.monotonic())
     assert 2 - left.owners[WEB] == charged
@@ -148,7 +150,7 @@ def test_rates_after_a_change_of_leader(told: list, charged: int):
 def test_a_term_writes_what_is_its_own():
     """Before it has read what is there it writes nothing; after its end, what was then."""
     setting = Setting(node("n1"), under=policy(limits=HOURLY))
-    ledger = EvictionLedger(setting.evaluator.limiter, {}, setting.clock, NO_STORE)
+    ledger = EvictionLedger(setting.evaluator, {}, NO_STORE)
     ledger.begin()
     assert ledger.text() is None
     ledger.open()
@@ -162,3 +164,30 @@ def test_a_term_writes_what_is_its_own():
     assert ledger.text() == written
     ledger.begin()
     assert ledger.text() is None
+
+
+def test_owners_that_put_their_pods_back():
+    """The next leader excludes their pods for what is left of the time, and for twice as long the next time."""
+    before, after = Setting(node("n1")), Setting(node("n1"))
+    for _ in range(2):
+        before.evaluator.eviction_backoff.returned(WEB, before.clock.monotonic() - 50)
+    earlier = EvictionLedger(before.evaluator, {}, NO_STORE)
+    earlier.open()
+    ledger = EvictionLedger(after.evaluator, {}, LedgerStore(lambda: earlier.text() or "", lambda: None))
+    recall_evictions(after.evaluator, after.policy_set, ledger.open())
+    backoff, now = after.evaluator.eviction_backoff, after.clock.monotonic()
+    assert backoff.excluded(now + 69)[1] == [WEB]
+    assert backoff.excluded(now + 71)[1] == []
+    backoff.returned(WEB, now)
+    assert backoff.excluded(now + 239)[1] == [WEB]
+
+
+@pytest.mark.parametrize("name", ["d", "\x01"])
+def test_many_owners_that_put_their_pods_back(name: str):
+    """They have half of the room at most; those excluded for longest stay."""
+    owners = [ReturningOwner(f"Job/default/{name * 200}{number}", 1, 100.0 + number) for number in range(1000)]
+    text = write_ledger(limiter(*((f"{number}", 10.0) for number in range(1000))), (), 100.0, START, owners)
+    read = read_ledger(text)
+    assert len(text) <= 32 * 1024
+    assert read.returning[0] == owners[-1]._replace(until=START + 999.0)
+    assert read.evictions

@@ -31,6 +31,7 @@ from webhook.reconciler.state.state import State
 __all__ = [
     "EvictionBackoff",
     "LimitsNow",
+    "ReturningOwner",
     "decide_with_exclusions",
     "decide_within_limits",
     "excluded_now",
@@ -49,6 +50,14 @@ _RETURNED = (60.0, 14_400.0)
 
 @dataclass(frozen=True, slots=True)
 class _Setback:
+    times: int
+    until: float
+
+
+class ReturningOwner(NamedTuple):
+    """An owner that put its pods back so many times, and until when they are excluded, in seconds of some clock."""
+
+    owner: str
     times: int
     until: float
 
@@ -84,6 +93,16 @@ class EvictionBackoff:
         """The owner put another pod into the room of one that was evicted: all its pods are excluded."""
         _note(self._owners, owner, now, *_RETURNED)
         self.version += 1
+
+    def returning(self) -> list[ReturningOwner]:
+        """The owners that put their pods back, those among them whose pods may be asked for again by now."""
+        return [ReturningOwner(owner, it.times, it.until) for owner, it in self._owners.items()]
+
+    def recall(self, known: ReturningOwner, now: float) -> None:
+        """An earlier leader noted this of an owner; what this process has noted itself stays if it is more."""
+        if known.owner not in self._owners or self._owners[known.owner].times < known.times:
+            self._owners[known.owner] = _Setback(known.times, min(known.until, now + _RETURNED[1]))
+            self.version += 1
 
     def remembers(self, pod: Pod) -> bool:
         """Whether the pod, or another one of its owner, was refused lately."""

@@ -168,9 +168,9 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
 
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger = NOTHING) -> None:
-    """Count the recent evictions for the rates.
+    """Count the recent evictions for the rates, and exclude the pods of owners that put theirs back after them.
 
-    The ledger names most of them. The decisions on marked pods of managed classes name the rest.
+    The ledger names these owners and most evictions. The decisions on marked pods of managed classes name the rest.
     """
     now, wall = evaluator.clock.monotonic(), evaluator.clock.wall()
     for policy in policy_set.policies.preemption:
@@ -186,6 +186,8 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger
         # The history of the workloads has what was before it was written
         for one in evictions if at - now + wall > evaluator.limiter.history.written else ():
             evaluator.limiter.history.note(one.owner, at, "")
+    for known in ledger.returning:
+        evaluator.eviction_backoff.recall(known._replace(until=now + known.until - wall), now)
 
 
 def recalled(

@@ -1,4 +1,4 @@
-"""The recent evictions as a text that outlives the pods they were made for and the leader that made them.
+"""The recent evictions, and what was learned from them, as a text that outlives their pods and the leader.
 
 It is kept as an annotation of the reconciler's Lease, which its holder writes every other second anyway: no further
 object, right or request. A new leader reads it, and beside it the decisions on pods that are later than it.
@@ -15,8 +15,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from webhook.kube.instants import InstantError, epoch, rfc3339_micro
-from webhook.reconciler.clock import MeasuringClock
+from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction
+from webhook.reconciler.evaluate.victim_exclusions import ReturningOwner
 from webhook.reconciler.plans.plan import Plan
 
 __all__ = ["EVICTIONS", "NOTHING", "NO_STORE", "EvictionLedger", "Ledger", "LedgerStore", "read_ledger", "write_ledger"]
@@ -44,6 +45,14 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     groups: tuple[Index, ...] = ()
 
 
+class _Returning(msgspec.Struct, array_like=True, frozen=True):
+    """An owner that put its pods back so many times; for how many seconds yet they are excluded, negative if over."""
+
+    owner: str
+    times: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    left: float
+
+
 class _Text(msgspec.Struct, frozen=True):
     """What is written; `plans` are those under way, of which not all victims have been asked yet."""
 
@@ -53,6 +62,7 @@ class _Text(msgspec.Struct, frozen=True):
     plans: tuple[str, ...] = ()
     evictions: tuple[_Row, ...] = ()
     groups: tuple[str, ...] = ()
+    returning: tuple[_Returning, ...] = ()
     version: int = 1
 
 
@@ -62,12 +72,14 @@ _TEXT = msgspec.json.Decoder(_Text)
 class Ledger(NamedTuple):
     """What was read: evictions, each with when it was in seconds since the epoch, by plan; an empty name for none.
 
-    `at` is when it was written, minus infinity for never; `plans` are the plans that were under way then.
+    `at` is when it was written, minus infinity for never; `plans` are the plans that were under way then,
+    `returning` the owners that put their pods back, each until when in seconds since the epoch.
     """
 
     at: float = -math.inf
     plans: frozenset[str] = frozenset()
     evictions: tuple[tuple[str, float, PlannedEviction], ...] = ()
+    returning: tuple[ReturningOwner, ...] = ()
 
 
 NOTHING = Ledger()
@@ -84,8 +96,16 @@ NO_STORE = LedgerStore(str, lambda: None)
 """For a reconciler without a Lease: it reads the decisions on pods alone."""
 
 
-def write_ledger(limiter: EvictionLimiter, plans: Iterable[Plan], now: float, wall: float) -> str:
-    """The evictions that some rate still counts, at most 32 KiB of them, the latest; empty for none.
+def write_ledger(
+    limiter: EvictionLimiter,
+    plans: Iterable[Plan],
+    now: float,
+    wall: float,
+    returning: Iterable[ReturningOwner] = (),
+) -> str:
+    """The evictions that some rate still counts, and the owners that put their pods back; empty for none.
+
+    At most 32 KiB, of which the owners have half: the latest evictions, and the owners excluded for longest.
 
     Victims of the `plans` under way that have not been asked yet are left out. `now` is in monotonic seconds, `wall` in
     seconds since the epoch.
@@ -101,16 +121,34 @@ def write_ledger(limiter: EvictionLimiter, plans: Iterable[Plan], now: float, wa
         (at, eviction, plan_of.get(ticket, "")) for ticket, eviction, at in limiter.recent(now) if ticket not in unasked
     )
     rows = sorted(counted.items(), key=lambda row: -row[0][0])
-    under_way = sorted(set(plan_of.values()))
-    while rows or under_way:
-        text = _encoded([(now - at, eviction, plan, count) for (at, eviction, plan), count in rows], under_way, wall)
+    under_way, owners = sorted(set(plan_of.values())), _within_room(returning, now)
+    while rows or under_way or owners:
+        evictions = [(now - at, eviction, plan, count) for (at, eviction, plan), count in rows]
+        text = _encoded(evictions, under_way, owners, wall)
         if len(text) <= _ROOM:
             return text
         rows, under_way = rows[: len(rows) * _ROOM // (len(text) + 1)], under_way if rows else []
     return ""
 
 
-def _encoded(rows: Iterable[tuple[float, PlannedEviction, str, int]], plans: list[str], wall: float) -> str:
+def _within_room(returning: Iterable[ReturningOwner], now: float) -> tuple[_Returning, ...]:
+    """As many of them as half of the room takes."""
+    kept, room = [], _ROOM // 2
+    for owner, times, until in sorted(returning, key=lambda one: -one.until):
+        row = _Returning(owner, min(times, 1000), round(until - now, 3))
+        room -= len(msgspec.json.encode(row)) + 1
+        if room < 0:
+            break
+        kept.append(row)
+    return tuple(kept)
+
+
+def _encoded(
+    rows: Iterable[tuple[float, PlannedEviction, str, int]],
+    plans: list[str],
+    returning: tuple[_Returning, ...],
+    wall: float,
+) -> str:
     nodes: dict[str, int] = {}
     owners: dict[str, int] = {"": 0}
     groups: dict[str, int] = {}
@@ -126,7 +164,9 @@ def _encoded(rows: Iterable[tuple[float, PlannedEviction, str, int]], plans: lis
         )
         for age, eviction, plan, count in rows
     )
-    text = _Text(rfc3339_micro(wall), tuple(nodes), tuple(owners)[1:], tuple(plans), evictions, tuple(groups))
+    text = _Text(
+        rfc3339_micro(wall), tuple(nodes), tuple(owners)[1:], tuple(plans), evictions, tuple(groups), returning
+    )
     return msgspec.json.encode(text).decode()
 
 
@@ -149,20 +189,19 @@ def read_ledger(text: str) -> Ledger:
             for row in read.evictions
             for _ in range(row.count)
         )
+        returning = tuple(ReturningOwner(row.owner, row.times, at + row.left) for row in read.returning)
     except (msgspec.DecodeError, UnicodeError, InstantError, IndexError) as error:
         raise ValueError(f"annotation {EVICTIONS} has values that giveway never writes: {error}") from error
     if read.version != 1:
         raise ValueError(f"annotation {EVICTIONS} is of version {read.version}, and 1 is known")
-    return Ledger(at, frozenset(read.plans), evictions)
+    return Ledger(at, frozenset(read.plans), evictions, returning)
 
 
 class EvictionLedger:
     """One process's ledger, term by term: what earlier leaders have left, and what is to be written."""
 
-    def __init__(
-        self, limiter: EvictionLimiter, plans: Mapping[str, Plan], clock: MeasuringClock, store: LedgerStore
-    ) -> None:
-        self._limiter, self._plans, self._clock, self._store = limiter, plans, clock, store
+    def __init__(self, evaluator: Evaluator, plans: Mapping[str, Plan], store: LedgerStore) -> None:
+        self._evaluator, self._plans, self._store = evaluator, plans, store
         self._open = False
         self._last = ""
 
@@ -191,4 +230,6 @@ class EvictionLedger:
         """What is to be written now; None for what is there already."""
         if not self._open:
             return self._last or None
-        return write_ledger(self._limiter, self._plans.values(), self._clock.monotonic(), self._clock.wall())
+        limiter, clock = self._evaluator.limiter, self._evaluator.clock
+        returning = self._evaluator.eviction_backoff.returning()
+        return write_ledger(limiter, self._plans.values(), clock.monotonic(), clock.wall(), returning)
