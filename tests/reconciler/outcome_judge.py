@@ -74,6 +74,8 @@ class OutcomeJudge:
         self._written: dict[str, float] = {}
         """Plan to when its nomination was written: from then on the scheduler keeps the room."""
         self._outside: list[_Outside] = []
+        self._left: dict[str, list[tuple[float, int]]] = {}
+        """Node to when somebody else deleted a pod there, and how many CPUs that had."""
 
     def outside(
         self,
@@ -92,6 +94,11 @@ class OutcomeJudge:
     def forget(self) -> None:
         """Another process leads, which knows of no owner that puts its pods back."""
         self._returned.clear()
+
+    def left(self, pod: Json) -> None:
+        """Somebody else deletes this pod."""
+        now = asyncio.get_running_loop().time()
+        self._left.setdefault(pod["spec"]["nodeName"], []).append((now, _cpu(pod)))
 
     def shunned(self, uid: str) -> None:
         """The scheduler does not bind this pod where it fits, for a reason that no object shows."""
@@ -139,6 +146,7 @@ class OutcomeJudge:
         elif old is not None and new is not None and new["spec"].get("nodeName") and not old["spec"].get("nodeName"):
             name, node = new["metadata"]["name"], new["spec"]["nodeName"]
             self.outside(f"{name} was bound there", node, unseen=True)
+            self._came_by_room_that_was_left(new)
             if new["metadata"]["uid"] in self._shunned:
                 self.outside(f"{name}, which was refused elsewhere, was bound there", node)
         plan = _plan_on(old) if old is not None else None
@@ -171,6 +179,16 @@ class OutcomeJudge:
             self.outside(f"{pod['metadata']['name']} was put there", node, known=known, owner=owner, uid=uid)
         else:
             self.outside(f"{pod['metadata']['name']} came in front", above=priority)
+
+    def _came_by_room_that_was_left(self, pod: Json) -> None:
+        """A pod was bound that would not have fit beside the pods that somebody else deleted."""
+        node, priority = pod["spec"]["nodeName"], pod["spec"]["priority"]
+        left = self._left.get(node, ())
+        rooms = [one["status"]["allocatable"]["cpu"] for one in self.cluster.nodes if one["metadata"]["name"] == node]
+        used = sum(_cpu(one) for one in self.cluster.pods.values() if one["spec"].get("nodeName") == node)
+        if left and rooms and used + _cpu(pod) + sum(cpu for _, cpu in left) > int(rooms[0]):
+            what = f"{pod['metadata']['name']} came to room that pods left by themselves"
+            self._outside += [_Outside(at, what, node, priority) for at, _ in left]
 
     def _judge(self, plan: str, evicting: _Evicting) -> None:
         now = asyncio.get_running_loop().time()
@@ -212,6 +230,10 @@ class OutcomeJudge:
 def _is_known(before: float, now: float) -> bool:
     """Whether it is known that an owner puts its pods back, since that cost a plan before."""
     return before + _LAG < now < before + _REMEMBERED
+
+
+def _cpu(pod: Json) -> int:
+    return int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
 
 
 def _plan_on(pod: Json) -> Json | None:

@@ -474,6 +474,7 @@ class Simulation:
     def leave(self, name: str) -> None:
         """Somebody else deletes a pod."""
         if name in self.pods and "deletionTimestamp" not in self.pods[name]["metadata"]:
+            self.outcomes.left(self.pods[name])
             self._end(copy.deepcopy(self.pods[name]))
             self.evicted.pop()
 
