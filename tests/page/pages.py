@@ -9,8 +9,10 @@ from webhook.page.model import (
     DecisionShown,
     DeviceShown,
     Evictions,
+    GangShown,
     Ladder,
     Leadership,
+    MemberShown,
     OwnerEvictions,
     Page,
     PlanShown,
@@ -75,8 +77,35 @@ def busy(word: str = "web") -> Page:
                 victims=(victim,),
                 devices=(DeviceShown(f"gpu/{word}/{word}", (f"team/{word}",)), DeviceShown(f"gpu/{word}/free")),
             ),
+            PlanShown(
+                preemptor=f"team/{word}",
+                priority=1000,
+                node=f"node-{word}",
+                policy=word,
+                step=1,
+                gang=GangShown(
+                    name=f"PodGroup team/{word}",
+                    minimum=4,
+                    bound=1,
+                    nominated=2,
+                    missing=1,
+                    members=tuple(
+                        MemberShown(pod=f"team/{word}-{number}", node=f"node-{word}", state=state)
+                        for number, state in enumerate(("bound", "nominated", "nominated", "to be nominated"))
+                    ),
+                    more_members=2,
+                ),
+                victims=(
+                    victim,
+                    *(
+                        VictimShown(pod=f"batch/{word}-{number}", state="to be asked", group=f"JobSet batch/{word}")
+                        for number in range(2)
+                    ),
+                ),
+                more_victims=3,
+            ),
         ),
-        plans_total=1,
+        plans_total=2,
         decisions=(
             DecisionShown(
                 plan=f"0123{word}",

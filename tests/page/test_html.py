@@ -84,8 +84,22 @@ def test_a_screen_reader_finds_its_way():
     targets = [attributes["href"][1:] for attributes in page.named("a") if attributes["href"].startswith("#")]
     assert set(targets) <= set(ids)
     assert 'aria-live="polite"' in markup
-    assert [attributes.get("aria-current") for attributes in page.named("li")].count("step") == 1
+    assert [attributes.get("aria-current") for attributes in page.named("li")].count("step") == 2
     assert all(svg.get("aria-hidden") == "true" or svg.get("aria-label") for svg in page.named("svg"))
+
+
+def test_a_gang_is_one_plan():
+    """It says how many members it needs and has, where each goes, and which victims go as one."""
+    plans = sections(busy())["plans"]
+    said = " ".join("".join(Outline(plans).texts).split())
+    assert "Gang PodGroup team/web" in said
+    assert "needs 4 members: 1 bound, 2 nominated, 1 missing" in said
+    assert "team/web-3 to node-web to be nominated" in said
+    assert "and 2 members more" in said
+    assert plans.count('<li class="group">') == 1
+    inside = plans.partition('<li class="group">')[2].partition("</ul>")[0]
+    assert "JobSet batch/web, as one:" in inside
+    assert ("batch/web-0" in inside, "batch/web-1" in inside, ">batch/web<" in inside) == (True, True, False)
 
 
 def test_an_empty_cluster_says_so():
@@ -147,7 +161,7 @@ def test_a_section_changes_only_with_what_it_shows():
 
 def test_the_headline():
     """One sentence says how many wait, and it is plain text."""
-    assert headline(busy()) == "9 pods waiting, 1 plan under way, 3 evictions in the last hour"
+    assert headline(busy()) == "9 pods waiting, 2 plans under way, 3 evictions in the last hour"
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
+from itertools import groupby
 
 from webhook.page.ladder import NARROW, WIDE, legend, picture
 from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
-from webhook.page.model import DecisionShown, DeviceShown, Evictions, Page, Rung
+from webhook.page.model import DecisionShown, DeviceShown, Evictions, GangShown, Page, PlanShown, Rung, VictimShown
 
 __all__ = ["STEPS", "document", "headline", "sections", "version_of"]
 
@@ -170,11 +172,7 @@ def _plans(page: Page) -> Html:
             f", until {instant(plan.until)}" if plan.until is not None else "",
             "" if plan.reserved else ", the scheduler keeps no nomination, so nothing is reserved",
         ]
-        victims = joined(
-            f'<li><span class="pod">{text(one.pod)}</span> <span class="state">{text(one.state)}</span></li>'
-            for one in plan.victims
-        )
-        listed = f'<ul class="victims" aria-label="Victims">{victims}</ul>'
+        listed = Html(f'<ul class="victims" aria-label="Victims">{_victims(plan.victims)}</ul>')
         devices = joined(
             f'<li><span class="device">{text(one.device)}</span> '
             f'<span class="state">{text(_device_state(one))}</span></li>'
@@ -183,14 +181,50 @@ def _plans(page: Page) -> Html:
         held = Html(f'<ul class="victims" aria-label="Devices">{devices}</ul>') if plan.devices else Html("")
         nobody = '<p class="quiet">Nobody has to go: pods that leave anyway make the room.</p>'
         card = Html(
-            f'<article class="card"><h3><span class="pod">{text(plan.preemptor)}</span> to '
-            f'<span class="node">{text(plan.node)}</span></h3>'
+            f'<article class="card"><h3>{_for_whom(plan)}</h3>'
             f'<p class="quiet">priority {number(plan.priority)}, policy {text(plan.policy)}{joined(times)}</p>'
-            f'<ol class="steps" aria-label="Steps">{joined(steps)}</ol>{listed if plan.victims else nobody}'
-            f"{_more(plan.more_victims, 0, 'victim')}{held}{_more(plan.more_devices, 0, 'device')}</article>"
+            f'{_members(plan.gang)}<ol class="steps" aria-label="Steps">{joined(steps)}</ol>'
+            f"{listed if plan.victims else nobody}{_more(plan.more_victims, 0, 'victim')}"
+            f"{held}{_more(plan.more_devices, 0, 'device')}</article>"
         )
         cards.append(card)
     return joined((*cards, _more(page.plans_total, len(page.plans), "plan")))
+
+
+def _for_whom(plan: PlanShown) -> Html:
+    if plan.gang is not None:
+        return Html(f'Gang <span class="pod">{text(plan.gang.name)}</span>')
+    return Html(f'<span class="pod">{text(plan.preemptor)}</span> to <span class="node">{text(plan.node)}</span>')
+
+
+def _members(gang: GangShown | None) -> Html:
+    """How many members a gang needs and has, and where each of them is or goes."""
+    if gang is None:
+        return Html("")
+    members = joined(
+        f'<li><span class="pod">{text(one.pod)}</span> <span class="arrow">to</span> <span class="node">'
+        f'{text(one.node)}</span> <span class="state">{text(one.state)}</span></li>'
+        for one in gang.members
+    )
+    return Html(
+        f'<p class="gang">needs {plural(gang.minimum, "member")}: {number(gang.bound)} bound,'
+        f" {number(gang.nominated)} nominated, {number(gang.missing)} missing</p>"
+        f'<ul class="victims" aria-label="Members">{members}</ul>{_more(gang.more_members, 0, "member")}'
+    )
+
+
+def _victims(victims: Iterable[VictimShown]) -> Html:
+    """The victims as items of a list, those that go as one group together in one."""
+    shown: list[str] = []
+    for group, together in groupby(victims, key=lambda one: one.group):
+        items = joined(
+            f'<li><span class="pod">{text(one.pod)}</span> <span class="state">{text(one.state)}</span></li>'
+            for one in together
+        )
+        shown.append(
+            f'<li class="group">{text(group)}, as one:<ul class="victims">{items}</ul></li>' if group else items
+        )
+    return joined(shown)
 
 
 def _decisions(page: Page) -> Html:

@@ -11,8 +11,10 @@ __all__ = [
     "DecisionShown",
     "DeviceShown",
     "Evictions",
+    "GangShown",
     "Ladder",
     "Leadership",
+    "MemberShown",
     "OwnerEvictions",
     "Page",
     "PlanShown",
@@ -77,10 +79,14 @@ class WaitingPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VictimShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A victim: how far it is, for a plan under way, or why it was one, for a decision."""
+    """A victim: how far it is, for a plan under way, or why it was one, for a decision.
+
+    Victims of one `group` go whole or not at all; empty for none.
+    """
 
     pod: str
     state: str = ""
+    group: str = ""
     priority: int = 0
     owner: str = ""
     rule: str = ""
@@ -94,8 +100,31 @@ class DeviceShown(msgspec.Struct, frozen=True):
     held_by: tuple[str, ...] = ()
 
 
+class MemberShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a gang that is on a node, or is to go there: `bound`, `nominated` or `to be nominated`."""
+
+    pod: str
+    node: str
+    state: str
+
+
+class GangShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A gang that room is made for: how many members it needs, has on nodes and has nominated, and what is missing."""
+
+    name: str
+    minimum: int
+    bound: int = 0
+    nominated: int = 0
+    missing: int = 0
+    members: tuple[MemberShown, ...] = ()
+    more_members: int = 0
+
+
 class PlanShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan under way. `step` is a place in `html.STEPS`; `until` is None if it does not time out."""
+    """A plan under way. `step` is a place in `html.STEPS`; `until` is None if it does not time out.
+
+    The plans of a gang are one, with the victims of all: `preemptor` and `node` are those of its first member.
+    """
 
     preemptor: str
     priority: int
@@ -109,6 +138,7 @@ class PlanShown(msgspec.Struct, frozen=True, kw_only=True):
     more_victims: int = 0
     devices: tuple[DeviceShown, ...] = ()
     more_devices: int = 0
+    gang: GangShown | None = None
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):

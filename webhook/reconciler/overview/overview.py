@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.page.model import (
     Certificate,
     Compared,
@@ -27,6 +27,7 @@ from webhook.page.model import (
 from webhook.policy.model import Policies
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.decision_history import Known
+from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one, victims_shown
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.next_action import STAGES
 from webhook.reconciler.plans.plan import Plan
@@ -37,7 +38,6 @@ from webhook.reconciler.service import ReconcilerService
 from webhook.reconciler.state.annotations import (
     Alternative,
     PlanStage,
-    PlanVictim,
     UnreadableError,
     plan_of,
     with_names,
@@ -114,24 +114,13 @@ def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanS
         )
         for entry in heapq.nsmallest(_WAITING, entries, key=lambda one: (-one.priority, one.created, one.key))
     ]
-    shown = [
-        PlanShown(
-            preemptor=plan.key,
-            priority=plan.priority,
-            node=plan.record.node,
-            policy=plan.record.policy,
-            step=STAGES[plan.stage].step,
-            begun=wall + plan.started - now,
-            until=None if math.isinf(plan.deadline) else wall + plan.deadline - now,
-            reserved=plan.reserved,
-            victims=tuple(_victim(reconciler.state, one, plan) for one in plan.record.victims[:_VICTIMS]),
-            more_victims=max(0, len(plan.record.victims) - _VICTIMS),
-            devices=_devices(reconciler.state, plan.devices),
-            more_devices=max(0, len(plan.devices) - _DEVICES),
-        )
-        for plan in plans[:_PLANS]
-    ]
-    return _Shown(waiting, len(entries)), _Shown(shown, len(plans))
+    under_way = [UnderWay(reconciler.state.pods.get(plan.key) or _nobody(plan), plan.record, plan) for plan in plans]
+    together = by_gang(under_way)
+    shown = []
+    for gang in together[:_PLANS]:
+        rows = [_row(reconciler.state, plan, wall - now) for _, _, plan in gang if plan is not None]
+        shown.append(shown_as_one(reconciler.state, gang, rows))
+    return _Shown(waiting, len(entries)), _Shown(shown, len(together))
 
 
 def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], _Shown[PlanShown]]:
@@ -149,28 +138,53 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
     for pod in marked:
         with suppress(UnreadableError):
             if (record := plan_of(pod)) is not None:
-                plans.append((pod, record))
+                plans.append(UnderWay(pod, record))
+    together = by_gang(plans)
     shown = []
-    for pod, written in plans[:_PLANS]:
-        record, gone = with_names(written, state.pods_on(written.node))
-        victims = [_victim(state, one) for one in record.victims]
-        states = {one.state for one in victims}
-        row = PlanShown(
-            preemptor=key_of(pod),
-            priority=pod.spec.priority or 0,
-            node=record.node,
-            policy=record.policy,
-            step=STAGES[record.stage if "to be asked" in states else PlanStage.WAITING].step,
-            begun=min(map(instant, record.stages.values()), default=None),
-            until=instant(record.deadline) or None,
-            reserved=pod.status.nominated_node_name == record.node,
-            victims=tuple(victims[:_VICTIMS]),
-            more_victims=max(0, len(victims) - _VICTIMS) + len(gone),
-            devices=_devices(state, [DeviceId(one.driver, one.pool, one.device) for one in record.devices]),
-            more_devices=max(0, len(record.devices) - _DEVICES),
-        )
-        shown.append(row)
-    return _Shown(waiting, len(unplaced)), _Shown(shown, len(plans))
+    for gang in together[:_PLANS]:
+        named, rows = [], []
+        for pod, written, _ in gang:
+            record, gone = with_names(written, state.pods_on(written.node))
+            named.append(UnderWay(pod, record))
+            to_be_asked = any(one.state == "to be asked" for one in victims_shown(state, named[-1:]).values())
+            row = PlanShown(
+                preemptor=key_of(pod),
+                priority=pod.spec.priority or 0,
+                node=record.node,
+                policy=record.policy,
+                step=STAGES[record.stage if to_be_asked else PlanStage.WAITING].step,
+                begun=min(map(instant, record.stages.values()), default=None),
+                until=instant(record.deadline) or None,
+                reserved=pod.status.nominated_node_name == record.node,
+                more_victims=len(gone),
+                devices=_devices(state, [DeviceId(one.driver, one.pool, one.device) for one in record.devices]),
+                more_devices=max(0, len(record.devices) - _DEVICES),
+            )
+            rows.append(row)
+        shown.append(shown_as_one(state, named, rows))
+    return _Shown(waiting, len(unplaced)), _Shown(shown, len(together))
+
+
+def _row(state: State, plan: Plan, ahead: float) -> PlanShown:
+    """A plan of this process without its victims; `ahead` are the seconds from the monotonic clock to the other one."""
+    return PlanShown(
+        preemptor=plan.key,
+        priority=plan.priority,
+        node=plan.record.node,
+        policy=plan.record.policy,
+        step=STAGES[plan.stage].step,
+        begun=plan.started + ahead,
+        until=None if math.isinf(plan.deadline) else plan.deadline + ahead,
+        reserved=plan.reserved,
+        devices=_devices(state, plan.devices),
+        more_devices=max(0, len(plan.devices) - _DEVICES),
+    )
+
+
+def _nobody(plan: Plan) -> Pod:
+    """What stands for a preemptor that has just gone."""
+    namespace, _, name = plan.key.partition("/")
+    return Pod(metadata=ObjectMeta(namespace=namespace, name=name))
 
 
 def _devices(state: State, devices: Sequence[DeviceId]) -> tuple[DeviceShown, ...]:
@@ -180,23 +194,6 @@ def _devices(state: State, devices: Sequence[DeviceId]) -> tuple[DeviceShown, ..
         DeviceShown("/".join(one), tuple(sorted(claims.users(one) - claims.planned.keys())[:_HOLDERS]))
         for one in devices[:_DEVICES]
     )
-
-
-def _victim(state: State, victim: PlanVictim, plan: Plan | None = None) -> VictimShown:
-    """A victim and how far it is: by its pod, and by what was done for a plan under way if that is known."""
-    pod = state.pod_of(victim.key, victim.uid)
-    progress = "to be asked"
-    if plan is not None and victim.uid in plan.unneeded:
-        progress = "stays"
-    elif pod is None:
-        progress = "gone"
-    elif pod.metadata.deletion_timestamp:
-        progress = "leaving"
-    elif plan is not None and victim.uid in plan.gone:
-        progress = "asked"
-    elif plan is not None and victim.uid in plan.asking:
-        progress = "being asked"
-    return VictimShown(pod=victim.key, state=progress)
 
 
 def _decision(known: Known) -> DecisionShown:

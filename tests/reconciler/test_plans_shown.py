@@ -1,0 +1,85 @@
+"""Plans as the page shows them: those of a gang as one, and victims that go as one group together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reconciler.builders import Setting, node, pod, preemptor
+from webhook.page.model import PlanShown
+from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one
+from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanVictim
+
+GANG = "scheduling.x-k8s.io/pod-group"
+JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "wide"}
+KUEUE = {"kueue.x-k8s.io/pod-group-total-count": "4"}
+
+
+def record(number, *victims, gang=True):
+    """A plan for a member on the node of its number; victims are names with their groups."""
+    named = tuple(PlanVictim("default", name, f"uid-{name}", group) for name, group in victims)
+    plan = PlanRecord(id=f"id-{number}", node=f"n{number}", victims=named)
+    return plan.for_gang(GangRecord("id", ("g-1", "g-2"))) if gang else plan
+
+
+def member(number, **more):
+    labels = {"kueue.x-k8s.io/pod-group-name": "g"}
+    return pod(f"g-{number}", priority=100, labels=labels, annotations=KUEUE, **more)
+
+
+def row(plan, step=1, **more):
+    return PlanShown(
+        preemptor=plan.pod.metadata.name, priority=100, node=plan.record.node, policy="p", step=step, **more
+    )
+
+
+@pytest.fixture
+def setting():
+    made = Setting(*(node(f"n{number}") for number in range(4)))
+    made.add(
+        pod("v1", node="n1", labels=JOB_SET),
+        pod("v2", node="n2"),
+        pod("v3", node="n2", labels=JOB_SET),
+        member(0, node="n0"),
+    )
+    return made
+
+
+def test_a_gang_is_one_plan(setting):
+    """Its members are bound, nominated or neither; what is missing to the minimum is said, and the last one's step."""
+    plans = [
+        UnderWay(member(1, nominated="n1"), record(1, ("v1", 1), ("v3", 1))),
+        UnderWay(preemptor("alone"), record(3, gang=False)),
+        UnderWay(member(2), record(2, ("v2", 0), ("v3", 2), ("v1", 2))),
+    ]
+    gang, alone = by_gang(plans)
+    assert [one.pod.metadata.name for one in gang] == ["g-1", "g-2"]
+    assert shown_as_one(setting.state, alone, [row(alone[0])]).gang is None
+    shown = shown_as_one(setting.state, gang, [row(gang[0], 2, begun=5.0), row(gang[1], 1, begun=4.0, reserved=False)])
+    assert (shown.step, shown.begun, shown.reserved) == (1, 4.0, False)
+    found = shown.gang
+    assert (found.name, found.minimum) == ("Kueue pod group default/g", 4)
+    assert (found.bound, found.nominated, found.missing) == (1, 1, 2)
+    assert [(one.pod, one.node, one.state) for one in found.members] == [
+        ("default/g-0", "n0", "bound"),
+        ("default/g-1", "n1", "nominated"),
+        ("default/g-2", "n2", "to be nominated"),
+    ]
+    assert [(one.pod, one.group) for one in shown.victims] == [
+        ("default/v1", "JobSet default/wide"),
+        ("default/v3", "JobSet default/wide"),
+        ("default/v2", ""),
+    ]
+
+
+def test_victims_of_one_group_stand_together(setting):
+    """Also if others are between them, and if one of them is gone; many are cut."""
+    names = [("v1", 1), ("v2", 0), ("gone", 1), *((f"w{number}", 0) for number in range(11))]
+    plan = UnderWay(preemptor(), record(1, *names, gang=False))
+    shown = shown_as_one(setting.state, [plan], [row(plan)])
+    assert [(one.pod, one.state) for one in shown.victims[:3]] == [
+        ("default/v1", "to be asked"),
+        ("default/gone", "gone"),
+        ("default/v2", "to be asked"),
+    ]
+    assert {one.group for one in shown.victims[:2]} == {"JobSet default/wide"}
+    assert (len(shown.victims), shown.more_victims) == (12, 2)

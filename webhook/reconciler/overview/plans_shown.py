@@ -1,0 +1,139 @@
+"""The plans under way as the page shows them: those of a gang as one, with its members and all their victims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from webhook.kube.objects import Pod, key_of
+from webhook.page.model import GangShown, MemberShown, PlanShown, VictimShown
+from webhook.preemption.gangs.gang import form_gang
+from webhook.preemption.snapshot.pod_groups import group_of
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.state import State
+
+__all__ = ["UnderWay", "by_gang", "shown_as_one", "victims_shown"]
+
+_MEMBERS, _VICTIMS, _DEVICES = 24, 12, 16
+"""How many of each are shown."""
+_FIRST = "to be asked"
+"""How far a victim is at first."""
+
+
+class UnderWay(NamedTuple):
+    """A plan with its preemptor; `plan` is None if it was read off that."""
+
+    pod: Pod
+    record: PlanRecord
+    plan: Plan | None = None
+
+
+def by_gang(plans: Iterable[UnderWay]) -> list[list[UnderWay]]:
+    """The plans, those of one gang together, in the order of the first of each."""
+    found: dict[str, list[UnderWay]] = {}
+    for one in plans:
+        found.setdefault(one.record.gang.id if one.record.gang else key_of(one.pod), []).append(one)
+    return list(found.values())
+
+
+def victims_shown(state: State, plans: Iterable[UnderWay]) -> dict[str, VictimShown]:
+    """The victims of plans by their keys, each once, with what goes whole one after the other.
+
+    A victim is as far as the plan says that is farthest: its pod says the rest.
+    """
+    found: dict[str, VictimShown] = {}
+    for one in plans:
+        names = _names_of_groups(state, one.record.victims)
+        for victim in one.record.victims:
+            shown = _victim(state, victim, names.get(victim.group, ""), one.plan)
+            known = found.get(victim.key)
+            if known is None or known.state == _FIRST:
+                found[victim.key] = shown
+    first: dict[str, int] = {}
+    for place, (key, row) in enumerate(found.items()):
+        first.setdefault(row.group or key, place)
+    return dict(sorted(found.items(), key=lambda pair: first[pair[1].group or pair[0]]))
+
+
+def shown_as_one(state: State, plans: Sequence[UnderWay], rows: Sequence[PlanShown]) -> PlanShown:
+    """The plan of a preemptor without a gang as it is, or those of a gang as one: as far as the one that is behind.
+
+    Victims are cut to the first ones.
+    """
+    victims = list(victims_shown(state, plans).values())
+    first = msgspec.structs.replace(
+        rows[0],
+        victims=tuple(victims[:_VICTIMS]),
+        more_victims=max(0, len(victims) - _VICTIMS) + sum(row.more_victims for row in rows),
+    )
+    if not plans[0].record.gang:
+        return first
+    devices = tuple(device for row in rows for device in row.devices)
+    return msgspec.structs.replace(
+        first,
+        step=min(row.step for row in rows),
+        begun=min((row.begun for row in rows if row.begun is not None), default=None),
+        until=max((row.until for row in rows if row.until is not None), default=None),
+        reserved=all(row.reserved for row in rows),
+        devices=devices[:_DEVICES],
+        more_devices=max(0, len(devices) - _DEVICES) + sum(row.more_devices for row in rows),
+        gang=_gang(state, plans),
+    )
+
+
+def _gang(state: State, plans: Sequence[UnderWay]) -> GangShown:
+    """The members that are bound, and those with plans, and what is missing to the minimum."""
+    key, grouped = group_of(plans[0].pod), state.snapshot.pods.grouped
+    found = state.snapshot.pods.groups.find(key)
+    names = state.snapshot.pods.names
+    known = (state.pods.get(f"{key.namespace}/{names[row]}") for row in (grouped.members(found) if found else ()))
+    there = [pod for pod in known if pod and pod.spec.node_name and not pod.metadata.deletion_timestamp]
+    members = [MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound") for pod in there]
+    for pod, record, _ in plans:
+        if not pod.spec.node_name:
+            said = "nominated" if pod.status.nominated_node_name == record.node else "to be nominated"
+            members.append(MemberShown(pod=key_of(pod), node=record.node, state=said))
+    minimum = form_gang(state.snapshot, [one.pod for one in plans]).minimum
+    bound, nominated = len(there), sum(one.state == "nominated" for one in members)
+    return GangShown(
+        name=str(key),
+        minimum=minimum,
+        bound=bound,
+        nominated=nominated,
+        missing=max(0, minimum - bound - nominated),
+        members=tuple(members[:_MEMBERS]),
+        more_members=max(0, len(members) - _MEMBERS),
+    )
+
+
+def _names_of_groups(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
+    """By the number of a group that goes whole its name; only that number if all its pods are gone."""
+    names: dict[int, str] = {}
+    for victim in victims:
+        if not victim.group:
+            continue
+        pod = state.pod_of(victim.key, victim.uid)
+        name = str(group_of(pod)) if pod is not None else f"group {victim.group}"
+        if pod is not None or victim.group not in names:
+            names[victim.group] = name
+    return names
+
+
+def _victim(state: State, victim: PlanVictim, group: str, plan: Plan | None) -> VictimShown:
+    """A victim and how far it is: by its pod, and by what was done for a plan under way if that is known."""
+    pod = state.pod_of(victim.key, victim.uid)
+    progress = _FIRST
+    if plan is not None and victim.uid in plan.unneeded:
+        progress = "stays"
+    elif pod is None:
+        progress = "gone"
+    elif pod.metadata.deletion_timestamp:
+        progress = "leaving"
+    elif plan is not None and victim.uid in plan.gone:
+        progress = "asked"
+    elif plan is not None and victim.uid in plan.asking:
+        progress = "being asked"
+    return VictimShown(pod=victim.key, state=progress, group=group)
