@@ -134,7 +134,7 @@ def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[n
 def devices_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[np.intp] = NO_PODS) -> list[DeviceId]:
     """The devices that the pod would get on the node, judged like `fits`; those it would only share are left out."""
     row, devices = snapshot.nodes.find(node), prefilter(snapshot, compile_pod(preemptor), without).devices
-    return [] if row is None or devices is None else devices.allocation(row)
+    return [] if row is None or devices is None else devices.allocation(row) or []
 
 
 def victims_needed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -11,16 +11,17 @@ __all__ = ["TakenDevices"]
 
 
 class TakenDevices:
-    """The allocations of all claims but those that are `freed`, by their keys."""
+    """The allocations of all claims but those that are `freed`, by their keys; and the devices `beside` these."""
 
-    def __init__(self, claims: ClaimIndex, freed: frozenset[str]) -> None:
+    def __init__(self, claims: ClaimIndex, freed: frozenset[str], beside: Collection[DeviceId] = ()) -> None:
         self._claims = claims
         self._freed = freed
+        self._beside = beside
 
     def holds(self, device: DeviceId) -> bool:
         """Whether a claim has the device for itself."""
         keys = self._claims.holders.get(device)
-        return keys is not None and not keys <= self._freed
+        return (keys is not None and not keys <= self._freed) or device in self._beside
 
     def consumption(self, device: DeviceId) -> Mapping[str, int] | None:
         """What shares of the device consume of its capacities, in nanos; None if no share says."""

@@ -8,7 +8,7 @@ claims.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import IntEnum
 from functools import cached_property
 
@@ -179,18 +179,33 @@ class DeviceFilter:
             )
         return known
 
-    def allocation(self, node: int) -> list[DeviceId]:
-        """The devices that the pod would get on the node as things are; none if it would get none."""
-        freed = self._snapshot.device_claims.freed_without(self._gone) if self._gone else frozenset[str]()
+    def allocation(
+        self,
+        node: int,
+        gone: Collection[str] = (),
+        beside: Collection[DeviceId] = (),
+        settled: Collection[str] = (),
+    ) -> list[DeviceId] | None:
+        """The devices that the pod would get on the node, without those that it would only share; None if it gets none.
+
+        The pods with the uids `gone` have left, others have the devices `beside` what is allocated, and the claims
+        `settled`, by `namespace/name`, have theirs.
+        """
+        uids = self._gone.union(gone)
+        freed = self._snapshot.device_claims.freed_without(uids) if uids else frozenset[str]()
         place, pools, _, _ = pools_of(self._snapshot, node)
-        taken, steps = TakenDevices(self._snapshot.device_claims, freed), Steps(MOST_STEPS)
+        taken = TakenDevices(self._snapshot.device_claims, freed, beside)
+        steps = Steps(min(MOST_STEPS, self._steps))
+        given = steps.left
         try:
-            wanted = self._wanted(node, freed)
+            wanted = [one for one in self._wanted(node, freed) if one.key not in settled]
             found = allocate(NodeDevices(self._snapshot.devices, place, pools), wanted, taken, steps)
         except (DemandError, OutOfStepsError):
-            return []
+            return None
+        finally:
+            self._steps -= given - max(0, steps.left)
         several = {one.id for pool in pools for one in pool.devices if one.device.allow_multiple_allocations}
-        return sorted({one.device for one in found or ()} - several)
+        return None if found is None else sorted({one.device for one in found} - several)
 
     def holders(self, rows: Rows) -> Rows:
         """Of the pods in these rows, of any shape, those that use a claim, so that their removal may free devices."""

@@ -15,7 +15,7 @@ from webhook.reconciler.state.state import State
 
 __all__ = ["BEYOND_BUDGET", "beyond_budget", "within_budgets"]
 
-BEYOND_BUDGET = 5
+BEYOND_BUDGET = 8
 """The code of candidates of which the Eviction API would refuse a victim."""
 
 

@@ -3,7 +3,7 @@
 A nomination keeps room from pods of equal and lower priority. A pod of higher priority that waits, whoever preempts
 for it or nobody, takes what is emptied as soon as it fits there. So the preemptor has to fit beside all of those, when
 its victims are gone, and also when the pods are gone that leave the node anyway; and whether those that are nominated
-elsewhere come or not.
+elsewhere come or not. The same holds of devices, if both ask for them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
+from webhook.preemption.filters.devices import DeviceFilter, needs_devices
 from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
+from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
 from webhook.reconciler.state.state import State
 from webhook.reconciler.state.waiting_pods import WaitingGroup
 
 __all__ = ["AHEAD", "PodsAhead", "Unplaced", "blocked_text"]
 
-AHEAD = 6
+AHEAD = 9
 """The code of candidates that pods of higher priority would take."""
 PATIENCE = 60.0
 """Seconds for which the scheduler may leave a pod pending that fits; then it does not want to place it."""
@@ -90,19 +92,25 @@ class PodsAhead:
                 need = _needs(snapshot, compile_pod(pod))
                 if need is not None and pod.metadata.uid != self._pod.metadata.uid:
                     beside[:, place] += need
-                    self._note_lost(codes, free - beside, own, np.arange(len(codes)) == place, pod)
+                    short = ~(free - beside >= own[:, None]).all(axis=0)
+                    self._note_lost(codes, short & (np.arange(len(codes)) == place), pod)
         later, columns = self._leaving_beside(candidates), _columns(snapshot, candidates)
         everybody = [(group, np.full(len(codes), len(group.pods))) for group in groups]
         without_nominated = [
             (group, _not_nominated_elsewhere(snapshot, columns, group, most)) for group, most in everybody
         ]
+        devices = self._needs_of_devices(incoming, groups)
         nominated = any((some < most).any() for (_, most), (_, some) in zip(everybody, without_nominated, strict=True))
         for gone in (later[:0], later) if len(later) else (later,):
             for coming in (everybody, without_nominated) if nominated else (everybody,):
                 room = free.copy()
                 _add(room, snapshot.pods.amounts, gone, columns[snapshot.pods.node[gone]])
-                for example, count in self._placed(coming, candidates, np.concatenate((candidates.pods, gone)), room):
-                    self._note_lost(codes, room - beside, own, count > 0, example)
+                left = DevicesAhead(candidates, gone, devices) if devices else None
+                for example, count in self._placed(coming, candidates, gone, room, left):
+                    short = ~(room - beside >= own[:, None]).all(axis=0)
+                    if left is not None:
+                        short |= left.lost((count > 0) & (codes == 0))
+                    self._note_lost(codes, short & (count > 0), example)
         return codes
 
     def _leaving_beside(self, candidates: Candidates) -> Rows:
@@ -111,11 +119,23 @@ class PodsAhead:
         found: Rows = rows[np.isin(self._state.snapshot.pods.node[rows], candidates.nodes)]
         return found
 
-    def _placed(
-        self, coming: Sequence[tuple[WaitingGroup, Ints]], candidates: Candidates, gone: Rows, room: Ints
-    ) -> Iterator[tuple[Pod, Ints]]:
-        """Place so many of each group in the room that there is with these pods gone: who comes, and how many."""
+    def _needs_of_devices(self, incoming: PodInfo, groups: Sequence[WaitingGroup]) -> DeviceFilter | None:
+        """What the preemptor needs of devices; None if it needs none, or no pod in front of it does."""
         snapshot = self._state.snapshot
+        if not needs_devices(snapshot, incoming) or not any(_asks_for_devices(snapshot, one) for one in groups):
+            return None
+        return prefilter(snapshot, incoming).devices
+
+    def _placed(
+        self,
+        coming: Sequence[tuple[WaitingGroup, Ints]],
+        candidates: Candidates,
+        leaving: Rows,
+        room: Ints,
+        left: DevicesAhead | None,
+    ) -> Iterator[tuple[Pod, Ints]]:
+        """Place so many of each group in the room there is once these pods have left, too: who comes, and how many."""
+        snapshot, gone = self._state.snapshot, np.concatenate((candidates.pods, leaving))
         for group, most in coming:
             try:
                 ahead = compile_pod(group.example)
@@ -125,12 +145,13 @@ class PodsAhead:
             if ahead.beyond or group.example.spec.scheduling_group or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
             count = self._count_that_come(group.example, ahead, candidates, gone, np.minimum(most, _times(room, need)))
+            if left is not None and count.any() and (needs := prefilter(snapshot, ahead).devices) is not None:
+                count = left.place(group.pods.values(), needs, count)
             room -= need[:, None] * count
             yield group.example, count
 
-    def _note_lost(self, codes: NDArray[np.int8], free: Ints, own: Ints, among: Mask, to: Pod) -> None:
-        """Mark the candidates `among` these on which the preemptor does not fit beside another pod."""
-        lost = among & ~(free >= own[:, None]).all(axis=0)
+    def _note_lost(self, codes: NDArray[np.int8], lost: Mask, to: Pod) -> None:
+        """Mark the candidates that are lost to another pod."""
         if lost.any() and self.blocking is None:
             self.blocking = to
         codes[lost] = AHEAD
@@ -146,6 +167,13 @@ class PodsAhead:
             return count
         fits = bool(len(run_filters(prefilter(snapshot, ahead)).fits))
         return np.zeros_like(count) if self._is_overdue(pod, fits) else count
+
+
+def _asks_for_devices(snapshot: Snapshot, group: WaitingGroup) -> bool:
+    try:
+        return needs_devices(snapshot, compile_pod(group.example))
+    except ClusterError:
+        return False
 
 
 def _not_nominated_elsewhere(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, most: Ints) -> Ints:

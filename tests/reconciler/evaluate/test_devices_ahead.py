@@ -1,0 +1,103 @@
+"""Pods of higher priority that wait take devices first: nobody is evicted for those (docs/semantics.md D11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.reconciler.builders import pod
+from tests.reconciler.device_settings import Devices, claim, uses
+from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET
+from webhook.reconciler.evaluate.evaluator import Evicts, Unschedulable
+from webhook.reconciler.evaluate.pods_ahead import AHEAD
+from webhook.reconciler.evaluate.rates import _NEVER, NOT_NOW
+
+
+def whole_node(count: int) -> Devices:
+    """A node with so many devices, all of them held by one pod, `holder`."""
+    setting = Devices(n1=count)
+    for number in range(count):
+        setting.remove(f"default/n1-{number}")
+        setting.claim(claim(f"c-n1-{number}"))
+    held = tuple(f"d{number}" for number in range(count))
+    setting.add(pod("holder", "100m", node="n1", annotations={}, spec=uses("c-holder")))
+    setting.claim(claim("c-holder", count, held=held, by=("holder",)))
+    return setting
+
+
+def in_front(setting: Devices, name: str, count: int, **spec: Any) -> None:
+    """A pod of higher priority waits for so many devices; nobody preempts for it."""
+    setting.claim(claim(f"c-{name}", count))
+    setting.add(pod(name, "100m", priority=200, spec={**uses(f"c-{name}"), **spec}))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "evicts"),
+    [pytest.param(0, True, id="nobody"), pytest.param(2, True, id="enough"), pytest.param(3, False, id="too many")],
+)
+def test_what_a_pod_in_front_takes(wanted, evicts):
+    """Of four devices that one pod holds two have to be left for the preemptor."""
+    setting = whole_node(4)
+    if wanted:
+        in_front(setting, "first", wanted)
+    outcome = setting.evaluate(setting.wants("p", 2))
+    assert isinstance(outcome, Evicts if evicts else Unschedulable), outcome
+    if not evicts:
+        assert "it is kept for default/first of priority 200" in outcome.reason
+
+
+def test_codes_of_rejections_differ():
+    """What one filter says of a candidate is not read as what another one says."""
+    codes = [AHEAD, BEYOND_BUDGET, NOT_NOW, *_NEVER]
+    assert len(set(codes)) == len(codes)
+
+
+def test_several_pods_in_front():
+    """Each takes its devices; pods that share a claim take them once."""
+    setting = whole_node(4)
+    in_front(setting, "first", 2)
+    in_front(setting, "second", 1)
+    assert isinstance(setting.evaluate(setting.wants("p", 2)), Unschedulable)
+    setting = whole_node(4)
+    setting.claim(claim("c-both", 2))
+    for name in ("first", "second"):
+        setting.add(pod(name, "100m", priority=200, spec=uses("c-both")))
+    assert isinstance(setting.evaluate(setting.wants("p", 2)), Evicts)
+
+
+def test_a_claim_shared_with_a_pod_in_front():
+    """The preemptor uses the same devices as the pod in front: they are not taken from it."""
+    setting = whole_node(2)
+    made = setting.wants("p", 2)
+    setting.add(pod("first", "100m", priority=200, spec=uses("c-p")))
+    assert isinstance(setting.evaluate(made), Evicts)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"spec": {"nodeSelector": {"there": "not"}}}, id="goes elsewhere"),
+        pytest.param({"priority": 100}, id="of equal priority"),
+        pytest.param({"spec": {"schedulerName": "other"}}, id="of another scheduler"),
+        pytest.param({"count": 5}, id="wants more than there are"),
+    ],
+)
+def test_a_pod_that_takes_nothing(fields):
+    """Who cannot come to the node, or is not in front, takes no device of it."""
+    setting = whole_node(4)
+    setting.claim(claim("c-first", fields.get("count", 3)))
+    spec = {**uses("c-first"), **fields.get("spec", {})}
+    setting.add(pod("first", "100m", priority=fields.get("priority", 200), spec=spec))
+    assert isinstance(setting.evaluate(setting.wants("p", 2)), Evicts)
+
+
+def test_another_node_is_chosen():
+    """A pod in front that can come to one node only leaves the other one to the preemptor."""
+    setting = Devices(n1=2, n2=2)
+    by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [by_name]}}
+    in_front(setting, "first", 2, affinity={"nodeAffinity": required})
+    outcome = setting.evaluate(setting.wants("p", 2))
+    assert isinstance(outcome, Evicts)
+    assert outcome.node == "n2"
