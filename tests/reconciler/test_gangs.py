@@ -55,6 +55,7 @@ def test_one_victim_goes_for_each_member(whole):
     assert judge.for_gangs >= 3
     gangs = made.reconciler.reporter.metrics.gangs.labels("together")
     assert gangs._value.get() == 1
+    assert made.reconciler.reporter.metrics.gangs_ended.labels("bound")._value.get() == 1
     assert len({name[-1] for name in made.evicted}) == 1 or not whole
     assert not made.remembered()
 

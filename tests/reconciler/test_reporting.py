@@ -55,6 +55,16 @@ def test_whom_the_event_on_a_victim_names(key, naming, said):
     assert note == f"Preempted {said} on node n1 (policy test)"
 
 
+def test_victims_of_groups_are_counted():
+    """By what defines the group; a pod of none does not count."""
+    made = reporter(Recorded())
+    for labels in ({}, {"jobset.sigs.k8s.io/jobset-name": "wide"}, {"jobset.sigs.k8s.io/jobset-name": "other"}):
+        made.victim_asked(plan("default/web"), pod("a", node="n1", labels=labels))
+    text = generate_latest(made.metrics.registry).decode()
+    shown = [line for line in text.splitlines() if line.startswith("giveway_group_evictions_total")]
+    assert shown == ['giveway_group_evictions_total{group="JobSet"} 2.0']
+
+
 def waits(made, recorder, seconds, reason="no node", change="", *, dry_run=False):
     """Evaluate a preemptor in vain, so many seconds from the start."""
     one = preemptor("p")

@@ -36,12 +36,24 @@ class ReconcilerMetrics:
             ["result"],
             registry=registry,
         )
+        self.gangs_ended = Counter(
+            "giveway_gangs_ended",
+            "Gangs of which no plan is left, by how the last one ended",
+            ["ending"],
+            registry=registry,
+        )
         self.plans = Counter("giveway_preemption_plans", "Plans that ended, by how", ["ending"], registry=registry)
         self.victims = Histogram("giveway_preemption_victims", "Victims of a plan", buckets=_VICTIMS, registry=registry)
         self.evictions = Counter(
             "giveway_evictions",
             "Victims asked to leave, by policy, its rule and the victim's namespace",
             ["policy", "rule", "namespace"],
+            registry=registry,
+        )
+        self.group_evictions = Counter(
+            "giveway_group_evictions",
+            "Victims asked to leave that belong to a group, by what defines the group",
+            ["group"],
             registry=registry,
         )
         self._rules, self._namespaces = set[str](), set[str]()

@@ -346,6 +346,8 @@ class Reconciler:
             log.info("plan %s for %s: %s: %s", plan.record.id, plan.key, ending, note)
         pod = self.state.pod_of(plan.key, plan.uid)
         self.reporter.ended(plan, ending, now - plan.started, note, pod)
+        if plan.record.gang and not self.plan_manager.siblings.of(plan):
+            self.reporter.metrics.gangs_ended.labels(ending.value).inc()
         self.ledger.write_soon()
         # 2. Take plan and nomination off, as long as the pod exists and this process leads.
         if ending is not Ending.DEPOSED and pod is not None:

@@ -16,6 +16,7 @@ from webhook.kube.owner_events import OwnerEvents
 from webhook.kube.pods import workload_of
 from webhook.kube.resources import POD
 from webhook.policy.model import PreemptorNaming
+from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable, Waits
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Ending, Plan
@@ -151,6 +152,8 @@ class Reporter:
         """A victim was asked to leave; the note names a pod of another namespace only if the policy says so."""
         name, grounds = plan.record.policy, plan.grounds.get(pod.metadata.uid)
         self.metrics.evicted(name, grounds.rule if grounds else "", pod.metadata.namespace)
+        if source := group_of(pod).source:
+            self.metrics.group_evictions.labels(source).inc()
         rule = f"{grounds.rule}: {grounds.text}" if grounds else f"policy {name}"
         same = plan.key.partition("/")[0] == pod.metadata.namespace
         by = plan.key if same or self._names_preemptors(name) else f"{plan.uid} of another namespace,"
