@@ -51,6 +51,19 @@ def test_every_eviction_ends_in_a_bound_pod(first: int, errors: list[str]):
     assert not found
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(12755, id="a pod in front comes to room that another left"),
+        pytest.param(165586, id="a victim that an ended plan asked counts once for the rates"),
+        pytest.param(790152571, id="the same with other leaders"),
+    ],
+)
+def test_clusters_that_were_found_later(seed: int):
+    """Clusters of longer runs in which a plan evicted in vain once."""
+    assert not in_vain(seed)
+
+
 @pytest.mark.soak
 @settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 10**9))

@@ -251,6 +251,10 @@ class Plan:
         self.ends[uid] = ends
         self.tickets[uid] = ticket
 
+    def give_ticket(self, uid: str) -> int | None:
+        """The ticket of this victim in the rates, for the plan that asked the victim."""
+        return self.tickets.pop(uid, None)
+
     def note_nomination(self, *, seen: bool = False, reserved: bool | None = None) -> None:
         """The watch has shown our nomination, or whether it stands."""
         self.seen = self.seen or seen

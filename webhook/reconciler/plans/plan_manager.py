@@ -188,7 +188,10 @@ class PlanManager:
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
         ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
         self.evaluator.note_past(victim, plan.key)
-        plan.note_asked(uid, ends, self.evaluator.limiter.asked(plan.tickets.get(uid), victim, now))
+        # A victim of several plans counts once, by the ticket of the plan that was the first to name it
+        holders = (plan, *self.plans.values(), *self._unanswered.values())
+        ticket = next((found for one in holders if (found := one.give_ticket(uid)) is not None), None)
+        plan.note_asked(uid, ends, self.evaluator.limiter.asked(ticket, victim, now))
 
     def enter(self, plan: Plan, stage: PlanStage) -> None:
         """Begin a stage of a plan."""
