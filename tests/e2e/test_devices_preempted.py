@@ -178,8 +178,9 @@ async def test_kill_between_the_last_eviction_and_the_deallocation(devices: Pree
 
 
 async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
-    """Whoever takes a device first keeps it if nobody may evict him; the plan is judged again, and others go."""
+    """Whoever takes a device first keeps it if nobody may evict him; once he has gone the preemptor is bound."""
     device_class = await held_by_lows(devices, 2)
+    full = (await devices.sandbox.get("low-0"))["spec"]["nodeName"]
     other = await devices.sandbox.node("b")
     await devices.publish(other, plain(1))
     await devices.low("low-b", await devices.template("b", [exactly(device_class)]))
@@ -201,6 +202,9 @@ async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
 
     await eventually(ended, 20, "the plan is over")
     assert "low-b" in await devices.here(), "one device less helps nobody who wants two"
+    assert not (await devices.sandbox.get("high"))["spec"].get("nodeName")
+    await devices.client.delete(f"{devices.sandbox.pods}/stranger")
+    assert await devices.ends("high", {"low-b"}) == full
 
 
 async def test_an_extended_resource_that_a_class_serves(devices: Preempting) -> None:
