@@ -347,6 +347,7 @@ def count_from_the_beginning(patch: Patch) -> None:
     patch.setattr(plan_manager, "time_limit", as_if_nothing_came)
 
 
+Json = dict[str, Any]
 FAULTS = {
     "replacements that name their node": Fault(names_its_node, 300.0, learn_nothing, 2),
     "replacements that name their node, known to the leader before": Fault(
@@ -412,3 +413,26 @@ def test_a_pod_that_two_plans_name_is_judged_once(bound: bool):
 
     run(live())
     assert bool(found) is not bound
+
+
+@pytest.mark.parametrize(
+    ("spec", "status"),
+    [
+        pytest.param({"selector": {"matchLabels": {"app": "v"}}}, {"disruptionsAllowed": 1}, id="older than its spec"),
+        pytest.param({"selector": {}}, {"observedGeneration": 1, "disruptionsAllowed": 0}, id="for every pod"),
+    ],
+)
+def test_no_plan_is_made_that_the_eviction_api_would_refuse(spec: Json, status: Json):
+    """Under best-effort, too, what is certain to be refused is seen by the decision, not by one plan after another."""
+    guard = {"metadata": {"name": "b", "namespace": "default", "generation": 1}, "spec": spec, "status": status}
+
+    def begin() -> Simulation:
+        under = policy(budgets=BudgetMode.BEST_EFFORT)
+        made = simulated(node("n1", "4"), node("n2", "4"), under=under, budgets=(guard,))
+        made.put(victim("a", "n1"))
+        made.put(victim("b", "n2", priority=20))
+        made.put(preemptor())
+        return made
+
+    told = lived(Fault(begin, 30.0, lambda _: None, 0, bound=False)).told
+    assert [line["message"] for line in told] == ["no preemption"]

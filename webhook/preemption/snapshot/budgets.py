@@ -272,6 +272,7 @@ class DisruptionBudgets:
         self, rows: NDArray[np.intp], groups: NDArray[Any], *, strict: bool, evicts: bool, from_end: bool = False
     ) -> Mask:
         """Which of the pods in these rows go beyond a budget, counted pod by pod within each group, as `violating`."""
+        strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
         result = np.zeros(len(rows), np.bool_)
         if not self._index:
             return result
