@@ -120,8 +120,8 @@ async def test_two_versions_side_by_side_refuse_nobody(installation, making):
 
     new = await installation.start(OTHER)
     await eventually(lambda: changed(installation, before), 30)
+    await asyncio.sleep(1)  # one configuration is written after the other
     upgraded = await installation.entries()
-    await asyncio.sleep(1)
     await installation.stop(*old)
     assert await installation.entries() == upgraded
 
