@@ -249,7 +249,7 @@ def test_mirror_pods_are_never_patched():
     ],
 )
 def test_an_update_preserves_priority(old, new, expected):
-    """An UPDATE that leaves out priority or policy keeps them; nothing is resolved anew."""
+    """An UPDATE that leaves out priority or policy keeps them; nothing is resolved again."""
     context = make_context(BATCH, policies=(DEFAULTS, COPIES, manage("batch")))
     assert priority_of(mutated(context, make_pod(**new), make_pod(**old))) == expected
 

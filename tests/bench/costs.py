@@ -58,7 +58,7 @@ def main() -> None:
     some = [msgspec.convert(pod, Pod) for pod in dice.sample(data["pods"], _UPDATES)]
 
     def decided(rules: Rules) -> None:
-        assert decide(snapshot, preemptor, rules, NOW, evicted=evicted.copy()).selected  # counted anew each time
+        assert decide(snapshot, preemptor, rules, NOW, evicted=evicted.copy()).selected  # counted each time
 
     started = time.perf_counter()
     decided(costly)

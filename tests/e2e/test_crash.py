@@ -32,7 +32,7 @@ async def leaving(sandbox) -> set[str]:
 
 @pytest.mark.parametrize("fault_point", FAULT_POINTS)
 async def test_kill_at_every_step(sandbox, kubeconfig, tmp_path, fault_point):
-    """A process killed at this step leaves a plan that the next leader finishes, or takes back and makes anew."""
+    """A process killed at this step leaves a plan that the next leader finishes, or takes back and makes again."""
     nodes = [await sandbox.node(f"n{number}", cpu="8") for number in range(2)]
     low = await sandbox.priority_class("low", 80)
     high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")

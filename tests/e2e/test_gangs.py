@@ -193,7 +193,7 @@ async def test_two_gangs_for_one_room(room, kubeconfig, tmp_path):
 
 @pytest.mark.parametrize("fault_point", FAULT_POINTS)
 async def test_kill_at_every_step(room, kubeconfig, tmp_path, fault_point):
-    """A process killed at this step leaves plans that the next leader finishes, or takes back and makes anew."""
+    """A process killed at this step leaves plans that the next leader finishes, or takes back and makes again."""
     await room.begin(4, each=2)
     async with installed(room.sandbox.client, kubeconfig, tmp_path) as giveway:
         first = await giveway.reconcile(policies(room.high), f"--fault-point={fault_point}")

@@ -217,7 +217,7 @@ async def test_an_expired_list_goes_on_where_it_stopped(server, client):
 
 
 async def test_a_busy_server_is_asked_again(server, client, monkeypatch):
-    """With `resume` a page that is answered by 429 is asked for again, and not for ever."""
+    """With `resume` a page that is answered by 429 is asked for again, but not without end."""
     monkeypatch.setattr("webhook.kube.client._PATIENCE", 2)
     for number in range(3):
         server.put(f"{PODS}/p{number}")

@@ -71,7 +71,7 @@ CASES = [
     ("since a checkpoint", EVERY, {"started": 600.0}, {"started": 900.0, "saved": 10}, {}),
     ("a checkpoint before the start", EVERY, {"started": 601.0}, {"started": 600.0, "saved": 3000}, {}),
     ("a broken checkpoint", EVERY, {"started": 900.0, "saved": "soon"}, {"started": 600.0}, {}),
-    ("evicted of late", EvictionCost(recent_evictions=60.0), {}, {"started": 900.0}, {"spared": 3, "goes": 2}),
+    ("evicted recently", EvictionCost(recent_evictions=60.0), {}, {"started": 900.0}, {"spared": 3, "goes": 2}),
     ("grace", EvictionCost(grace_period=True), {"grace": 31}, {"grace": 30, "started": 900.0}, {}),
     ("readiness before all", EVERY, {"started": 1.0}, {"ready": False, "cost": 99, "started": 900.0, "grace": 99}, {}),
     ("deletion cost before work", EVERY, {"cost": 1, "started": 1.0}, {"started": 900.0}, {}),

@@ -310,7 +310,7 @@ async def test_policies_are_reloaded():
 
 
 async def test_nomination_that_was_taken_is_made_again():
-    """When somebody nominates the pod to a node that has no room, the room is reserved anew and nobody else evicted."""
+    """If somebody nominates the pod to a node without room, the room is reserved again and nobody else is evicted."""
     async with playing(2, termination_seconds=3.0) as play, play.reconciling():
         await play.victim("a", "node-1", "6")
         await play.victim("b", "node-2", "8", schedulerName="other")

@@ -149,7 +149,7 @@ async def test_two_reconcilers_and_a_stalling_server():
 
 
 async def test_new_leader_remembers_the_attempts():
-    """How often it was tried for a pod is read off the pod, so that a restart does not start the count anew."""
+    """How often it was tried for a pod is read off the pod, so that a restart does not start the count again."""
     async with playing() as play:
         await play.victim("a", "node-1", "6")
         async with play.reconciling():

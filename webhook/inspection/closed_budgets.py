@@ -1,4 +1,4 @@
-"""Budgets that never let anybody go, by which a tenant keeps preemptible pods for ever."""
+"""Budgets that never let anybody go, by which a tenant keeps preemptible pods forever."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ __all__ = ["Report", "Row", "scan"]
 MOST_ROWS = 20_000
 """Rows that are kept; what comes beyond is counted by rule alone."""
 BUDGET_NEVER_ALLOWS = "builtin/budget-never-allows"
-"""By this id a preemptible pod is told that a budget keeps it for ever; admission does not look at budgets."""
+"""By this id a preemptible pod is told that a budget keeps it forever; admission does not look at budgets."""
 _EXAMPLES = 3
 _PAGE = 500
 _ENDED = ("Succeeded", "Failed")

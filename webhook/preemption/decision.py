@@ -55,7 +55,7 @@ def decide(
     `exclusions` is a mask by pod row: these pods stay, whatever the rules say. `leaving` is another: these pods go
     anyway, so they are reprieved last, whatever their importance. The extenders answer first, and `candidate_filter`
     judges the candidates that remain; its codes of those it rejects are in `Decision.rejections`. On nodes `left_out`
-    the pod neither fits nor preempts. `evicted` is by pod row how often the pod's workload was evicted of late.
+    the pod neither fits nor preempts. `evicted` is by pod row how often the pod's workload was evicted recently.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     out = np.array([row for name in left_out if (row := snapshot.nodes.find(name)) is not None], np.intp)

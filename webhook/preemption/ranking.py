@@ -189,7 +189,7 @@ RANKING = (
         values=lambda of: of.summed(VictimCosts.evicted_lately) if _counts(of, "recent_evictions") else None,
         heading="recent evictions",
         text=lambda score: str(score.values["recent_evictions"]),
-        because="its victims' workloads were evicted less often of late",
+        because="its victims' workloads were recently evicted less often",
     ),
     RankingKey(
         name="grace_period",

@@ -112,7 +112,7 @@ def test_strict_budgets_cover_what_the_api_server_says(selector, labels_of_pod, 
 @pytest.mark.parametrize(
     ("eviction", "went"),
     [
-        pytest.param(EvictionMode.EVICT, [], id="the Eviction API refuses it for ever"),
+        pytest.param(EvictionMode.EVICT, [], id="the Eviction API refuses it always"),
         pytest.param(EvictionMode.DELETE, ["victim"], id="a delete asks no budget"),
     ],
 )

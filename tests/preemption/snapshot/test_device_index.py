@@ -150,8 +150,8 @@ def test_events_lead_to_what_the_objects_say():
     assert any(one for one in holding(fresh).values())
     assert snapshot.devices.odd_hosts == fresh.devices.odd_hosts
     assert snapshot.device_claims.holders == fresh.device_claims.holders
-    used, anew = ({uid for uid in one.pods.uids if one.device_claims.uses(uid)} for one in (snapshot, fresh))
-    assert used == anew
+    used, used_by_fresh = ({uid for uid in one.pods.uids if one.device_claims.uses(uid)} for one in (snapshot, fresh))
+    assert used == used_by_fresh
     assert int(np.count_nonzero(snapshot.devices.live)) == sum(len(one.spec.devices) for one in slices.values())
 
 

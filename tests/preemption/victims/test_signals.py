@@ -53,7 +53,7 @@ def kept(by, *, started=60, priority=100, classes=(), **annotations):
 @pytest.mark.parametrize(
     ("key", "value", "started", "rule"),
     [
-        pytest.param(KARPENTER, "true", 10**6, "signal", id="do-not-disrupt for ever"),
+        pytest.param(KARPENTER, "true", 10**6, "signal", id="do-not-disrupt forever"),
         pytest.param(KARPENTER, "5m", 299, "protection", id="do-not-disrupt for a time"),
         pytest.param(KARPENTER, "5m", 300, "", id="and no longer"),
         pytest.param(KARPENTER, "1h30m", 5399, "protection", id="in hours and minutes"),
@@ -104,7 +104,7 @@ def test_the_longest_window_counts_up_to_the_maximum():
         pytest.param("50", "3600", 50, 60, "", id="at the minimum"),
         pytest.param("50", "3600", 49, 3599, "toleration", id="in the last second"),
         pytest.param("50", "3600", 49, 3600, "", id="after it"),
-        pytest.param("50", "-1", 49, 10**6, "toleration", id="for ever"),
+        pytest.param("50", "-1", 49, 10**6, "toleration", id="forever"),
         pytest.param("50", "0", 49, 0, "", id="for no time"),
         pytest.param("50", None, 49, 0, "", id="no time is said"),
         pytest.param(None, "3600", 49, 60, "", id="no minimum is said"),

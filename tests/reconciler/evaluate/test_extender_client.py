@@ -152,7 +152,7 @@ class Talk:
             self.extender_client.ask(outcome.question)
             between()
             await asyncio.wait_for(self.news.get(), 5)
-        raise AssertionError("it asks for ever")
+        raise AssertionError("it never stops asking")
 
 
 def only(*nodes: str):
@@ -236,7 +236,7 @@ async def test_interest_follows_managed_resources():
 
 
 async def test_forgotten_after_a_decision():
-    """Every decision asks anew."""
+    """Every decision asks again."""
     async with serving(only("n2")) as (extender, seen):
         talk = Talk(extender)
         await talk.concluded()

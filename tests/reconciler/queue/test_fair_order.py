@@ -8,7 +8,7 @@ from webhook.reconciler.queue.queue import Queue
 
 
 class Plain:
-    """The same order by looking through all that wait, as semantics F2 says it."""
+    """The same order by looking through all that wait, as docs/semantics.md F2 says it."""
 
     def __init__(self):
         self.waiting, self.had, self.least = [], Counter(), 0.0

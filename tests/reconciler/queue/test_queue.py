@@ -134,7 +134,7 @@ def test_attempts_are_forgiven_with_time():
 
 
 def test_new_pod_of_the_same_name_starts_afresh():
-    """A pod made anew under the same name does not inherit the failures of the old one."""
+    """A pod made again under the same name does not inherit the failures of the old one."""
     queue = filled(("a", 1, 0.0))
     drain(queue)
     queue.park("a", 0.0, reason="full")

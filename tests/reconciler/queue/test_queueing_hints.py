@@ -105,7 +105,7 @@ def test_nodes(old, new, helps: bool):
             budget("b", 1, {"a": "b"}),
             with_status(budget("b", 1, {"a": "b"}), observed_generation=2),
             True,
-            id="it was counted anew",
+            id="it was counted again",
         ),
         pytest.param(budget("b", 0, {"a": "b"}), None, True, id="it is gone"),
         pytest.param(None, budget("b", 0, {"a": "b"}), False, id="it came"),

@@ -37,7 +37,7 @@ def test_victim_counts_as_leaving_until_it_is_seen_leaving():
 
 
 def test_successor_of_the_same_name_is_not_the_victim():
-    """A pod made anew under the victim's name is not expected to leave."""
+    """A pod made again under the victim's name is not expected to leave."""
     expectations = expecting()
     successor = pod("v", node="n1", uid="another")
     assert expectations.overlay(VICTIM, successor) is successor

@@ -60,7 +60,7 @@ def without_room(observed: Observed) -> Iterator[ClusterFinding]:
             f"{source} {namespace}/{name} needs {minimum} pods, and at most {room.most} of its {len(pods)} have room"
             f"{together} on the {ready} ready nodes, even if every other pod is gone."
             + (f" No node is good for {lacking}." if lacking else ""),
-            "Its minimum can never be met on these nodes: nobody is evicted for it, and its pods wait for ever.",
+            "Its minimum can never be met on these nodes: nobody is evicted for it, and its pods wait forever.",
             f"Add nodes for {needed - room.most} more of its pods{together}, let them ask for less, "
             "or lower its minimum."
             if not lacking

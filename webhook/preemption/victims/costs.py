@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 class VictimCosts(NamedTuple):
     """What a policy counts of each pod.
 
-    `evicted` is how often the workload of each pod, by row, was evicted of late, None if nobody knows. `grace_period`
+    `evicted` is how often the workload of each pod, by row, was evicted recently, None if nobody knows. `grace_period`
     is what the policy gives instead of the pods' own.
     """
 
@@ -83,7 +83,7 @@ class VictimCosts(NamedTuple):
         return np.maximum(np.floor(now - np.where(np.isfinite(saved), saved, now)), 0.0).astype(np.int64)
 
     def evicted_lately(self, rows: Rows) -> Ints:
-        """How often the workloads of the pods were evicted of late."""
+        """How often the workloads of the pods were evicted recently."""
         return np.zeros(len(rows), np.int64) if self.evicted is None else self.evicted[rows]
 
 
@@ -125,7 +125,7 @@ COST_KEYS = (
 def victim_costs(snapshot: Snapshot, rules: Rules | None, evicted: Ints | None = None) -> VictimCosts | None:
     """What these rules count beyond priority; None if nothing, as for plain Kubernetes.
 
-    `evicted` is by pod row how often the pod's workload was evicted of late.
+    `evicted` is by pod row how often the pod's workload was evicted recently.
     """
     cost = rules.policy.victims.cost if rules is not None and rules.policy is not None else None
     if cost is None or not any(key.counts(cost) for key in COST_KEYS):

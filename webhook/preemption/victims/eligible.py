@@ -183,7 +183,7 @@ def potential_victims(
 ) -> PotentialVictims:
     """Judge all pods; `exclusions` are further pods that may not go, and `leaving` those that go anyway, by pod row.
 
-    `evicted` is by pod row how often the pod's workload was evicted of late.
+    `evicted` is by pod row how often the pod's workload was evicted recently.
 
     Raises ValueError if the snapshot does not keep an annotation that the rules read.
     """

@@ -1,4 +1,4 @@
-"""What the evictions of the past mean for one preemptor: who was evicted of late, and whose evictor it would evict."""
+"""What the evictions of the past mean for one preemptor: who was evicted recently, and whose evictor it would evict."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PastEvictions:
                 self.stay[state.snapshot.pod_rows(state.index.owned.get(evictor, ()))] = True
 
     def evicted_lately(self) -> NDArray[np.int64] | None:
-        """How often the workload of each pod, by row, was evicted of late; None if the policy does not count it."""
+        """How often the workload of each pod, by row, was evicted recently; None if the policy does not count it."""
         if self._recent is None:
             return None
         snapshot = self._state.snapshot

@@ -176,7 +176,7 @@ class LimitsNow(NamedTuple):
     filters: tuple[CandidateFilter, ...] = ()
     """What else keeps candidates from being selected."""
     evicted: NDArray[np.int64] | None = None
-    """How often the workload of each pod, by row, was evicted of late, if the policy counts that."""
+    """How often the workload of each pod, by row, was evicted recently, if the policy counts that."""
 
     def selectable(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate that may be selected now, else the code of the first filter that rejects it."""
