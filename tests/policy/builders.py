@@ -6,12 +6,22 @@ from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest, UserInfo
 from webhook.policy.files.loading import Loaded, load_texts
+from webhook.policy.model import Policies
 
 
 def loaded(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> Loaded:
     """One policy whose spec is this YAML, loaded."""
     head = f"apiVersion: giveway.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n"
     return load_texts([("p.yaml", head + indented(spec))])
+
+
+def policies(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> Policies:
+    """One policy whose spec is this YAML, free of errors; none if it is empty."""
+    if not spec:
+        return Policies()
+    found = loaded(spec, kind, name)
+    assert not found.errors, "\n".join(map(str, found.errors))
+    return found.policies
 
 
 def indented(text: str) -> str:
@@ -38,6 +48,11 @@ def rules(*rows: str, **parts: str) -> str:
     """A spec of these rules, each in flow style, and further parts."""
     lines = [f"{name}: {value}" for name, value in parts.items()]
     return "\n".join([*lines, "rules:", *(f"- {row}" for row in rows)])
+
+
+def rule(body: str, **parts: str) -> str:
+    """A spec of one rule r with this body, in flow style, and further parts."""
+    return rules(f"{{name: r, {body}}}", **parts)
 
 
 def priority_class(name: str, value: int = 0, **annotations: str) -> PriorityClass:

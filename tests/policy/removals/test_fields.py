@@ -1,0 +1,102 @@
+"""Every field of a policy is compared, and of one that is not every change counts as giving something up."""
+
+from typing import get_args
+
+import msgspec
+import pytest
+
+from tests.policy.builders import policies, rule
+from webhook.policy.model import (
+    Definers,
+    MatchCondition,
+    PreemptionPair,
+    PreemptionPolicy,
+    PriorityPolicy,
+    ProtectAnnotations,
+    Protection,
+    Rate,
+    RequestMatch,
+    Reserve,
+    Schedule,
+    Subject,
+)
+from webhook.policy.removals import fields
+from webhook.policy.removals.fields import registered
+from webhook.policy.removals.removals import removals
+from webhook.policy.shapes.object_shape import is_mapping, shape_of
+
+
+def _mappings(model):
+    """The structs of the model whose fields are compared one by one."""
+    found = {model: None}
+    for field in msgspec.structs.fields(model):
+        parts = [field.type, *get_args(field.type)]
+        parts += [part for one in parts for part in get_args(one)]
+        for part in parts:
+            if isinstance(part, type) and is_mapping(part) and part not in COMPARED_WHOLE:
+                found |= _mappings(part)
+    return found
+
+
+COMPARED_WHOLE = {RequestMatch, Definers, Subject, MatchCondition, PreemptionPair, Schedule}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(model, id=model.__name__)
+        for root in (PriorityPolicy, PreemptionPolicy)
+        for model in _mappings(root)
+    ],
+)
+def test_every_field_is_compared(model):
+    """Somebody has said of every field what a change of it gives up. A new field fails here until somebody does."""
+    unknown = [
+        field.attribute
+        for field in shape_of(model).fields
+        if not registered(model, field.attribute) and not is_mapping(type(field.default))
+    ]
+    assert unknown == []
+
+
+CHANGED = {
+    Reserve: ("reserve: {from: 5, to: 7}", "reserve: {from: 5, to: 9}", "p/r: reserve.to says something else"),
+    ProtectAnnotations: (
+        "protectAnnotations: {keys: [a.io/x]}",
+        "protectAnnotations: {keys: [a.io/x, a.io/y]}",
+        "p/r: protectAnnotations.keys says something else",
+    ),
+}
+
+
+@pytest.mark.parametrize("model", CHANGED, ids=lambda model: model.__name__)
+def test_every_change_of_a_field_that_cannot_be_compared_is_told(model, monkeypatch):
+    """A field that nobody taught to compare errs on the safe side: all its changes are held, the stricter ones, too."""
+    old, stricter, told = CHANGED[model]
+    old, stricter = policies(rule(old)), policies(rule(stricter))
+    assert removals(old, stricter) == []
+    for field in shape_of(model).fields:
+        monkeypatch.delitem(fields._COMPARISONS, (model, field.attribute))
+    assert [str(one) for one in removals(old, stricter)] == [told]
+    assert removals(old, old) == []
+
+
+KEPT = "preemptors: {{priorityClasses: [online]}}\nprotection: {{maximum: {}}}\neviction: {}"
+
+
+def test_every_change_of_an_unknown_field_of_a_preemption_policy_is_told(monkeypatch):
+    """So it is with a PreemptionPolicy, by the path of the field."""
+    monkeypatch.delitem(fields._COMPARISONS, (Protection, "maximum"))
+    monkeypatch.delitem(fields._COMPARISONS, (PreemptionPolicy, "eviction"))
+    old = policies(KEPT.format("1h", "delete"), "PreemptionPolicy")
+    stricter = policies(KEPT.format("2h", "evict"), "PreemptionPolicy")
+    told = ["p: protection.maximum says something else", "p: eviction says something else"]
+    assert [str(one) for one in removals(old, stricter)] == told
+
+
+def test_a_field_is_compared_once():
+    """A second comparison of the same field, or one of a field that does not exist, is a mistake of the programmer."""
+    with pytest.raises(ValueError, match=r"Rate\.window is no field, or is compared already"):
+        fields.gives_nothing_up(Rate, "window")
+    with pytest.raises(ValueError, match=r"Rate\.windows is no field"):
+        fields.gives_nothing_up(Rate, "windows")
