@@ -3,6 +3,7 @@
 import pytest
 
 from tests.policy.builders import indented
+from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load_texts
 from webhook.policy.shapes.findings import Severity
 
@@ -159,3 +160,22 @@ def test_policies_with_errors_do_not_hide_what_is_wrong_elsewhere():
     broken = ("z.yaml", "kind: nope\n")
     findings = load_texts([band("a", 1, 9), band("b", 5, 20), broken]).findings
     assert [one.severity for one in findings] == [Severity.ERROR, Severity.ERROR]
+
+
+CLASSES = """
+preemptors: {priorityClasses: [online, "batch-*"], twins: {high: high-never}}
+victims: {pairs: [{victims: {priorityClasses: [lwo]}}]}
+"""
+
+
+def test_classes_that_nobody_has():
+    """Names of PriorityClasses are compared with those that there are; globs may mean classes that come later."""
+    given = [
+        policy("p", CLASSES, "PreemptionPolicy"),
+        default("q", "standrd", also="\n- {name: r, reserve: {from: 1, to: 9, define: {names: [x]}}}"),
+    ]
+    known = KnownClasses({"online", "low", "standard"}, ("high*",))
+    found = load_texts(given, known).findings
+    assert [one.message.partition(" is not")[0] for one in found] == ['PriorityClass "lwo"', 'PriorityClass "standrd"']
+    assert 'did you mean "low"?; for one that something else makes, add --known-class lwo' in found[0].message
+    assert load_texts(given).findings == []
