@@ -80,47 +80,14 @@ def make_serving(authority: KeyPair, names: Iterable[str], now: datetime, lifeti
             general.append(x509.IPAddress(ipaddress.ip_address(name)))
         except ValueError:
             general.append(x509.DNSName(name))
-    key = ec.generate_private_key(ec.SECP256R1())
-    until = min(now + lifetime, authority.certificate.not_valid_after_utc)
-    issuer = authority.certificate
-    certificate = (
-        _builder(_subject("giveway"), issuer.subject, key.public_key(), now - BACKDATED, until)
-        .serial_number(x509.random_serial_number())
-        .add_extension(x509.SubjectAlternativeName(general), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
-                issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-            ),
-            critical=False,
-        )
-        .sign(authority.key, hashes.SHA256())
+    return _leaf(
+        authority, "giveway", ExtendedKeyUsageOID.SERVER_AUTH, now, lifetime, x509.SubjectAlternativeName(general)
     )
-    return KeyPair(certificate, key)
 
 
 def make_client(authority: KeyPair, name: str, now: datetime, lifetime: timedelta) -> KeyPair:
     """A certificate by which a client shows who it is; it never outlives its authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    issuer = authority.certificate
-    until = min(now + lifetime, issuer.not_valid_after_utc)
-    certificate = (
-        _builder(_subject(name), issuer.subject, key.public_key(), now - BACKDATED, until)
-        .serial_number(x509.random_serial_number())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
-                issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-            ),
-            critical=False,
-        )
-        .sign(authority.key, hashes.SHA256())
-    )
-    return KeyPair(certificate, key)
+    return _leaf(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now, lifetime)
 
 
 def names_of(certificate: x509.Certificate) -> frozenset[str]:
@@ -149,6 +116,32 @@ def pem(*certificates: x509.Certificate) -> bytes:
 def fingerprint(certificate: x509.Certificate) -> str:
     """The SHA-256 fingerprint, in hexadecimal."""
     return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def _leaf(
+    authority: KeyPair,
+    name: str,
+    purpose: x509.ObjectIdentifier,
+    now: datetime,
+    lifetime: timedelta,
+    *extensions: x509.ExtensionType,
+) -> KeyPair:
+    """A certificate for one purpose, with further extensions; it signs no other, and never outlives its authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = authority.certificate
+    until = min(now + lifetime, issuer.not_valid_after_utc)
+    signer = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    builder = (
+        _builder(_subject(name), issuer.subject, key.public_key(), now - BACKDATED, until)
+        .serial_number(x509.random_serial_number())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer), critical=False)
+    )
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
+    return KeyPair(builder.sign(authority.key, hashes.SHA256()), key)
 
 
 def _builder(

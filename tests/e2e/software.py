@@ -37,6 +37,16 @@ PATHS = {
     "MutatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 }
+FORBIDDEN_IMAGE = """
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: e2e}
+spec:
+  rules:
+  - name: no-image
+    validate: {expression: "!object.spec.containers.exists(c, c.image == 'forbidden')"}
+"""
+"""A policy that refuses pods with the image `forbidden`."""
 SHORT_LEASE = (
     "--leader-elect-lease-duration=2",
     "--leader-elect-renew-deadline=1.5",

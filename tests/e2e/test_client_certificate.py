@@ -14,19 +14,10 @@ import pytest
 import yaml
 
 from tests.admission.builders import make_pod, make_review
-from tests.e2e.software import installed
+from tests.e2e.software import FORBIDDEN_IMAGE, installed
 from tests.workloads import eventually, pod
 from webhook.kube.client import ApiError
 
-POLICIES = """
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: e2e}
-spec:
-  rules:
-  - name: no-image
-    validate: {expression: "!object.spec.containers.exists(c, c.image == 'forbidden')"}
-"""
 FILES = os.environ.get("GIVEWAY_CLIENT_FILES", "")
 """The directory that `giveway certs client --url https://127.0.0.1:PORT` made, and the API server was started with."""
 
@@ -38,7 +29,7 @@ async def test_only_the_api_server_gets_in(sandbox, kubeconfig, tmp_path):
     url = f"https://{user['name']}"
     options = [f"--client-ca-file={FILES}/ca.crt", f"--url={url}", f"--secure-port={url.rpartition(':')[2]}"]
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        server = await giveway.serve(POLICIES, *options, reached=False)
+        server = await giveway.serve(FORBIDDEN_IMAGE, *options, reached=False)
         await eventually(lambda: giveway.in_force(url), 30)
         await sandbox.client.create(sandbox.pods, pod("good"))
         wrong = pod("wrong")

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
-from webhook.kube.client import ApiError
+from tests.clusters.embedded.admission_chain.asking import refused
 from webhook.kube.resources import PRIORITY_CLASS
-
-
-async def refused(call) -> ApiError:
-    with pytest.raises(ApiError) as caught:
-        await call
-    return caught.value
 
 
 async def test_class_decides_priority_and_policy(sandbox):

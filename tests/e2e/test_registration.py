@@ -9,21 +9,12 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.e2e.software import installed
+from tests.e2e.software import FORBIDDEN_IMAGE, installed
 from tests.workloads import eventually, pod
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import NAMESPACE
 from webhook.registration.entries import EXEMPT, PROBES
 
-POLICIES = """
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: e2e}
-spec:
-  rules:
-  - name: no-image
-    validate: {expression: "!object.spec.containers.exists(c, c.image == 'forbidden')"}
-"""
 POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 COMPONENT = Path(__file__).parents[2] / "manifests" / "components" / "exempt-label" / "policy.yaml"
 LEADER = {"control-plane.alpha.kubernetes.io/leader": "me"}
@@ -42,7 +33,7 @@ async def test_who_waits_for_a_webhook_that_is_gone(sandbox, kubeconfig, tmp_pat
     """It fails closed for new pods and for what policies read, and for nothing else; each break-glass opens."""
     path = f"{sandbox.pods}/elected"
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        server = await giveway.serve(POLICIES)
+        server = await giveway.serve(FORBIDDEN_IMAGE)
         await sandbox.client.create(sandbox.pods, pod("elected"))
         refused = pod("refused")
         refused["spec"]["containers"][0]["image"] = "forbidden"
@@ -69,7 +60,7 @@ async def test_nothing_is_refused_before_a_review_came_through(sandbox, kubeconf
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
         await giveway.register()
         assert not await makes(sandbox)
-        await giveway.serve(POLICIES, "--url=https://127.0.0.1:1", reached=False)
+        await giveway.serve(FORBIDDEN_IMAGE, "--url=https://127.0.0.1:1", reached=False)
         found = [await sandbox.client.get(path) for path in giveway.configurations]
         assert {entry["name"] for one in found for entry in one["webhooks"]} == PROBES
         assert not await makes(sandbox)
@@ -78,7 +69,7 @@ async def test_nothing_is_refused_before_a_review_came_through(sandbox, kubeconf
 async def test_what_somebody_changes_is_put_back(sandbox, kubeconfig, tmp_path):
     """Emptied or opened by hand, the entries are back after a sync period, and a new policy widens them."""
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.serve(POLICIES)
+        await giveway.serve(FORBIDDEN_IMAGE)
         mutating, validating = giveway.configurations
         before = [(await sandbox.client.get(path))["webhooks"] for path in giveway.configurations]
         await sandbox.client.patch(mutating, {"webhooks": []})
@@ -96,7 +87,7 @@ async def test_what_somebody_changes_is_put_back(sandbox, kubeconfig, tmp_path):
 
         assert not await reads_labels()
         rule = '  - name: labels\n    validate: {expression: "size(object.metadata.labels) < 9"}\n'
-        (giveway.directory / "served" / "policies.yaml").write_text(POLICIES + rule)
+        (giveway.directory / "served" / "policies.yaml").write_text(FORBIDDEN_IMAGE + rule)
         await eventually(reads_labels, 15)
 
 
@@ -104,10 +95,10 @@ async def test_a_server_that_nobody_follows_opens_the_door(sandbox, kubeconfig, 
     """Told to end in a rollout it leaves the entries; without replicas to follow it empties them."""
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
         await giveway.deployment(replicas=1)
-        server = await giveway.serve(POLICIES, "--deployment=giveway-webhook")
+        server = await giveway.serve(FORBIDDEN_IMAGE, "--deployment=giveway-webhook")
         assert await server.stop() == 0
         assert await closed_for(sandbox)
-        server = await giveway.serve(POLICIES, "--deployment=giveway-webhook")
+        server = await giveway.serve(FORBIDDEN_IMAGE, "--deployment=giveway-webhook")
         await giveway.deployment(replicas=0)
         assert await server.stop() == 0
         await eventually(lambda: open_for(sandbox), 10)

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
-from tests.e2e.software import BASE, PATHS, SYSTEM, WEBHOOK, installed
+from tests.e2e.software import BASE, FORBIDDEN_IMAGE, PATHS, SYSTEM, WEBHOOK, installed
 from tests.inspection.command import giveway
 from tests.ports import free_port
 from tests.workloads import eventually, pod
@@ -19,15 +19,6 @@ from webhook.installation.kustomize import components, render
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import CONFIG_MAP
 
-POLICIES = """
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: e2e}
-spec:
-  rules:
-  - name: no-image
-    validate: {expression: "!object.spec.containers.exists(c, c.image == 'forbidden')"}
-"""
 LABELS = '  - name: labels\n    validate: {expression: "size(object.metadata.?labels.orValue({})) < 9"}\n'
 IN_FORCE = CONFIG_MAP.path(SYSTEM, "giveway-policies-in-force")
 ROLE = f"{PATHS['ClusterRole']}/{WEBHOOK}"
@@ -43,7 +34,7 @@ async def test_static_entries(sandbox, kubeconfig, tmp_path):
     """They enforce; the server may not touch them; when policies need others, the server and doctor say so."""
     served, certificates = tmp_path / "served", tmp_path / "certs"
     served.mkdir()
-    (served / "policies.yaml").write_text(POLICIES)
+    (served / "policies.yaml").write_text(FORBIDDEN_IMAGE)
     maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
     port = free_port()
     made = of_component("Deployment", WEBHOOK)["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -89,7 +80,7 @@ async def test_static_entries(sandbox, kubeconfig, tmp_path):
                         await account.patch(path, {"webhooks": []})
             assert await old_entries(kubeconfig) == []
 
-            (served / "policies.yaml").write_text(POLICIES + LABELS)
+            (served / "policies.yaml").write_text(FORBIDDEN_IMAGE + LABELS)
             await eventually(lambda: logged("make them again with giveway configurations"), 30)
             assert await refuses(sandbox)
             [found] = await old_entries(kubeconfig)

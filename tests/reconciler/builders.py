@@ -16,6 +16,7 @@ from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, Pree
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
+from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
@@ -72,6 +73,11 @@ def pod(name: str, cpu: str = "2", *, priority: int = 80, node: str = "", **more
     }
     assert not more, more
     return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Pod)
+
+
+def names(outcome: Evicts) -> list[str]:
+    """The names of the victims, in their order."""
+    return [victim.metadata.name for victim in outcome.victims]
 
 
 def preemptor(name: str = "p", cpu: str = "3", *, priority: int = 100, **more: Any) -> Pod:

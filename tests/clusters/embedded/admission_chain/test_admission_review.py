@@ -92,12 +92,6 @@ def comparable(request: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-@pytest.fixture
-async def server(tmp_path):
-    async with WebhookServer(tmp_path) as running:
-        yield running
-
-
 async def start(server: WebhookServer, *, plugin: bool) -> EmbeddedCluster:
     """A control plane that sends everything to the webhook, and lets everyone do everything."""
     disabled = () if plugin else ("Priority",)

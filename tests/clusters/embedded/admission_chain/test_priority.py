@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.clusters.embedded.admission_chain.asking import refused
 from tests.clusters.embedded.webhook_server import WebhookServer, configuration, patching, set_field
 from tests.workloads import pod, priority_class
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.kube.client import ApiError
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, POD, PRIORITY_CLASS
 
 PODS = POD.path("default")
@@ -22,12 +22,6 @@ async def admin():
         await client.create(CLASSES, priority_class("high", 100))
         await client.create(CLASSES, priority_class("meek", 50, preemptionPolicy="Never"))
         yield client
-
-
-async def refused(call) -> ApiError:
-    with pytest.raises(ApiError) as caught:
-        await call
-    return caught.value
 
 
 def priority_of(made) -> tuple[object, ...]:

@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 
 import pytest
 
-from tests.clusters.embedded.webhook_server import WebhookServer, allow, configuration, patching, set_field
+from tests.clusters.embedded.admission_chain.asking import PATHS, PODS, denying, refused, register
+from tests.clusters.embedded.webhook_server import WebhookServer, allow, patching, set_field
 from tests.workloads import namespace, pod, priority_class
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.calls import ApiCall
-from webhook.kube.client import ApiError
 from webhook.kube.resources import (
-    MUTATING_WEBHOOK_CONFIGURATION,
     NAMESPACE,
-    NODE,
     POD,
     PRIORITY_CLASS,
-    VALIDATING_WEBHOOK_CONFIGURATION,
 )
 
-PODS = POD.path("default")
-PATHS = {"Mutating": MUTATING_WEBHOOK_CONFIGURATION.path(), "Validating": VALIDATING_WEBHOOK_CONFIGURATION.path()}
 CLUSTER = {"nodes": 0, "without": ("scheduler", "kubelet")}
-
-
-@pytest.fixture
-async def server(tmp_path):
-    async with WebhookServer(tmp_path) as running:
-        yield running
-
-
-async def register(admin, kind: str, *hooks, name: str = "test") -> None:
-    await admin.create(PATHS[kind], configuration(kind, name, *hooks))
-
-
-async def refused(call) -> ApiError:
-    with pytest.raises(ApiError) as caught:
-        await call
-    return caught.value
 
 
 def rule(operations: str = "CREATE", group: str = "", resources: str = "pods", **more: str):
@@ -51,10 +29,6 @@ def rule(operations: str = "CREATE", group: str = "", resources: str = "pods", *
         "resources": resources.split(),
         **more,
     }
-
-
-def denying(status=None):
-    return lambda _: {"allowed": False, **({"status": status} if status else {})}
 
 
 @pytest.mark.parametrize(
@@ -175,27 +149,6 @@ async def test_earlier_webhook_is_called_again_only_if_it_wants_to_be(admin, ser
     assert server.requests[2]["object"]["metadata"]["labels"]["late"] == "yes"
 
 
-@pytest.mark.parametrize(
-    ("status", "expected"),
-    [
-        pytest.param({"message": "no pods today"}, (400, "denied the request: no pods today"), id="message"),
-        pytest.param({"code": 403, "reason": "Forbidden", "message": "no"}, (403, "denied the request: no"), id="code"),
-        pytest.param({"code": 200, "reason": "Odd"}, (400, "denied the request: Odd"), id="reason-and-odd-code"),
-        pytest.param(None, (400, "denied the request without explanation"), id="silent"),
-    ],
-)
-@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_denial_reads_as_kubernetes_writes_it(admin, server, kind, status, expected):
-    """The refusal names the webhook and carries its message and code."""
-    server.answer = denying(status)
-    await register(admin, kind, server.hook())
-    error = await refused(admin.create(PODS, pod("p")))
-    code, text = expected
-    assert (error.status, error.message) == (code, f'admission webhook "hook.example.com" {text}')
-    with pytest.raises(ApiError, match="not found"):
-        await admin.get(f"{PODS}/p")
-
-
 async def test_validating_webhooks_are_asked_side_by_side(admin, server):
     """Three slow validating webhooks take the time of one, and see the final object."""
     server.delay = 0.4
@@ -214,68 +167,6 @@ async def test_answers_of_validating_webhooks_change_nothing(admin, server):
     await register(admin, "Validating", server.hook())
     made = await admin.create(PODS, pod("p"))
     assert "late" not in made["metadata"]["labels"]
-
-
-FAILURES = [
-    pytest.param({"delay": 3.0}, {"timeoutSeconds": 1}, "context deadline exceeded", id="timeout"),
-    pytest.param({"status": 500}, {}, 'an error on the server ("broken") has prevented', id="http-500"),
-    pytest.param({"wrong_uid": True}, {}, "received invalid webhook response: expected response.uid=", id="wrong-uid"),
-    pytest.param({}, {"clientConfig": {"url": "https://127.0.0.1:9/"}}, "connection refused", id="nobody-there"),
-]
-
-
-@pytest.mark.parametrize(("server_fields", "hook_fields", "text"), FAILURES)
-async def test_failure_policy_fail_refuses_with_the_cause(admin, server, server_fields, hook_fields, text):
-    """With failurePolicy Fail a webhook that cannot be asked is a 500 that says why."""
-    for field, value in server_fields.items():
-        setattr(server, field, value)
-    await register(admin, "Validating", server.hook(**hook_fields))
-    error = await refused(admin.create(PODS, pod("p")))
-    assert (error.status, error.reason) == (500, "InternalError")
-    assert error.message.startswith('Internal error occurred: failed calling webhook "hook.example.com": ')
-    assert text in error.message
-
-
-@pytest.mark.parametrize(("server_fields", "hook_fields", "text"), FAILURES)
-async def test_failure_policy_ignore_lets_the_request_through(admin, server, server_fields, hook_fields, text):
-    """With failurePolicy Ignore the same failures let the pod in."""
-    del text
-    for field, value in server_fields.items():
-        setattr(server, field, value)
-    await register(admin, "Mutating", server.hook(failurePolicy="Ignore", **hook_fields))
-    made = await admin.create(PODS, pod("p"))
-    assert made == await admin.get(f"{PODS}/p")
-    assert made["metadata"]["labels"] == {"app": "p"}, "what a failed webhook answered is not applied"
-
-
-async def test_certificate_must_chain_to_the_ca_bundle(admin, server, tmp_path):
-    """A webhook whose certificate another CA signed is not trusted."""
-    other_files = tmp_path / "other"
-    other_files.mkdir()
-    async with WebhookServer(other_files) as other:
-        config = {"url": f"https://{server.address}/", "caBundle": other.ca_bundle}
-        await register(admin, "Validating", server.hook(clientConfig=config))
-        error = await refused(admin.create(PODS, pod("p")))
-    assert "failed to verify certificate: x509" in error.message
-    assert server.requests == []
-
-
-async def test_service_reference_is_resolved_and_its_name_verified(cluster, admin, server):
-    """A `service` is looked up as namespace/name:port; the certificate must be for NAME.NAMESPACE.svc."""
-    service = {"namespace": "default", "name": "hook", "path": "/validate", "port": 8443}
-    hook = server.hook(clientConfig={"service": service, "caBundle": server.ca_bundle})
-    await register(admin, "Validating", hook)
-    error = await refused(admin.create(PODS, pod("p")))
-    assert 'Post "https://hook.default.svc:8443/validate?timeout=5s": service "hook" not found' in error.message
-    cluster.services["default/hook:8443"] = server.address
-    await admin.create(PODS, pod("p"))
-    assert len(server.requests) == 1
-    await admin.delete(f"{PATHS['Validating']}/test")
-    wrong = {**service, "name": "misnamed"}
-    cluster.services["default/misnamed:8443"] = server.address
-    await register(admin, "Validating", server.hook(clientConfig={"service": wrong, "caBundle": server.ca_bundle}))
-    error = await refused(admin.create(PODS, pod("q")))
-    assert "x509" in error.message
 
 
 async def test_dry_run_asks_only_webhooks_without_side_effects(admin, server):
@@ -335,26 +226,6 @@ async def test_delete_may_be_refused_and_not_patched(admin, server):
     assert "attempted to modify the object" in (await refused(admin.delete(f"{PODS}/p"))).message
     server.answer = allow
     await admin.delete(f"{PODS}/p")
-
-
-async def test_patch_that_does_not_fit_is_the_webhooks_error(admin, server):
-    """A JSON patch that cannot be applied is an internal error naming the webhook."""
-    server.answer = patching({"op": "replace", "path": "/spec/nothing/here", "value": 1})
-    await register(admin, "Mutating", server.hook())
-    error = await refused(admin.create(PODS, pod("p")))
-    assert (error.status, 'failed calling webhook "hook.example.com"' in error.message) == (500, True)
-
-
-async def test_slow_webhook_does_not_hold_up_others(admin, server):
-    """While one request waits for its webhook, requests without one go on."""
-    server.delay = 0.5
-    await register(admin, "Validating", server.hook())
-    waiting = asyncio.create_task(admin.create(PODS, pod("p")))
-    await asyncio.sleep(0.05)
-    started = time.monotonic()
-    await admin.list(NODE.path(), dict)
-    assert time.monotonic() - started < 0.3
-    await waiting
 
 
 @pytest.mark.parametrize("plugin", ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"])

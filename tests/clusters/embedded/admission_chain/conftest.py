@@ -1,0 +1,13 @@
+"""What the tests of admission share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clusters.embedded.webhook_server import WebhookServer
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with WebhookServer(tmp_path) as running:
+        yield running
