@@ -138,20 +138,26 @@ def minimum_said_by(pod: Pod) -> int:
     return min(int(text[:18]), _HIGHEST_INDEX) if text.isascii() and text.isdigit() and not grows else 0
 
 
-class PodGroups:
-    """PodGroups by what their members call them, and the members of each group by its id.
+_NOBODY: set[int] = set()
 
-    `version` counts changes of PodGroups.
+
+class PodGroups:
+    """PodGroups by what their members call them, and the members of each group on nodes by its id.
+
+    `version` counts changes of PodGroups. After `refresh`, `sizes` has the number of members by the id of the group,
+    `highest` their highest priority, and `above` the rows of the members that their groups can spare, ascending.
     """
 
     def __init__(self) -> None:
         self.objects: dict[GroupKey, PodGroup] = {}
         self.version = 0
+        self.sizes: NDArray[np.int64] = np.zeros(1, np.int64)
+        self.highest: NDArray[np.int64] = np.zeros(1, np.int64)
+        self.above: NDArray[np.intp] = np.zeros(0, np.intp)
         self._changed: set[GroupKey] = set()
         self._changed_ids: set[int] = set()
         self._above: dict[int, list[int]] = {}
         """By id of a group, the members above its minimum, if there are any."""
-        self._above_rows: NDArray[np.intp] = np.zeros(0, np.intp)
         self._members: dict[int, set[int]] = {}
         self._group_of: dict[int, int] = {}
 
@@ -196,25 +202,34 @@ class PodGroups:
         """The rows of the members on nodes, ascending."""
         return np.array(sorted(self._members.get(group, ())), np.intp)
 
-    def above_minimum(
-        self, groups: Interner[GroupKey, GroupKey], spare: Callable[[set[int], int], list[int]]
-    ) -> NDArray[np.intp]:
-        """The rows of the members that their groups can spare, ascending.
+    def refresh(
+        self,
+        groups: Interner[GroupKey, GroupKey],
+        priority: NDArray[np.int64],
+        spare: Callable[[set[int], int], list[int]],
+    ) -> None:
+        """Look again at groups that have changed, for `sizes`, `highest` and `above`.
 
-        `groups` has the ids, and `spare` says which of the members are beyond a minimum. Only groups that have changed
-        are looked at again.
+        `groups` has the ids, `priority` those of the pods by row, and `spare` says which of the members are beyond a
+        minimum.
         """
         if not self._changed and not self._changed_ids:
-            return self._above_rows
-        ids = self._changed_ids | {one for key in self._changed if (one := groups.find(key)) is not None}
-        for one in ids:
-            self._above.pop(one, None)
+            return
+        if len(self.sizes) < len(groups):
+            more = np.zeros(2 * len(groups) - len(self.sizes), np.int64)
+            self.sizes, self.highest = np.append(self.sizes, more), np.append(self.highest, more)
+        spared = False
+        for one in self._changed_ids | {one for key in self._changed if (one := groups.find(key)) is not None}:
+            members = self._members.get(one, _NOBODY)
+            self.sizes[one] = len(members)
+            self.highest[one] = priority[list(members)].max() if members else 0
+            spared |= self._above.pop(one, None) is not None
             key = groups.values[one]
             known = self.objects.get(key) if key else None
-            if known is None or known.goes_whole:  # who says so himself spares nobody
-                continue
-            if len(self._members.get(one, ())) > known.minimum > 0:
-                self._above[one] = spare(self._members[one], known.minimum)
-        self._above_rows = np.array(sorted(row for rows in self._above.values() for row in rows), np.intp)
+            # Who says himself that he goes whole spares nobody
+            if known is not None and not known.goes_whole and len(members) > known.minimum > 0:
+                self._above[one] = spare(members, known.minimum)
+                spared = True
+        if spared:
+            self.above = np.array(sorted(row for rows in self._above.values() for row in rows), np.intp)
         self._changed, self._changed_ids = set(), set()
-        return self._above_rows

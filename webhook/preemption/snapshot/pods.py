@@ -250,9 +250,10 @@ class Pods:
             self.groups.drop(int(self.group[row]))
         self.group[row] = group
 
-    def above_minimum(self) -> NDArray[np.intp]:
-        """The rows of the pods on nodes that their groups can spare, ascending (`PodGroups.above_minimum`)."""
-        return self.grouped.above_minimum(self.groups, self.beyond)
+    def groups_now(self) -> PodGroups:
+        """The groups, with what is counted of their members (`PodGroups.refresh`)."""
+        self.grouped.refresh(self.groups, self.priority, self.beyond)
+        return self.grouped
 
     def beyond(self, members: Iterable[int], minimum: int, leaving: Collection[int] = ()) -> list[int]:
         """Of the members of a group in these rows those that it can spare: all but the `minimum` of lowest index.

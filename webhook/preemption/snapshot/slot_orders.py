@@ -6,7 +6,8 @@ A node is put in order again only if one of its pods has changed since.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from webhook.preemption.snapshot.pods import Pods
 __all__ = ["SlotOrder", "SlotOrders"]
 
 _MOST_ORDERS = 16
-Keys = Callable[[NDArray[np.intp]], list[NDArray[np.float64]]]
+Keys = Callable[[NDArray[np.intp]], list[NDArray[np.float64] | NDArray[np.int64]]]
 """What pods are put in order by, of the pods in an array of rows: an array of the same shape a key, the first decides.
 
 The larger value comes first.
@@ -29,52 +30,84 @@ class SlotOrder:
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
         self._slots: NDArray[np.int32] = np.zeros((0, 0), np.int32)
+        self._leaders: NDArray[np.int16] = np.zeros((0, 0), np.int16)
         self._made = np.zeros(0, np.int64)
         """By node row the count of changes at which its pods were put in order, -1 for never."""
-        self._outside = np.zeros(0, np.int64)
+        self._outside: dict[int, NDArray[np.int64]] = {}
 
-    def slots_of(self, nodes: NDArray[np.intp], keys: Keys, outside: NDArray[np.int64] | None) -> NDArray[np.int32]:
+    def slots_of(
+        self,
+        nodes: NDArray[np.intp],
+        keys: Keys,
+        outside: Sequence[NDArray[np.int64]] = (),
+        together: NDArray[np.int32] | None = None,
+    ) -> NDArray[np.int32]:
         """The pods of the nodes, one row a node, in the order of `keys`; equal ones by importance.
 
-        As wide as the fullest of them, 0 for no more pods. `outside` is a number by pod row that the keys look at
-        beside the pod, and nobody changes any more: where it is another one than last time, the node is put in order
-        again.
+        As wide as the fullest of them, 0 for no more pods. Each of the `outside` is a number by pod row that the keys
+        look at beside the pod, and nobody changes any more: where it is another one than last time, the node is put in
+        order again. `together` says by pod row which pods go together (`leaders_of`), 0 for none; where it changes, the
+        pod does, or one of the numbers `outside`.
         """
         pods = self._pods
         plain = pods.slots_of(nodes)
         self._fit(pods.slots.shape)
-        if outside is not None:
-            self._compare(outside)
+        for number, values in enumerate(outside):
+            self._compare(number, values)
         changes = pods.nodes.pod_changes
         stale = nodes[self._made[nodes] != changes[nodes]]
         if len(stale):
             rows = pods.slots[stale].astype(np.intp)
-            columns = [np.where(rows > 0, -key, np.inf) for key in keys(rows)]
-            order = np.lexsort((*reversed(columns),), axis=-1)
-            self._slots[stale] = np.take_along_axis(rows, order, axis=-1)
+            columns = [rows == 0, *(-key for key in keys(rows))]
+            rows = np.take_along_axis(rows, np.lexsort((*reversed(columns),), axis=-1), axis=-1)
+            self._slots[stale] = rows
             self._made[stale] = changes[stale]
+            if together is not None:
+                self._leaders[stale] = _first_of_each(together[rows])
         return self._slots[nodes, : plain.shape[1]]
+
+    def leaders_of(self, nodes: NDArray[np.intp], width: int) -> NDArray[np.int16]:
+        """For each of the first slots of these nodes the place of the first pod that goes together with the one there.
+
+        Nodes and `width` are those of the last call of `slots_of`.
+        """
+        return self._leaders[nodes, :width]
 
     def _fit(self, shape: tuple[int, ...]) -> None:
         if self._slots.shape == shape:
             return
-        larger = np.zeros(shape, np.int32)
-        larger[: len(self._slots), : self._slots.shape[1]] = self._slots
+        self._slots, self._leaders = _grown(self._slots, shape), _grown(self._leaders, shape)
         made = np.full(shape[0], -1, np.int64)
         made[: len(self._made)] = self._made
-        self._slots, self._made = larger, made
+        self._made = made
 
-    def _compare(self, outside: NDArray[np.int64]) -> None:
+    def _compare(self, number: int, values: NDArray[np.int64]) -> None:
         """Nodes of pods whose number has changed are stale."""
-        before = self._outside
-        if len(before) != len(outside):
-            before = np.zeros(len(outside), np.int64)
-            common = min(len(outside), len(self._outside))
-            before[:common] = self._outside[:common]
-        node = self._pods.node[np.flatnonzero(before != outside)]
+        before = self._outside.get(number, np.zeros(0, np.int64))
+        if len(before) != len(values):
+            before = np.concatenate([before[: len(values)], np.zeros(max(0, len(values) - len(before)), np.int64)])
+        node = self._pods.node[np.flatnonzero(before != values)]
         node = node[node >= 0]
         self._made[node[node < len(self._made)]] = -1
-        self._outside = outside
+        self._outside[number] = values
+
+
+def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    larger = np.zeros(shape, array.dtype)
+    larger[: len(array), : array.shape[1]] = array
+    return larger
+
+
+def _first_of_each(groups: NDArray[np.int32]) -> NDArray[np.intp]:
+    """For each entry of a row the place of the first equal one in that row; of an entry that is 0 its own place."""
+    order = np.argsort(groups, axis=1, kind="stable")
+    ordered = np.take_along_axis(groups, order, axis=1)
+    again = np.zeros(groups.shape, np.bool_)
+    again[:, 1:] = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != 0)
+    first = np.maximum.accumulate(np.where(again, 0, np.arange(groups.shape[1])), axis=1)
+    found = np.zeros(groups.shape, np.intp)
+    np.put_along_axis(found, order, np.take_along_axis(order, first, axis=1), axis=1)
+    return found
 
 
 class SlotOrders:

@@ -84,17 +84,27 @@ class Candidates(NamedTuple):
 
     @classmethod
     def on_nodes(
-        cls, snapshot: Snapshot, nodes: Index, pods: Index, violating: Mask, units: Units | None = None
+        cls,
+        snapshot: Snapshot,
+        nodes: Index,
+        pods: Index,
+        violating: Mask,
+        *,
+        units: Units | None = None,
+        leads: Mask | None = None,
     ) -> Candidates:
-        """The candidates with these victims, node by node: of each its node, its row, whether it is beyond a budget."""
+        """The candidates with these victims, node by node: of each its node, its row, whether it is beyond a budget.
+
+        With `units` it has to be known, too, which one of those that go together on a node `leads` the others.
+        """
         starts = np.flatnonzero(np.diff(nodes, prepend=-1))
         sizes = np.diff(np.append(starts, len(pods)))
         violations = np.add.reduceat(violating.astype(np.int64), starts) if len(starts) else np.zeros(0, np.int64)
         made = cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations)
-        if units is None or not units.member_of[pods].any():
+        if units is None or leads is None or not units.member_of[pods].any():
             return made
         group = _groups_that_go(units, pods, sizes)
-        costs = _group_costs(units, pods, group, sizes) if group.any() else None
+        costs = _group_costs(units, pods, group, leads, starts) if group.any() else None
         return made._replace(units=units, group=group, costs=costs)
 
     @classmethod
@@ -249,21 +259,16 @@ def _groups_that_go(units: Units, pods: Index, sizes: Index) -> Index:
     return np.where(goes_with, above, group)
 
 
-def _group_costs(units: Units, pods: Index, group: Index, sizes: Index) -> GroupCosts:
-    """What the groups of the victims add, candidate by candidate."""
-    count = len(sizes)
-    candidate = np.repeat(np.arange(count), sizes)
-    grouped = np.flatnonzero(group)
-    key, here = np.unique(candidate[grouped] * len(units.sizes) + group[grouped], return_counts=True)
-    of, which = np.divmod(key, len(units.sizes))
-    elsewhere = units.sizes[which] - here
-    priority = np.zeros(len(units.sizes), np.int64)
-    priority[group[grouped]] = units.priority[pods[grouped]]
+def _group_costs(units: Units, pods: Index, group: Index, leads: Mask, starts: Index) -> GroupCosts:
+    """What the groups of the victims add, candidate by candidate; `leads` is true for one member of each on a node."""
+    first = leads & (units.group[pods] > 0)
+    elsewhere = np.where(first, units.sizes[group], 0) - (group > 0)
 
     def summed(values: Ints) -> Ints:
-        return np.bincount(of, weights=values, minlength=count).astype(np.int64)
+        added: Ints = np.add.reduceat(values, starts)
+        return added
 
-    return GroupCosts(summed(np.ones(len(of), np.int64)), summed(elsewhere), summed(elsewhere * priority[which]))
+    return GroupCosts(summed(first.astype(np.int64)), summed(elsewhere), summed(elsewhere * units.priority[pods]))
 
 
 CandidateFilter = Callable[[Candidates], NDArray[np.int8]]

@@ -40,17 +40,14 @@ class VictimCosts(NamedTuple):
     grace_period: int | None
     evicted: Ints | None = None
 
-    def slots_of(self, nodes: Rows) -> NDArray[np.int32]:
-        """The pods of the nodes, one row a node: by priority, then the costliest first, then by importance."""
-        keys = [key for key in COST_KEYS if key.counts(self.cost)]
-        priority = self.snapshot.pods.priority
+    def order_of(self, rows: Rows) -> list[Column]:
+        """What the pods in an array of rows are put in order by among equal priority: an array of that shape a key."""
+        return [key.order(self, rows) for key in COST_KEYS if key.counts(self.cost)]
 
-        def columns(rows: Rows) -> list[Column]:
-            return [priority[rows].astype(np.float64), *(key.order(self, rows) for key in keys)]
-
-        outside = self.evicted if self.cost.recent_evictions is not None else None
-        order = self.snapshot.slot_orders.order((self.cost, self.grace_period))
-        return order.slots_of(nodes, columns, outside)
+    @property
+    def outside(self) -> tuple[Ints, ...]:
+        """What the order looks at that is not written on the pods."""
+        return () if self.evicted is None or self.cost.recent_evictions is None else (self.evicted,)
 
     def ready(self, rows: Rows) -> Ints:
         """1 for pods that are ready."""

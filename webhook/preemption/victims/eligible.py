@@ -79,9 +79,29 @@ class PotentialVictims(NamedTuple):
     costs: VictimCosts | None = None
     """What the policy counts of a pod beyond its priority; None if nothing."""
 
-    def slots_of(self, nodes: NDArray[np.intp]) -> NDArray[np.int32]:
-        """The pods of the nodes, one row a node, in the order in which they are put back; 0 for no more pods."""
-        return self.snapshot.pods.slots_of(nodes) if self.costs is None else self.costs.slots_of(nodes)
+    def slots_of(self, nodes: NDArray[np.intp]) -> tuple[NDArray[np.int32], NDArray[np.int16] | None]:
+        """The pods of the nodes, one row a node, in the order in which they are put back; 0 for no more pods.
+
+        That is by priority, then groups that go whole before single pods, larger groups first, and after single pods
+        those that their groups can spare, the lowest index first; then the costliest first, then by importance. The
+        second array says for each the place of the first one of its group; None if all go by themselves.
+        """
+        snapshot, units, costs = self.snapshot, self.units, self.costs
+        if units is None and costs is None:
+            return snapshot.pods.slots_of(nodes), None
+        pods = snapshot.pods
+        first = pods.priority.astype(np.int64) if units is None else units.importance(pods.member_index)
+
+        def keys(rows: NDArray[np.intp]) -> list[NDArray[np.float64] | NDArray[np.int64]]:
+            return [first[rows], *(costs.order_of(rows) if costs is not None else ())]
+
+        outside = costs.outside if costs is not None else ()
+        known = (costs.cost, costs.grace_period) if costs is not None else ()
+        if units is None:
+            return snapshot.slot_orders.order(known).slots_of(nodes, keys, outside), None
+        order = snapshot.slot_orders.order((units.by_policy, *known))
+        slots = order.slots_of(nodes, keys, (first, *outside), units.group)
+        return slots, order.leaders_of(nodes, slots.shape[1])
 
     def excluded(self, row: int) -> ExcludedPod | None:
         """Why the pod in this row may not go, by its code, with the numbers of now; None if it may."""

@@ -5,7 +5,8 @@ budget first and then the others, most important first, each staying if the pree
 columns of matrices whose k-th row holds the k-th pod of every node, so one step handles a pod of every node.
 Nodes with many pods are handled apart from those with few, so that a few full ones do not make all rows long.
 
-Pods of one node that go together are one step: the place of the first of them, the *leader*, stands for all.
+Pods of one node that go together are one step: the place of the first of them, the *leader*, stands for all, and the
+others are its *followers*.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.filters.volume_limits import Attached
-from webhook.preemption.snapshot.pods import Pods
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.device_room import DeviceRoom
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
@@ -31,41 +31,86 @@ Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-_MOST = 2**28 - 1
+
+class _Followers(NamedTuple):
+    """Pods that go with another one of their node: the `step` and `column` of each, and the step `to` of its leader."""
+
+    step: Index
+    column: Index
+    to: Index
+
+    @classmethod
+    def of(cls, leaders: NDArray[np.int16], may_go: Mask) -> _Followers | None:
+        """Those that may go; None if there are none. `leaders` has the steps of the leaders, a row a node.
+
+        Where a leader may not go, the next one of its unit that may leads.
+        """
+        column, step = np.divmod(np.flatnonzero(leaders != np.arange(leaders.shape[1])), leaders.shape[1])
+        goes = may_go[step, column]
+        column, step = column[goes], step[goes]
+        if not len(step):
+            return None
+        to = leaders[column, step].astype(np.intp)
+        stays = np.flatnonzero(~may_go[to, column])
+        if len(stays):
+            _, first, of = np.unique(to[stays] * len(leaders) + column[stays], return_index=True, return_inverse=True)
+            to[stays] = step[stays[first]][of]
+            step, column, to = (part[step != to] for part in (step, column, to))
+        return cls(step, column, to)
+
+    def only(self, columns: Index, width: int) -> _Followers:
+        """The same of some of the `width` columns."""
+        place = np.full(width, -1)
+        place[columns] = np.arange(len(columns))
+        left = place[self.column] >= 0
+        return _Followers(self.step[left], place[self.column[left]], self.to[left])
 
 
 class _Pods(NamedTuple):
     """The pods of some nodes: one column a node, most important first; `may_go` are the evictable ones.
 
-    `leader` is for each pod the place in its column of the pod that stands for its unit; None if every pod stands for
-    itself. `core` is for a pod that its group can spare the place of the unit that is the rest of the group, if that
-    has a pod on the node, else the pod's own place; None if no group has any to spare.
+    `followers` go with a leader, the pod that stands for its unit; None if every pod stands for itself. `core` is for a
+    pod that its group can spare the place of the unit that is the rest of the group, if that has a pod on the node,
+    else the pod's own place; None if no group has any to spare.
     """
 
     nodes: Index
     rows: Index
     may_go: Mask
-    leader: Index | None = None
+    followers: _Followers | None = None
     core: Index | None = None
 
     def only(self, columns: Index) -> _Pods:
         """The same of some of the nodes."""
-        leader = None if self.leader is None else self.leader[:, columns]
+        followers = None if self.followers is None else self.followers.only(columns, len(self.nodes))
         core = None if self.core is None else self.core[:, columns]
-        return _Pods(self.nodes[columns], self.rows[:, columns], self.may_go[:, columns], leader, core)
+        return _Pods(self.nodes[columns], self.rows[:, columns], self.may_go[:, columns], followers, core)
 
     def of_units(self, some: Mask) -> Mask:
         """At the places of the leaders, whether some pod of their unit is among these."""
-        if self.leader is None:
+        if self.followers is None:
             return some
-        gathered = np.zeros(some.shape, np.bool_)
-        step, column = np.nonzero(some)
-        gathered[self.leader[step, column], column] = True
+        step, column, to = self.followers
+        gathered = some.copy()
+        np.logical_or.at(gathered, (to, column), some[step, column])
+        gathered[step, column] = False
         return gathered
+
+    def leads(self) -> Mask:
+        """The pods that stand for their unit."""
+        leads = np.ones(self.rows.shape, np.bool_)
+        if self.followers is not None:
+            leads[self.followers.step, self.followers.column] = False
+        return leads
 
     def members(self, leaders: Mask) -> Mask:
         """The pods whose unit's leader is among these."""
-        return leaders if self.leader is None else np.take_along_axis(leaders, self.leader, axis=0) & self.may_go
+        if self.followers is None:
+            return leaders
+        step, column, to = self.followers
+        found = leaders.copy()
+        found[step, column] = leaders[to, column]
+        return found
 
 
 class _Shares(NamedTuple):
@@ -98,12 +143,11 @@ class _Shares(NamedTuple):
         claims = None if self.claims is None else self.claims * chosen
         return _Shares(counters, ports, None if self.matches is None else self.matches * chosen, volumes, claims)
 
-    def of_units(self, leader: Index | None) -> _Shares:
+    def of_units(self, followers: _Followers | None) -> _Shares:
         """The same with what the pods of a unit add together at the place of its leader."""
-        if leader is None:
+        if followers is None:
             return self
-        step, column = np.nonzero(leader != np.arange(len(leader))[:, None])
-        to = leader[step, column]
+        step, column, to = followers
 
         def summed(share: Ints) -> Ints:
             total = share.copy()
@@ -157,14 +201,18 @@ def _stacked(volumes: Index, step: Index, to: Index, column: Index) -> Index:
 
 
 class _Victims(NamedTuple):
-    """The victims node by node, most important first: of each its node, its row, and whether it is beyond a budget."""
+    """The victims node by node, most important first: of each its node and its row.
+
+    Further whether it is beyond a budget, and whether it stands for its unit on the node.
+    """
 
     nodes: Index
     pods: Index
     violating: Mask
+    leads: Mask
 
 
-_NO_VICTIMS = _Victims(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.bool_))
+_NO_VICTIMS = _Victims(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.bool_), np.zeros(0, np.bool_))
 
 
 class _Room:
@@ -256,7 +304,8 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index)
         np.concatenate([some.nodes for some in found]),
         np.concatenate([some.pods for some in found]),
         np.concatenate([some.violating for some in found]),
-        victims.units,
+        units=victims.units,
+        leads=np.concatenate([some.leads for some in found]),
     )
     return _count_elsewhere(candidates, victims.rules) if candidates.costs is not None else candidates
 
@@ -279,8 +328,11 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
     rules = victims.rules
     beyond = partial(state.snapshot.budgets.violating, strict=rules.strict_budgets, evicts=rules.evicts)
     # Take away all that may go; only nodes on which the preemptor then fits are left
-    rows = np.ascontiguousarray(victims.slots_of(nodes).T, np.intp)
+    slots, leaders = victims.slots_of(nodes)
+    rows = np.ascontiguousarray(slots.T, np.intp)
     pods = _Pods(nodes, rows, (victims.code == Exclusion.NONE)[rows])
+    if leaders is not None and victims.units is not None:
+        pods = _in_units(pods, leaders, victims.units)
     some = pods.may_go.any(axis=0)
     if not some.any():
         return _NO_VICTIMS
@@ -293,9 +345,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
         columns = np.flatnonzero(fits)
         pods, shares = pods.only(columns), shares.only(columns)
         room = _Room(state, binding, pods.nodes, shares.together())
-    if victims.units is not None and (victims.units.member_of[pods.rows] * pods.may_go).any():
-        pods = _by_unit(pods, victims.units, state.snapshot.pods)
-        shares = _shares_of(state, binding, pods).of_units(pods.leader)
+    shares = shares.of_units(pods.followers)
     # Put back whom it fits beside; a strict budget belongs to the least important of its pods
     violating = beyond(pods.rows, pods.may_go, from_end=rules.strict_budgets)
     evicted = _put_back(room, shares, violating, pods, victims.leaving)
@@ -313,6 +363,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
         pods.nodes[column],
         pods.rows[step, column],
         violating[step, column] if counts else np.zeros(len(column), np.bool_),
+        pods.leads()[step, column],
     )
 
 
@@ -346,34 +397,16 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leavin
     return pods.members(may_go & ~kept)
 
 
-def _by_unit(pods: _Pods, units: Units, pods_of: Pods) -> _Pods:
-    """The pods in the order of their units' importance, with the leaders of those that have several pods on a node.
-
-    More important is the higher priority, then a group, then the larger one, then the earlier start. After single pods
-    come those that their groups can spare, the lowest index first.
-    """
-    group = np.where(pods.may_go, units.group[pods.rows], 0)
+def _in_units(pods: _Pods, leaders: NDArray[np.int16], units: Units) -> _Pods:
+    """The same pods with their units; `leaders` has for each the step of the first one of its group, a row a node."""
+    pods = pods._replace(followers=_Followers.of(leaders, pods.may_go))
     above = None if units.above is None else np.where(pods.may_go, units.above[pods.rows], 0)
-    # One number to order by: 33 bits of priority, then groups, single pods, spared ones, then 28 bits of size or index
-    rest = _MOST - np.minimum(units.sizes[group], _MOST)
-    kind = (group == 0).astype(np.int64)
-    if above is not None:
-        indices = np.minimum(pods_of.member_index[pods.rows], _MOST)
-        rest, kind = np.where(above > 0, indices, rest), kind + (above > 0)
-    key = ((2**31 - units.priority[pods.rows]) << 30) | (kind << 28) | rest
-    key[pods.rows == 0] = np.iinfo(np.int64).max
-    order = np.argsort(key, axis=0, kind="stable")
-    rows, may_go, group = (np.take_along_axis(part, order, axis=0) for part in (pods.rows, pods.may_go, group))
-    leader = np.broadcast_to(np.arange(len(rows))[:, None], rows.shape).copy()
-    for step in range(1, len(rows)):
-        same = (group[:step] == group[step]) & (group[step] != 0)
-        there = np.flatnonzero(same.any(axis=0))
-        leader[step, there] = same[:, there].argmax(axis=0)
-    if above is None:
-        return _Pods(pods.nodes, rows, may_go, leader)
-    above, core = np.take_along_axis(above, order, axis=0), leader.copy()
+    if above is None or not above.any():
+        return pods
+    group = np.where(pods.may_go, units.group[pods.rows], 0)
+    core = np.broadcast_to(np.arange(len(group))[:, None], group.shape).copy()
     for step in (1 + np.flatnonzero(above[1:].any(axis=1))).tolist():
         same = (group[:step] == above[step]) & (above[step] != 0)
         there = np.flatnonzero(same.any(axis=0))
         core[step, there] = same[:, there].argmax(axis=0)
-    return _Pods(pods.nodes, rows, may_go, leader, core)
+    return pods._replace(core=core)

@@ -25,6 +25,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _WHOLE, _NEVER = 1, 2
+_LARGEST = 2**28 - 1
 _UNSAID = -(2**31) - 1
 """Stands for a group that has no priority of its own: no int32 is as low."""
 
@@ -34,15 +35,31 @@ class Units(NamedTuple):
 
     `group` is the id of the pod's group if it goes only with all of that, else 0. `above` is the id of its group if
     that goes whole but can spare the pod, else 0; None if no group has members above a minimum. `never` are the pods
-    whose group is never disrupted. `priority` is the group's for its members, else the pod's own. `sizes` has the
-    number of members on nodes by the id of the group.
+    whose group is never disrupted, None if there are none. `priority` is the group's for its members, else the pod's
+    own. `sizes` has the number of members on nodes by the id of the group. `by_policy` is how groups go that do not say
+    it themselves.
     """
 
     group: NDArray[np.int32]
-    never: Mask
+    never: Mask | None
     priority: Ints
     sizes: Ints
     above: NDArray[np.int32] | None = None
+    by_policy: GroupDisruption = GroupDisruption.GROUP
+
+    def importance(self, member_index: NDArray[np.int32]) -> Ints:
+        """One number to order units by: the priority, then groups, single pods, spared ones, then size or index.
+
+        A larger group is more important, and of the spared ones the one of lower `member_index`.
+        """
+        sizes = np.minimum(self.sizes, _LARGEST)
+        sizes[0] = -(1 << 28)
+        found: Ints = (self.priority << 30) + sizes[self.group]
+        if self.above is not None:
+            spared = np.flatnonzero(self.above)
+            indices = np.minimum(member_index[spared], _LARGEST)
+            found[spared] = (self.priority[spared] << 30) - (2 << 28) - indices
+        return found
 
     @property
     def member_of(self) -> NDArray[np.int32]:
@@ -62,6 +79,8 @@ class Units(NamedTuple):
 
     def kept_by(self, staying: Mask) -> Mask:
         """The pods that stay because another member of their group is `staying`, which these are."""
+        if not staying.any():
+            return staying
         kept = np.bincount(self.member_of[staying], minlength=len(self.sizes)) > 0
         kept[0] = False
         return kept[self.group] & ~staying
@@ -91,22 +110,22 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
         known = pods.grouped.object_of(key)
         return _UNSAID if known is None or known.spec.priority is None else known.spec.priority
 
-    version = pods.grouped.version
+    grouped, version = pods.groups_now(), pods.grouped.version
     fates: NDArray[np.int8] = snapshot.table(("group fate", version, default), pods.groups, np.int8, fate)
-    if not fates[1 : len(pods.groups)].any():
+    fates = fates[: len(pods.groups)]
+    if not fates[1:].any():
         return None
     of_pod = pods.group[: pods.rows]
-    group = np.where((fates == _WHOLE)[of_pod] & (pods.node[: pods.rows] >= 0), of_pod, 0).astype(np.int32)
+    whole = fates == _WHOLE
+    group = np.where(whole, np.arange(len(fates), dtype=np.int32), 0).astype(np.int32)[of_pod]
+    group[pods.node[: pods.rows] < 0] = 0
     group[0] = 0
-    sizes = np.bincount(group, minlength=len(pods.groups)).astype(np.int64)
-    sizes[0] = 0
     # The group's priority counts for its members; of a group that has none, the highest of them
-    said: Ints = snapshot.table(("group priority", version), pods.groups, np.int64, own_priority)[: len(sizes)].copy()
-    unsaid = np.flatnonzero((said == _UNSAID)[group] & (group > 0))
-    if len(unsaid):
-        np.maximum.at(said, group[unsaid], pods.priority[unsaid])
+    said = snapshot.table(("group priority", version), pods.groups, np.int64, own_priority)[: len(fates)]
+    said = np.where(said == _UNSAID, grouped.highest[: len(fates)], said)
     priority = np.where(group > 0, said[group], pods.priority[: pods.rows])
-    units = Units(group, (fates == _NEVER)[of_pod], priority, sizes)
+    never = (fates == _NEVER)[of_pod] if (fates == _NEVER).any() else None
+    units = Units(group, never, priority, np.where(whole, grouped.sizes[: len(fates)], 0), by_policy=default)
     spared = _spared(snapshot, leaving)
     spared = spared[group[spared] > 0]
     if not len(spared):
@@ -119,7 +138,7 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
 def _spared(snapshot: Snapshot, leaving: Mask | None) -> NDArray[np.intp]:
     """The members that their groups can spare, beside those that are leaving."""
     pods = snapshot.pods
-    spared = pods.above_minimum()
+    spared = pods.grouped.above
     if leaving is None or not len(spared):
         return spared
     going = np.flatnonzero(leaving & ~pods.terminating[: pods.rows])
