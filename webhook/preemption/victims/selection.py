@@ -22,95 +22,14 @@ from webhook.preemption.filters.volume_limits import Attached
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.device_room import DeviceRoom
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
+from webhook.preemption.victims.pods_of_nodes import Followers, PodsOfNodes
 from webhook.preemption.victims.rules import Rules
-from webhook.preemption.victims.units import Units
 
 __all__ = ["find_victims"]
 
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-
-
-class _Followers(NamedTuple):
-    """Pods that go with another one of their node: the `step` and `column` of each, and the step `to` of its leader."""
-
-    step: Index
-    column: Index
-    to: Index
-
-    @classmethod
-    def of(cls, leaders: NDArray[np.int16], may_go: Mask) -> _Followers | None:
-        """Those that may go; None if there are none. `leaders` has the steps of the leaders, a row a node.
-
-        Where a leader may not go, the next one of its unit that may leads.
-        """
-        column, step = np.divmod(np.flatnonzero(leaders != np.arange(leaders.shape[1])), leaders.shape[1])
-        goes = may_go[step, column]
-        column, step = column[goes], step[goes]
-        if not len(step):
-            return None
-        to = leaders[column, step].astype(np.intp)
-        stays = np.flatnonzero(~may_go[to, column])
-        if len(stays):
-            _, first, of = np.unique(to[stays] * len(leaders) + column[stays], return_index=True, return_inverse=True)
-            to[stays] = step[stays[first]][of]
-            step, column, to = (part[step != to] for part in (step, column, to))
-        return cls(step, column, to)
-
-    def only(self, columns: Index, width: int) -> _Followers:
-        """The same of some of the `width` columns."""
-        place = np.full(width, -1)
-        place[columns] = np.arange(len(columns))
-        left = place[self.column] >= 0
-        return _Followers(self.step[left], place[self.column[left]], self.to[left])
-
-
-class _Pods(NamedTuple):
-    """The pods of some nodes: one column a node, most important first; `may_go` are the evictable ones.
-
-    `followers` go with a leader, the pod that stands for its unit; None if every pod stands for itself. `core` is for a
-    pod that its group can spare the place of the unit that is the rest of the group, if that has a pod on the node,
-    else the pod's own place; None if no group has any to spare.
-    """
-
-    nodes: Index
-    rows: Index
-    may_go: Mask
-    followers: _Followers | None = None
-    core: Index | None = None
-
-    def only(self, columns: Index) -> _Pods:
-        """The same of some of the nodes."""
-        followers = None if self.followers is None else self.followers.only(columns, len(self.nodes))
-        core = None if self.core is None else self.core[:, columns]
-        return _Pods(self.nodes[columns], self.rows[:, columns], self.may_go[:, columns], followers, core)
-
-    def of_units(self, some: Mask) -> Mask:
-        """At the places of the leaders, whether some pod of their unit is among these."""
-        if self.followers is None:
-            return some
-        step, column, to = self.followers
-        gathered = some.copy()
-        np.logical_or.at(gathered, (to, column), some[step, column])
-        gathered[step, column] = False
-        return gathered
-
-    def leads(self) -> Mask:
-        """The pods that stand for their unit."""
-        leads = np.ones(self.rows.shape, np.bool_)
-        if self.followers is not None:
-            leads[self.followers.step, self.followers.column] = False
-        return leads
-
-    def members(self, leaders: Mask) -> Mask:
-        """The pods whose unit's leader is among these."""
-        if self.followers is None:
-            return leaders
-        step, column, to = self.followers
-        found = leaders.copy()
-        found[step, column] = leaders[to, column]
-        return found
 
 
 class _Shares(NamedTuple):
@@ -143,7 +62,7 @@ class _Shares(NamedTuple):
         claims = None if self.claims is None else self.claims * chosen
         return _Shares(counters, ports, None if self.matches is None else self.matches * chosen, volumes, claims)
 
-    def of_units(self, followers: _Followers | None) -> _Shares:
+    def of_units(self, followers: Followers | None) -> _Shares:
         """The same with what the pods of a unit add together at the place of its leader."""
         if followers is None:
             return self
@@ -330,9 +249,9 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
     # Take away all that may go; only nodes on which the preemptor then fits are left
     slots, leaders = victims.slots_of(nodes)
     rows = np.ascontiguousarray(slots.T, np.intp)
-    pods = _Pods(nodes, rows, (victims.code == Exclusion.NONE)[rows])
+    pods = PodsOfNodes(nodes, rows, (victims.code == Exclusion.NONE)[rows])
     if leaders is not None and victims.units is not None:
-        pods = _in_units(pods, leaders, victims.units)
+        pods = pods.in_units(leaders, victims.units)
     some = pods.may_go.any(axis=0)
     if not some.any():
         return _NO_VICTIMS
@@ -367,7 +286,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
     )
 
 
-def _shares_of(state: PreFilterState, binding: list[int], pods: _Pods) -> _Shares:
+def _shares_of(state: PreFilterState, binding: list[int], pods: PodsOfNodes) -> _Shares:
     """What each pod that may go adds; the others add nothing."""
     return _Shares(
         counters=[state.counters[number].share(pods.rows, pods.nodes) for number in binding],
@@ -378,7 +297,7 @@ def _shares_of(state: PreFilterState, binding: list[int], pods: _Pods) -> _Share
     ).of(pods.may_go)
 
 
-def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leaving: Mask | None) -> Mask:
+def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: PodsOfNodes, leaving: Mask | None) -> Mask:
     """Put the pods back, those beyond a budget first, those that go anyway last; returns which of them have to go."""
     may_go, violating = pods.of_units(pods.may_go), pods.of_units(violating)
     kept = np.zeros(may_go.shape, np.bool_)
@@ -395,18 +314,3 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leavin
                 back = back & ((pods.core[step] == step) | kept[pods.core[step], columns])
             kept[step] |= room.put_back(shares.at(step).of(back)) & back
     return pods.members(may_go & ~kept)
-
-
-def _in_units(pods: _Pods, leaders: NDArray[np.int16], units: Units) -> _Pods:
-    """The same pods with their units; `leaders` has for each the step of the first one of its group, a row a node."""
-    pods = pods._replace(followers=_Followers.of(leaders, pods.may_go))
-    above = None if units.above is None else np.where(pods.may_go, units.above[pods.rows], 0)
-    if above is None or not above.any():
-        return pods
-    group = np.where(pods.may_go, units.group[pods.rows], 0)
-    core = np.broadcast_to(np.arange(len(group))[:, None], group.shape).copy()
-    for step in (1 + np.flatnonzero(above[1:].any(axis=1))).tolist():
-        same = (group[:step] == above[step]) & (above[step] != 0)
-        there = np.flatnonzero(same.any(axis=0))
-        core[step, there] = same[:, there].argmax(axis=0)
-    return pods._replace(core=core)
