@@ -26,6 +26,8 @@ __all__ = [
 ]
 
 _HOSTNAME = "kubernetes.io/hostname"
+_LONGEST_KIND, _LONGEST_NAME = 63, 253
+"""Characters that the kind and the name of an object have at most; the API server takes any owner reference."""
 
 
 def is_terminal(pod: Pod) -> bool:
@@ -49,8 +51,8 @@ def workload_of(pod: Pod) -> str:
 
 
 def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str]) -> str:
-    """`workload_of` a pod with these labels whose controller is of that kind and name; empty if the kind is."""
-    if not kind:
+    """`workload_of` a pod with these labels whose controller is of that kind and name; empty if there is none such."""
+    if not kind or len(kind) > _LONGEST_KIND or len(name) > _LONGEST_NAME:
         return ""
     revision = labels.get("pod-template-hash")
     if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):

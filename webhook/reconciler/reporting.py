@@ -129,12 +129,11 @@ class Reporter:
                 candidates=outcome.candidates,
             )
         self.metrics.victims.observe(len(record.victims))
-        if isinstance(outcome, Evicts) and outcome.cycle and not dry_run:
-            self._tell("cycle", preemptor=plan.key, workloads=list(outcome.cycle), plan=plan.record.id)
-            note = (
-                f"Evicts pods of {', '.join(outcome.cycle[:_SHOWN])}, for which pods of its own workload were evicted"
-            )
-            self._event(pod, "PreemptionCycle", "Preempting", f"{note}; limits.cycles of the policy says who stays")
+        if isinstance(outcome, Evicts) and outcome.cycles and not dry_run:
+            self._tell("cycle", preemptor=plan.key, cycles=list(map(list, outcome.cycles)), plan=plan.record.id)
+            told = "; ".join(" evicted ".join(cycle) for cycle in outcome.cycles[:_SHOWN])
+            note = f"Evicts pods in turn: {told}; limits.cycles of the policy says who stays"
+            self._event(pod, "PreemptionCycle", "Preempting", note)
         fields = ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record)
         self._tell("decision", preemptor=plan.key, priority=plan.priority, **fields)
         return record

@@ -1,14 +1,12 @@
 """The history of evictions: what is counted, what is forgotten, and what a later leader reads of it."""
 
-import asyncio
 import random
-from collections import defaultdict
+from collections import Counter
 
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
-from webhook.policy.model import CycleKeeper, Cycles, EvictionCost, Limits, Victims, WorkloadLimit
-from webhook.reconciler.evaluate.extender_client import ExtenderClient
+from webhook.policy.model import EvictionCost, Limits, Victims, WorkloadLimit
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evaluate.workload_history import (
     KEPT_SECONDS,
@@ -17,9 +15,6 @@ from webhook.reconciler.evaluate.workload_history import (
     WorkloadHistory,
     read_history,
 )
-from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.preemptor_evaluation import PreemptorEvaluation
-from webhook.reconciler.queue.queue import Queue
 
 WEB, API = "Deployment/default/web", "Deployment/default/api"
 DAY = 86_400.0
@@ -33,7 +28,7 @@ def again(history, now, wall):
 
 
 def test_random_evictions_are_counted_as_a_plain_list_counts_them():
-    """Counts in any window, evictors and the most evicted are those of a list of all that happened, also once read."""
+    """Counts in any window and the most evicted are those of a list of all that happened, also once read."""
     for seed in range(40):
         dice, history, all_of_it = random.Random(seed), WorkloadHistory(), []
         now = 1000.0
@@ -43,15 +38,10 @@ def test_random_evictions_are_counted_as_a_plain_list_counts_them():
             history.note(workload, now, by)
             all_of_it.append((workload, now, by))
         window = dice.choice([10.0, 3600.0, DAY])
-        wanted, evictors = defaultdict(int), defaultdict(set)
-        for workload, at, by in all_of_it:
-            if at > now - window:
-                wanted[workload] += 1
-                evictors[workload].add(by)
+        wanted = Counter(workload for workload, at, _ in all_of_it if at > now - window)
         wanted = {workload: min(count, MOST_EVICTIONS) for workload, count in wanted.items()}
         for known, at in ((history, now), (again(history, now, START), now + 5000.0)):
             assert known.counts(window, at) == wanted
-            assert all(known.evictors(workload, window, at) == evictors[workload] for workload in wanted)
             best = known.most_evicted(3, window, at)
             assert best == sorted(wanted.items(), key=lambda row: (-row[1], row[0]))[:3]
 
@@ -135,23 +125,6 @@ def test_two_pods_of_one_workload_are_more_than_what_is_left():
     assert outcome.node == "n2"
 
 
-@pytest.mark.parametrize("keep", list(CycleKeeper))
-def test_a_cycle_is_found_and_the_policy_says_who_stays(keep):
-    """A preemptor whose evictor is the only victim waits, or evicts and it is told; after the window it is no cycle."""
-    setting = Setting(node("n1"), under=policy(limits=Limits(cycles=Cycles(keep=keep, window=100.0))))
-    setting.add(workload_pod("a", "db", node="n1"))
-    pending = preemptor(owner=("StatefulSet", "cache"))
-    past(setting, "StatefulSet/default/cache", "StatefulSet/default/db", 99.0)
-    outcome = setting.evaluate(pending)
-    if keep is CycleKeeper.EVICTOR:
-        assert isinstance(outcome, Unschedulable)
-        assert "pods of StatefulSet/default/db stay" in outcome.reason
-    else:
-        assert outcome.cycle == ("StatefulSet/default/db",)
-    setting.clock.now += 2.0
-    assert setting.evaluate(pending).cycle == ()
-
-
 def test_recent_evictions_count_as_a_cost():
     """Of two equal pods the one whose workload was evicted less often within the window goes."""
     cost = EvictionCost(recent_evictions=3600.0)
@@ -165,17 +138,11 @@ def test_recent_evictions_count_as_a_cost():
     assert setting.evaluate(preemptor()).selected.compared["recent evictions"] == "0"
 
 
-async def test_what_keeps_one_workload_from_evicting_keeps_no_other_of_its_shape():
-    """A preemptor that must not evict its evictor does not decide for pods of other workloads that look the same."""
-    setting = Setting(node("n1"), under=policy(limits=Limits(cycles=Cycles(keep=CycleKeeper.EVICTOR))))
-    setting.add(workload_pod("a", "db", node="n1"))
-    past(setting, "StatefulSet/default/cache", "StatefulSet/default/db", 9.0)
-    manager, queue = PlanManager(setting.evaluator, setting.policy_set), Queue()
-    evaluation = PreemptorEvaluation(manager, setting.policy_set, queue, ExtenderClient(asyncio.Queue()))
-    outcomes = []
-    for owner in ("cache", "other"):
-        pending = preemptor(f"p-{owner}", owner=("StatefulSet", owner))
-        setting.add(pending)
-        entry = queue.offer(f"default/p-{owner}", uid=owner, priority=100, created=0.0, now=0.0)
-        outcomes.append(evaluation.evaluate(entry, pending, setting.policy, 0.0))
-    assert [type(one) for one in outcomes] == [Unschedulable, Evicts]
+@pytest.mark.parametrize("owner", [("K" * 64, "db"), ("Job", "n" * 254)], ids=["kind", "name"])
+def test_an_owner_that_no_object_can_be_has_no_history(owner):
+    """The API server takes any owner reference; one of a megabyte would leave no room for others on the Lease."""
+    setting = Setting(node("n1"))
+    setting.evaluator.note_past(pod("a", owner=owner, node="n1"), "default/p")
+    assert setting.evaluator.limiter.history.counts(1e9, 0.0) == {}
+    setting.evaluator.note_past(pod("b", owner=("Job", "n" * 253), node="n1"), "default/p")
+    assert len(setting.evaluator.limiter.history.counts(1e9, 0.0)) == 1

@@ -35,7 +35,7 @@ from webhook.reconciler.evaluate.outcomes import (
     Unschedulable,
     Waits,
 )
-from webhook.reconciler.evaluate.past_evictions import PastEvictions
+from webhook.reconciler.evaluate.past_evictions import BARE, PastEvictions, evictor_name
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, Unplaced, blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates, too_large
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
@@ -165,7 +165,7 @@ class Evaluator:
     def note_past(self, victim: Pod, preemptor: str) -> None:
         """A victim was asked to leave for the pod `namespace/name`: the history of its workload tells it."""
         pod = self.state.pods.get(preemptor)
-        by = (workload_of(pod) if pod is not None else "") or f"Pod/{preemptor}"
+        by = evictor_name(pod) if pod is not None else f"{BARE}{preemptor}"
         self.limiter.history.note(workload_of(victim), self.clock.monotonic(), by)
 
     def leaving_within(self, seconds: float) -> Rows:

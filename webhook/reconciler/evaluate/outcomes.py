@@ -65,8 +65,8 @@ class Evicts:
     """Keys of the victims whose replacement can run nowhere else."""
     grounds: dict[str, VictimReason] = field(default_factory=dict)
     """Key of each victim to the `policy/rule` by which it may go."""
-    cycle: tuple[str, ...] = ()
-    """Workloads of victims for which pods of the preemptor's own workload were evicted before."""
+    cycles: tuple[tuple[str, ...], ...] = ()
+    """The cycles that it closes: from a victim's workload to the preemptor's own, each evicted for the one before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,33 +7,48 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import workload_of
 from webhook.policy.model import CycleKeeper, PreemptionPolicy
 from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory
 from webhook.reconciler.state.state import State
 
-__all__ = ["PastEvictions"]
+__all__ = ["BARE", "PastEvictions", "evictor_name"]
+
+BARE = "Pod/"
+"""What the name of a pod without an owner begins with in the history."""
+_SHOWN = 3
+
+
+def evictor_name(pod: Pod) -> str:
+    """By what name the history knows for whom a pod evicts: its workload, or itself if it has none."""
+    return workload_of(pod) or f"{BARE}{key_of(pod)}"
 
 
 class PastEvictions:
     """The history of evictions as a decision for one preemptor under a policy counts it; `now` is in monotonic seconds.
 
     A cycle is a preemptor that would evict pods of a workload for which pods of its own workload were evicted within
-    the policy's window. `stay` are the pods, by row, that the policy keeps because of that, None if there are none.
+    the policy's window, or pods of another one for which those of that workload were, and so on. `stay` are the pods,
+    by row, that the policy keeps because of that, None if there are none.
     """
 
     def __init__(self, state: State, history: WorkloadHistory, pod: Pod, policy: PreemptionPolicy, now: float) -> None:
         self._state, self._history, self._now = state, history, now
         self._recent, self._within = policy.victims.cost.recent_evictions, policy.limits.cycles.window
         own = workload_of(pod)
-        self._evictors = history.evictors(own, self._within, now) - {own} if own else frozenset[str]()
+        self._evictors = history.evictors(own, self._within, now) if own else {}
         self.stay: NDArray[np.bool_] | None = None
         if self._evictors and policy.limits.cycles.keep is CycleKeeper.EVICTOR:
             self.stay = np.zeros(state.snapshot.pods.rows, np.bool_)
             for evictor in self._evictors:
-                self.stay[state.snapshot.pod_rows(state.index.owned.get(evictor, ()))] = True
+                self.stay[state.snapshot.pod_rows(self._pods_of(evictor))] = True
+
+    def _pods_of(self, evictor: str) -> list[str]:
+        """The pods of an evictor by `namespace/name`: those of a workload, or the bare pod of that name."""
+        bare = [evictor.removeprefix(BARE)] if evictor.startswith(BARE) else []
+        return [*self._state.index.owned.get(evictor, ()), *bare]
 
     def evicted_lately(self) -> NDArray[np.int64] | None:
         """How often the workload of each pod, by row, was evicted recently; None if the policy does not count it."""
@@ -48,10 +63,17 @@ class PastEvictions:
     def told_of(self, outcome: Outcome) -> Outcome:
         """The outcome, which says if it closes a cycle, or if pods stay so that none is closed."""
         if isinstance(outcome, Evicts):
-            closed = sorted({workload_of(victim) for victim in outcome.victims} & self._evictors)
-            return replace(outcome, cycle=tuple(closed)) if closed else outcome
+            closed = sorted(set(map(evictor_name, outcome.victims)) & self._evictors.keys())
+            return replace(outcome, cycles=tuple(map(self._cycle, closed))) if closed else outcome
         if isinstance(outcome, Unschedulable) and self.stay is not None and self.stay.any():
-            names = ", ".join(sorted(self._evictors)[:3])
+            names = ", ".join(list(self._evictors)[:_SHOWN])
             why = f"pods of {names} stay, for which pods of its own workload were evicted within {self._within:g} s"
             return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
         return outcome
+
+    def _cycle(self, evictor: str) -> tuple[str, ...]:
+        """From an evictor back to the preemptor's own workload, each evicted for the one before."""
+        found = [evictor]
+        while evicted := self._evictors.get(found[-1]):
+            found.append(evicted)
+        return tuple(found)

@@ -34,6 +34,7 @@ MOST_EVICTIONS = 64
 """Evictions of one workload that are remembered, the latest."""
 KEPT_SECONDS = 30 * 86_400.0
 """How long an eviction is remembered."""
+_MOST_EVICTORS = 1000
 _ROOM = 192 * 1024
 """Bytes that are written at most: with all its annotations an object may have 256 KiB of them."""
 _LONGEST = 16 * 1024 * 1024
@@ -105,23 +106,47 @@ class WorkloadHistory:
             found[workload] = sum(one.at > now - window for one in evictions)
         return found
 
-    def evictors(self, workload: str, window: float, now: float) -> frozenset[str]:
-        """The workloads for whose pods those of this workload were evicted within the window."""
-        return frozenset(one.preemptor for one in self.of(workload, now, window) if one.preemptor)
+    def evictors(self, workload: str, window: float, now: float) -> dict[str, str]:
+        """The workloads for which pods of this one were evicted within the window, and those for which pods of these.
+
+        And so on, the nearest to this one first, a thousand or a few more at most: each with the workload that was
+        evicted for it. This one is not among them.
+        """
+        found: dict[str, str] = {workload: ""}
+        for evicted in (queue := [workload]):
+            for one in self.of(evicted, now, window) if len(found) <= _MOST_EVICTORS else ():
+                if one.preemptor and one.preemptor not in found:
+                    found[one.preemptor] = evicted
+                    queue.append(one.preemptor)
+        del found[workload]
+        return found
 
     def most_evicted(self, count: int, window: float, now: float) -> list[tuple[str, int]]:
         """The workloads that were evicted most often within the window, and how often; equal ones by name."""
         return sorted(self.counts(window, now).items(), key=lambda row: (-row[1], row[0]))[:count]
 
-    def load(self, known: WrittenHistory, now: float, wall: float) -> None:
-        """Remember just what an earlier leader wrote; `now` is in monotonic seconds, `wall` since the epoch."""
+    def load(self, known: WrittenHistory, now: float, wall: float, *, keep_later: bool = False) -> None:
+        """Remember just what an earlier leader wrote; `now` is in monotonic seconds, `wall` since the epoch.
+
+        With `keep_later` also what was noted here and happened after that was written.
+        """
+        rows = [
+            (workload, PastEviction(now - max(0.0, wall - one.at), one.preemptor))
+            for workload, evictions in known.workloads.items()
+            for one in evictions
+            if wall - KEPT_SECONDS < one.at
+        ]
+        if keep_later:
+            rows += [
+                (name, one)
+                for name, known_here in self._workloads.items()
+                for one in known_here
+                if one.at - now + wall > known.at
+            ]
         self._workloads.clear()
         self.written = known.at
-        last = sorted(known.workloads.items(), key=lambda row: max((one.at for one in row[1]), default=-math.inf))
-        for workload, evictions in last:
-            for one in sorted(evictions):
-                if wall - KEPT_SECONDS < one.at:
-                    self.note(workload, now - max(0.0, wall - one.at), one.preemptor)
+        for workload, one in sorted(rows, key=lambda row: row[1].at):
+            self.note(workload, one.at, one.preemptor)
 
     def text(self, now: float, wall: float) -> str:
         """What a later leader is to read: of as many workloads as there is room for, those evicted last first."""

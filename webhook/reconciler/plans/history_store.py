@@ -17,7 +17,7 @@ from webhook.kube.lease import Lease
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import LEASE
 from webhook.reconciler.clock import MeasuringClock
-from webhook.reconciler.evaluate.workload_history import WorkloadHistory, read_history
+from webhook.reconciler.evaluate.workload_history import WorkloadHistory, WrittenHistory, read_history
 
 __all__ = ["HISTORY", "HistoryStore", "history_lease"]
 
@@ -27,6 +27,8 @@ HISTORY = "giveway.dev/workload-evictions"
 """The annotation of that Lease."""
 _PERIOD = 60.0
 """Seconds between two writes, at least."""
+_RETRY = 5.0
+"""Seconds until the history is read again that could not be read."""
 _PATIENCE = 5.0
 
 
@@ -52,31 +54,41 @@ class HistoryStore:
         self._client, self._history, self._clock, self._fence = client, history, clock, fence
         self._namespace, self._name = place
         self._written = 0
+        self._unread = False
 
     async def read(self) -> None:
-        """Remember what earlier leaders have written; if that cannot be read, what this process knows."""
+        """Remember what earlier leaders have written, and no more; if that cannot be read, what this process knows."""
         try:
-            lease = await self._get()
-            text = (lease.metadata.annotations or {}).get(HISTORY, "") if lease is not None else ""
-            self._history.load(read_history(text), self._clock.monotonic(), self._clock.wall())
-        except (ApiError, TimeoutError, ValueError) as error:
-            log.warning("the history of evictions in Lease %s/%s: %s", self._namespace, self._name, error)
-        self._written = self._history.changes
+            known = self._history_in(await self._get())
+        except (ApiError, TimeoutError) as error:
+            self._warn(error)
+            self._unread = True
+        else:
+            self._unread = False
+            if known is not None:
+                self._history.load(known, self._clock.monotonic(), self._clock.wall())
+            self._written = self._history.changes
 
     async def keep(self) -> None:
         """Write what is new, until cancelled."""
         while True:
-            await asyncio.sleep(_PERIOD)
+            await asyncio.sleep(_RETRY if self._unread else _PERIOD)
             await self.write()
 
     async def write(self) -> None:
-        """Write the history if there is something new and this process may write; a failure is logged."""
-        changes = self._history.changes
-        if changes == self._written or self._fence() <= 0:
+        """Write the history if there is something new and this process may write; a failure is logged.
+
+        What could not be read when the term began is read first, so that nothing of it is lost.
+        """
+        if (self._history.changes == self._written and not self._unread) or self._fence() <= 0:
             return
-        text = self._history.text(self._clock.monotonic(), self._clock.wall())
         try:
             lease = await self._get()
+            now, wall = self._clock.monotonic(), self._clock.wall()
+            if self._unread and (known := self._history_in(lease)) is not None:
+                self._history.load(known, now, wall, keep_later=True)
+            self._unread = False
+            changes, text = self._history.changes, self._history.text(now, wall)
             metadata = lease.metadata if lease is not None else ObjectMeta(name=self._name)
             metadata = msgspec.structs.replace(metadata, annotations={**(metadata.annotations or {}), HISTORY: text})
             async with asyncio.timeout(min(_PATIENCE, self._fence())):
@@ -86,9 +98,22 @@ class HistoryStore:
                     wanted = msgspec.structs.replace(lease, metadata=metadata)
                     await self._client.replace(LEASE.path(self._namespace, self._name), wanted, Lease)
         except (ApiError, TimeoutError) as error:
-            log.warning("the history of evictions in Lease %s/%s: %s", self._namespace, self._name, error)
+            self._warn(error)
         else:
             self._written = changes
+
+    def _history_in(self, lease: Lease | None) -> WrittenHistory | None:
+        """What the Lease tells; None if no leader would have written it."""
+        text = (lease.metadata.annotations or {}).get(HISTORY, "") if lease is not None else ""
+        try:
+            return read_history(text)
+        except ValueError as error:
+            self._warn(error)
+            return None
+
+    def _warn(self, error: Exception) -> None:
+        why = error or type(error).__name__
+        log.warning("the history of evictions in Lease %s/%s: %s", self._namespace, self._name, why)
 
     async def _get(self) -> Lease | None:
         try:

@@ -127,7 +127,7 @@ METRICS = {
     "placed-max": "time until the last pod was placed, in seconds",
     "evictions-per-owner": "evictions of the owner with the most",
     "evicted-again": "evictions of owners that had been evicted before",
-    "cycles": "evictions of an owner for one that it had evicted before, in turn",
+    "cycles": "evictions of an owner for one that it had evicted before, itself or through others",
     "budget-refusals": "evictions that a disruption budget refused",
     "plans-failed": "plans that ended without a bound pod",
     "cannot-be-judged": "rules that the snapshot cannot answer",
@@ -250,13 +250,17 @@ def _again(evictions: Iterable[EvictionRow]) -> int:
 
 
 def _cycles(evictions: Iterable[EvictionRow]) -> int:
-    """How many evictions were those of an owner for whose pods the preemptor's own owner was evicted before."""
-    before: set[tuple[str, str]] = set()
+    """How many evictions closed a cycle: their owner had evicted the preemptor's before, itself or through others."""
+    evicted_for: dict[str, set[str]] = {}
     found = 0
     for row in evictions:
         if row.preemptor_owner and row.owner != row.preemptor_owner:
-            found += (row.preemptor_owner, row.owner) in before
-            before.add((row.owner, row.preemptor_owner))
+            above = {row.preemptor_owner}
+            for owner in (queue := [row.preemptor_owner]):
+                queue += (more := evicted_for.get(owner, set()) - above)
+                above |= more
+            found += row.owner in above
+            evicted_for.setdefault(row.owner, set()).add(row.preemptor_owner)
     return found
 
 

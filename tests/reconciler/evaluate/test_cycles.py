@@ -1,0 +1,121 @@
+"""A preemptor whose own evictor it would evict in turn: found, told, and the policy says who stays."""
+
+import asyncio
+import random
+
+import pytest
+
+from tests.reconciler.builders import Setting, node, pod, policy, preemptor
+from webhook.policy.model import CycleKeeper, Cycles, Limits
+from webhook.reconciler.evaluate.extender_client import ExtenderClient
+from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
+from webhook.reconciler.evaluate.workload_history import WorkloadHistory
+from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.preemptor_evaluation import PreemptorEvaluation
+from webhook.reconciler.queue.queue import Queue
+
+DB, CACHE, API = (f"StatefulSet/default/{name}" for name in ("db", "cache", "api"))
+
+
+def under(keep, window=100.0):
+    return policy(limits=Limits(cycles=Cycles(keep=keep, window=window)))
+
+
+def past(setting, workload, by, age=9.0):
+    setting.evaluator.limiter.history.note(workload, setting.clock.monotonic() - age, by)
+
+
+def workload_pod(name, of, **more):
+    return pod(name, "6", owner=("StatefulSet", of), **more)
+
+
+@pytest.mark.parametrize("keep", list(CycleKeeper))
+def test_a_cycle_is_found_and_the_policy_says_who_stays(keep):
+    """A preemptor whose evictor is the only victim waits, or evicts and it is told; after the window it is no cycle."""
+    setting = Setting(node("n1"), under=under(keep))
+    setting.add(workload_pod("a", "db", node="n1"))
+    pending = preemptor(owner=("StatefulSet", "cache"))
+    past(setting, CACHE, DB, 99.0)
+    outcome = setting.evaluate(pending)
+    if keep is CycleKeeper.EVICTOR:
+        assert isinstance(outcome, Unschedulable)
+        assert f"pods of {DB} stay" in outcome.reason
+    else:
+        assert outcome.cycles == ((DB, CACHE),)
+    setting.clock.now += 2.0
+    assert setting.evaluate(pending).cycles == ()
+
+
+@pytest.mark.parametrize("keep", list(CycleKeeper))
+def test_a_cycle_of_three_is_found(keep):
+    """Cache does not evict db, which evicted api, which evicted cache; or it is told which way the cycle goes."""
+    setting = Setting(node("n1"), under=under(keep))
+    setting.add(workload_pod("a", "db", node="n1"))
+    past(setting, API, DB, 50.0)
+    past(setting, CACHE, API, 20.0)
+    outcome = setting.evaluate(preemptor(owner=("StatefulSet", "cache")))
+    if keep is CycleKeeper.EVICTOR:
+        assert isinstance(outcome, Unschedulable)
+    else:
+        assert outcome.cycles == ((DB, API, CACHE),)
+
+
+def test_a_pod_without_an_owner_is_an_evictor_too():
+    """The bare pod that evicted a workload is not evicted by that workload in turn."""
+    setting = Setting(node("n1"), under=under(CycleKeeper.EVICTOR))
+    setting.add(pod("alone", "6", node="n1"))
+    past(setting, CACHE, "Pod/default/alone")
+    assert isinstance(setting.evaluate(preemptor(owner=("StatefulSet", "cache"))), Unschedulable)
+    assert isinstance(setting.evaluate(preemptor(owner=("StatefulSet", "db"))), Evicts)
+
+
+def test_who_stays_in_a_cycle_keeps_nobody_from_other_victims():
+    """The preemptor takes the pod of another workload, also one that is more important."""
+    setting = Setting(node("n1"), node("n2"), under=under(CycleKeeper.EVICTOR))
+    setting.add(workload_pod("a", "db", node="n1"), workload_pod("b", "api", node="n2", priority=90))
+    past(setting, CACHE, DB)
+    assert setting.evaluate(preemptor(owner=("StatefulSet", "cache"))).node == "n2"
+
+
+def closed_by(events, own, window, now):
+    """The workloads from which a way of evictions within the window leads to `own`, found by walking back and forth."""
+    pairs = {(by, gone) for gone, at, by in events if by and at > now - window}
+    reach = {own}
+    while more := {by for by, gone in pairs if gone in reach} - reach:
+        reach |= more
+    return reach - {own}
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_random_evictions_close_the_cycles_that_a_walk_finds(first):
+    """Who closes a cycle, and the way that is told, are those of a walk over a plain list of what happened."""
+    for seed in range(first, first + 50):
+        dice, history, events, now = random.Random(seed), WorkloadHistory(), [], 1000.0
+        names = [f"Job/a/{number}" for number in range(dice.randint(2, 9))]
+        for _ in range(dice.randint(1, 25)):
+            now += dice.choice([1.0, 50.0])
+            events.append((dice.choice(names), now, dice.choice([*names, "", "Pod/b/alone"])))
+            history.note(events[-1][0], now, events[-1][2])
+        window = dice.choice([10.0, 200.0, 5000.0])
+        happened = {(by, gone) for gone, at, by in events if at > now - window}
+        for own in names:
+            found = history.evictors(own, window, now)
+            assert found.keys() == closed_by(events, own, window, now), seed
+            assert all((by, gone) in happened for by, gone in found.items())
+            assert all(gone == own or gone in found for gone in found.values())
+
+
+async def test_what_keeps_one_workload_from_evicting_keeps_no_other_of_its_shape():
+    """A preemptor that must not evict its evictor does not decide for pods of other workloads that look the same."""
+    setting = Setting(node("n1"), under=under(CycleKeeper.EVICTOR))
+    setting.add(workload_pod("a", "db", node="n1"))
+    past(setting, CACHE, DB)
+    manager, queue = PlanManager(setting.evaluator, setting.policy_set), Queue()
+    evaluation = PreemptorEvaluation(manager, setting.policy_set, queue, ExtenderClient(asyncio.Queue()))
+    outcomes = []
+    for owner in ("cache", "other"):
+        pending = preemptor(f"p-{owner}", owner=("StatefulSet", owner))
+        setting.add(pending)
+        entry = queue.offer(f"default/p-{owner}", uid=owner, priority=100, created=0.0, now=0.0)
+        outcomes.append(evaluation.evaluate(entry, pending, setting.policy, 0.0))
+    assert [type(one) for one in outcomes] == [Unschedulable, Evicts]
