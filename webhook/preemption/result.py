@@ -17,7 +17,7 @@ from webhook.preemption.filters.filtering import (
 )
 from webhook.preemption.ranking import Ranking, Score
 from webhook.preemption.victims.candidates import Candidate
-from webhook.preemption.victims.eligible import ExcludedPod, PotentialVictims
+from webhook.preemption.victims.eligible import ExcludedPod, Exclusion, PotentialVictims
 from webhook.preemption.victims.rules import VictimReason
 
 __all__ = ["Decision", "StaleDecisionError"]
@@ -128,6 +128,35 @@ class Decision:
         self._check_fresh()
         rows = self._state.snapshot.pod_rows([pod])
         return bool(len(rows)) and self._potential.excluded(int(rows[0])) is None
+
+    def may_go_rows(self) -> NDArray[np.intp]:
+        """The pods, by row, that may be victims on the nodes that evictions can help."""
+        self._check_fresh()
+        pods, failures = self._state.snapshot.pods, self._failures
+        helped = np.append((failures.code > 0) & failures.resolvable, False)  # -1, no node, reads the last one
+        may_go: NDArray[np.bool_] = self._potential.code[: pods.rows] == Exclusion.NONE
+        return np.flatnonzero(may_go & helped[pods.node[: pods.rows]])
+
+    def cheapness(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """How soon each of these pods goes, among those of its node: the larger the sooner."""
+        self._check_fresh()
+        pods = self._state.snapshot.pods
+        nodes = np.unique(pods.node[rows]).astype(np.intp)
+        slots = self._potential.slots_of(nodes)
+        place = np.zeros(pods.rows)
+        place[slots] = np.arange(slots.shape[1])
+        return place[rows]
+
+    def relief(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """How much each of these pods gives of what the preemptor lacks on its node: 1 for all of one thing."""
+        self._check_fresh()
+        state, nodes = self._state, self._state.snapshot.pods.node[rows].astype(np.intp)
+        relief = np.zeros(len(rows)) if state.ports is None else (state.ports.bits(rows) != 0).any(axis=0) * 1.0
+        for counter, used, most in zip(state.counters, state.with_nominated.counters, state.limit, strict=True):
+            lacks = np.maximum(used - most, 0)[nodes].astype(np.float64)
+            given = np.minimum(counter.share(rows, nodes), lacks)
+            relief += np.divide(given, lacks, out=np.zeros(len(rows)), where=lacks > 0)
+        return relief
 
     def victim_reason(self, victim: str) -> VictimReason:
         """By which `policy/rule` the victim `namespace/name` may go."""

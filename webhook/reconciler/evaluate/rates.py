@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -28,10 +28,10 @@ _NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "pe
 
 
 class _Counted(NamedTuple):
-    """What a rate counts, an entry a victim: its candidate, its row, the group it counts in, what is left for that."""
+    """How a rate counts pods: by its code, in a `group` each, of which so many are `left`; -1 for none."""
 
-    candidate: Rows
-    row: Rows
+    code: int
+    rate: Rate | LabelRate | WorkloadLimit
     group: Rows
     left: Ints
 
@@ -40,81 +40,82 @@ class Rates:
     """Which candidates the rates of a policy allow, for all of them at once, given what recent evictions have left.
 
     A decision selects the best candidate *within* the rates, so that one whose victims are too many for a rate does
-    not keep the preemptor from the next best.
-
-    Victims that are leaving anyway are not asked, so they do not count. `surplus` collects, of the candidates that are
-    rejected for good, the victims beyond the rate, the least important ones: with these excluded, others may do.
+    not keep the preemptor from the next best. Victims that are leaving anyway are not asked, so they do not count.
     """
+
+    CODES = frozenset({NOT_NOW, *_NEVER})
+    """The codes by which it rejects candidates."""
 
     def __init__(self, state: State, limits: Limits, left: Remaining) -> None:
         self._state, self._limits, self.left = state, limits, left
-        self.surplus: list[Rows] = []
 
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate within the rates, else why it is rejected."""
-        codes, limits = np.zeros(len(candidates.nodes), np.int8), self._limits
-        pods = self._state.snapshot.pods
+        codes = np.zeros(len(candidates.nodes), np.int8)
         candidate, row = candidates.all_victims()
-        asked = ~pods.terminating[row]
+        asked = ~self._state.snapshot.pods.terminating[row]
         candidate, row = candidate[asked], row[asked]
+        for counted in self._counted(row):
+            place = _places(candidate, counted.group)
+            counts = counted.group >= 0
+            codes[candidate[counts & (place >= counted.left) & (codes[candidate] == 0)]] = NOT_NOW
+            beyond = counts & (place >= counted.rate.evictions)
+            codes[candidate[beyond & (codes[candidate] <= NOT_NOW)]] = counted.code
+        return codes
+
+    def beyond(self, rows: Rows, preference: NDArray[np.float64], *, at_once: bool = False) -> Rows:
+        """Of these pods those that stay if on each node as many go as the rates leave now, the preferred ones first.
+
+        With `at_once` as many as the rates ever allow, whatever has gone before.
+        """
+        pods = self._state.snapshot.pods
+        kept = rows[~pods.terminating[rows]]
+        kept = kept[np.argsort(-preference[~pods.terminating[rows]], kind="stable")]
+        asked = kept
+        for counted in self._counted(rows):  # what lies within another group comes first
+            of_row = np.full(pods.rows, -1, np.intp)
+            of_row[rows] = counted.group
+            left = np.zeros(pods.rows, np.int64)
+            left[rows] = counted.rate.evictions if at_once else counted.left
+            place = _places(pods.node[kept].astype(np.intp), of_row[kept])
+            kept = kept[(of_row[kept] < 0) | (place < left[kept])]
+        return np.setdiff1d(asked, kept)
+
+    def _counted(self, row: Rows) -> Iterator[_Counted]:
+        """How each rate counts the pods in these rows."""
+        limits, left, pods = self._limits, self.left, self._state.snapshot.pods
         if limits.per_owner:
-            self._reject_named(codes, 2, limits.per_owner, (candidate, row), used=self.left.owners, name_of=_workload)
+            yield self._by_name(2, limits.per_owner, row, left.owners, _workload)
         if limits.per_workload:
-            self._reject_named(
-                codes, 5, limits.per_workload, (candidate, row), used=self.left.workloads, name_of=_workload
-            )
+            yield self._by_name(5, limits.per_workload, row, left.workloads, _workload)
         for name, of, rate in group_rates(limits):
             key = rate.label if isinstance(rate, LabelRate) else ""
             code = next(code for code, one in _NEVER.items() if one == name)
-            self._reject_named(
-                codes, code, rate, (candidate, row), used=self.left.groups, name_of=partial(_group, of, key)
-            )
+            yield self._by_name(code, rate, row, left.groups, partial(_group, of, key))
         if limits.per_node:
             nodes = self._state.snapshot.nodes
             of_node = np.full(nodes.rows, limits.per_node.evictions, np.int64)
-            for name, number in self.left.nodes.items():
+            for name, number in left.nodes.items():
                 if (at := nodes.find(name)) is not None:
                     of_node[at] = number
-            node = pods.node[row]  # of a group that goes whole some are on other nodes
-            counted = _Counted(candidate, row, candidate * nodes.rows + node, of_node[node])
-            self._reject(codes, 3, limits.per_node, counted)
+            node = pods.node[row].astype(np.intp)  # of a group that goes whole some are on other nodes
+            yield _Counted(3, limits.per_node, node, of_node[node])
         if limits.per_cluster:
-            counted = _Counted(candidate, row, candidate, np.full(len(row), self.left.cluster, np.int64))
-            self._reject(codes, 4, limits.per_cluster, counted)
-        return codes
+            yield _Counted(4, limits.per_cluster, np.zeros(len(row), np.intp), np.full(len(row), left.cluster))
 
-    def _reject(
-        self, codes: NDArray[np.int8], code: int, rate: Rate | LabelRate | WorkloadLimit, victims: _Counted
-    ) -> None:
-        """Reject the candidates with a group of victims larger than what is left of a rate, or than all of it."""
-        candidate, group = victims.candidate, victims.group
-        # How many victims of the same group come before each victim.
-        order = np.argsort(group, kind="stable")
-        firsts = np.flatnonzero(np.diff(group[order], prepend=-1))
-        place = np.empty(len(group), np.intp)
-        place[order] = np.arange(len(group)) - np.repeat(firsts, np.diff(np.append(firsts, len(group))))
-        codes[candidate[(place >= victims.left) & (codes[candidate] == 0)]] = NOT_NOW
-        beyond = place >= rate.evictions
-        codes[candidate[beyond & (codes[candidate] <= NOT_NOW)]] = code
-        if beyond.any():
-            self.surplus.append(victims.row[beyond])
-
-    def _reject_named(
+    def _by_name(
         self,
-        codes: NDArray[np.int8],
         code: int,
         rate: Rate | LabelRate | WorkloadLimit,
-        victims: tuple[Rows, Rows],
-        *,
+        row: Rows,
         used: dict[str, int],
         name_of: Callable[[Owner, Identity], str],
-    ) -> None:
-        """Reject by a rate that counts victims, a candidate and a row each, by a name; those without one do not count.
+    ) -> _Counted:
+        """A rate that counts pods by a name; those without one do not count. `used` is what is left by name.
 
-        `used` is what is left of the rate by name. Pods that have controller and labels in common have the name in
-        common: it is worked out once for them.
+        Pods that have controller and labels in common have the name in common: it is worked out once for them.
         """
-        pods, (candidate, row) = self._state.snapshot.pods, victims
+        pods = self._state.snapshot.pods
         kinds, kind_of = np.unique(pods.owner[row].astype(np.int64) << 32 | pods.identity[row], return_inverse=True)
         known: dict[str, int] = {}
         numbers = np.zeros(len(kinds), np.intp)
@@ -123,12 +124,20 @@ class Rates:
             assert owner is not None
             assert identity is not None
             name = name_of(owner, identity)
-            numbers[at] = known.setdefault(name, len(known) + 1) if name else 0
-        left = np.array([used.get(name, rate.evictions) for name in known], np.int64)
+            numbers[at] = known.setdefault(name, len(known)) if name else -1
+        left = np.array([*(used.get(name, rate.evictions) for name in known), 0], np.int64)
         number = numbers[kind_of]
-        some = number > 0
-        group = candidate[some] * (len(left) + 1) + number[some]
-        self._reject(codes, code, rate, _Counted(candidate[some], row[some], group, left[number[some] - 1]))
+        return _Counted(code, rate, number, left[number])
+
+
+def _places(of: Rows, group: Rows) -> Rows:
+    """How many pods of the same candidate or node, and of the same group, come before each pod."""
+    both = of * (group.max(initial=0) + 2) + group + 1
+    order = np.argsort(both, kind="stable")
+    firsts = np.flatnonzero(np.diff(both[order], prepend=-1))
+    places = np.empty(len(both), np.intp)
+    places[order] = np.arange(len(both)) - np.repeat(firsts, np.diff(np.append(firsts, len(both))))
+    return places
 
 
 def _workload(owner: Owner, identity: Identity) -> str:

@@ -203,8 +203,9 @@ def decide_within_limits(
 
     The pods in the rows `leaving` will be gone in time and are counted on first: nobody goes in place of them. Others
     that leave take too long, and asking them again would not help: they are no victims.
-    If every candidate has more victims than a rate ever allows, it is decided once more with those beyond it excluded:
-    fewer pods that are more important may do.
+    If every candidate has more victims than a rate allows, it is decided again with only as many of a node's pods as
+    the rates leave, the cheapest of each owner and so on, and then those that give most of what the preemptor lacks:
+    others of the node, fewer or more important ones may do.
     """
     rates = limits.rates
     excluded = excluded_now(state, limits.exclusions, limits.exhausted, leaving)
@@ -221,11 +222,20 @@ def decide_within_limits(
         evicted=limits.evicted,
     )
     decision = decided(excluded)
-    if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.rejections:
+    if rates is None or decision.selected is not None or not Rates.CODES & decision.rejections:
         return decision
-    narrowed = decided(excluded | _of_rows(state, np.concatenate(rates.surplus)))
-    narrowed.rejections |= decision.rejections
-    return narrowed
+    rows = decision.may_go_rows()
+    relief = decision.relief(rows)
+    rejections = decision.rejections
+    for preference, at_once in ((decision.cheapness(rows), False), (relief, False), (relief, True)):
+        if at_once and (NOT_NOW in rejections or rates.left.until is None):
+            break  # it is known already whether waiting for the rates helps
+        narrowed = decided(excluded | _of_rows(state, rates.beyond(rows, preference, at_once=at_once)))
+        rejections |= narrowed.rejections
+        if narrowed.selected is not None:
+            return narrowed
+    decision.rejections = rejections
+    return decision
 
 
 def excluded_now(state: State, exclusions: Mask, exhausted: ExhaustedLimits, leaving: Rows) -> Mask:

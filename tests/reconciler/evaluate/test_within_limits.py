@@ -1,0 +1,136 @@
+"""Nobody waits for a limit who could be served within all of them: against every set of victims there is."""
+
+import random
+from collections import Counter
+from itertools import combinations
+
+import pytest
+
+from tests.reconciler.builders import Setting, node, pod, policy, preemptor
+from webhook.policy.model import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
+from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
+
+OWN, HOUR = "StatefulSet/default/own", 3600.0
+
+
+def served(nodes, pods, evicted, limits, size):
+    """Whether some pods of one node that the limits let go make room for the preemptor: every set of pods is tried."""
+    most = {
+        "owner": limits.per_owner,
+        "workload": limits.per_workload,
+        "node": limits.per_node,
+        "namespace": limits.per_namespace,
+        "team": limits.per_label,
+        "cluster": limits.per_cluster,
+    }
+    rates = {field: rate.evictions for field, rate in most.items() if rate is not None}
+    for name, room in nodes.items():
+        here = [one for one in pods if one["node"] == name]
+        free = room - sum(one["cpu"] for one in here)
+        for count in range(len(here) + 1):
+            for gone in combinations(here, count):
+                if any(one["stays"] for one in gone) or free + sum(one["cpu"] for one in gone) < size:
+                    continue
+                counts = Counter((field, one[field]) for one in (*evicted, *gone) for field in rates if one[field])
+                if all(counts[field, one[field]] <= rates[field] for one in gone for field in rates if one[field]):
+                    return True
+    return False
+
+
+def random_setting(seed, *, across):
+    """A random cluster with a past; with `across` teams have pods in several namespaces."""
+    dice = random.Random(seed)
+    chance = lambda: dice.random() < 0.4  # noqa: E731
+    keep, grouped = dice.choice(list(CycleKeeper)), dice.random() < 0.5
+    limits = Limits(
+        per_owner=Rate(dice.randint(1, 3), HOUR) if chance() else None,
+        per_workload=WorkloadLimit(dice.randint(1, 3), HOUR) if chance() else None,
+        per_node=Rate(dice.randint(1, 4), HOUR) if chance() else None,
+        per_namespace=Rate(dice.randint(1, 4), HOUR) if chance() and (across or grouped) else None,
+        per_label=LabelRate("team", dice.randint(1, 4), HOUR) if chance() and (across or not grouped) else None,
+        per_cluster=Rate(dice.randint(1, 6), HOUR) if chance() else None,
+        cycles=Cycles(keep=keep, window=HOUR),
+    )
+    nodes = {f"n{number}": dice.randint(6, 12) for number in range(dice.randint(1, 3))}
+    workloads = []
+    for number in range(dice.randint(1, 5)):
+        team = dice.choice(["", "a", "b"])
+        namespace = dice.choice(["red", "blue"]) if across else {"": "red", "a": "blue", "b": "blue"}[team]
+        workloads.append((f"w{number}", namespace, team, dice.random() < 0.2))
+    pods = []
+    for name, room in nodes.items():
+        left = room
+        while left > 0 and sum(one["node"] == name for one in pods) < 7:
+            workload, namespace, team, evictor = dice.choice(workloads)
+            owner = f"StatefulSet/{namespace}/{workload}"
+            pods.append(
+                {
+                    "node": name,
+                    "cpu": (cpu := dice.randint(1, min(4, left))),
+                    "owner": owner,
+                    "workload": owner,
+                    "namespace": namespace,
+                    "team": team,
+                    "cluster": "all",
+                    "stays": evictor and keep is CycleKeeper.EVICTOR,
+                    "evictor": evictor,
+                    "name": f"p{len(pods)}",
+                    "of": workload,
+                }
+            )
+            left -= cpu
+    evicted = [one for one in pods if dice.random() < 0.2]
+    return dice, limits, nodes, pods, evicted
+
+
+def setting_of(limits, nodes, pods, evicted):
+    setting = Setting(*(node(name, str(room)) for name, room in nodes.items()), under=policy(limits=limits))
+    setting.clock.now, limiter = 1000.0, setting.evaluator.limiter
+    limiter.remember(limits)
+    made = {}
+    for one in pods:
+        made[one["name"]] = pod(
+            one["name"],
+            str(one["cpu"]),
+            node=one["node"],
+            namespace=one["namespace"],
+            labels={"team": one["team"]} if one["team"] else {},
+            owner=("StatefulSet", one["of"]),
+        )
+        if one["evictor"]:
+            limiter.history.note(OWN, 990.0, one["owner"])
+    setting.add(*made.values())
+    for one in evicted:  # another pod of the same workload went from that node before
+        limiter.note([limiter.eviction_of(made[one["name"]])], 900.0)
+        limiter.history.note(one["owner"], 900.0, "Job/x/y")
+    return setting
+
+
+@pytest.mark.parametrize("first", range(0, 800, 200))
+def test_nobody_waits_who_could_be_served(first):
+    """A preemptor waits just if no set of pods within the limits makes room for it."""
+    kinds = Counter()
+    for seed in range(first, first + 200):
+        dice, limits, nodes, pods, evicted = random_setting(seed, across=False)
+        size = dice.randint(1, 8)
+        outcome = setting_of(limits, nodes, pods, evicted).evaluate(
+            preemptor(cpu=str(size), owner=("StatefulSet", "own"))
+        )
+        wanted = served(nodes, pods, evicted, limits, size)
+        assert isinstance(outcome, Unschedulable) is not wanted, seed
+        kinds[type(outcome), getattr(outcome, "limited", False)] += 1
+    assert min(kinds[Evicts, False], kinds[Unschedulable, True]) >= 20
+
+
+def test_victims_are_within_the_limits_whatever_they_are():
+    """Also where teams have pods in several namespaces no limit is gone beyond."""
+    for seed in range(300):
+        dice, limits, nodes, pods, evicted = random_setting(seed, across=True)
+        size = dice.randint(1, 8)
+        outcome = setting_of(limits, nodes, pods, evicted).evaluate(
+            preemptor(cpu=str(size), owner=("StatefulSet", "own"))
+        )
+        if isinstance(outcome, Evicts):
+            names = {one.metadata.name for one in outcome.victims}
+            gone = [one for one in pods if one["name"] in names]
+            assert served({outcome.node: nodes[outcome.node]}, gone, evicted, limits, nodes[outcome.node]), seed
