@@ -142,7 +142,7 @@ class Decision:
         self._check_fresh()
         pods = self._state.snapshot.pods
         nodes = np.unique(pods.node[rows]).astype(np.intp)
-        slots = self._potential.slots_of(nodes)
+        slots, _ = self._potential.slots_of(nodes)
         place = np.zeros(pods.rows)
         place[slots] = np.arange(slots.shape[1])
         return place[rows]
