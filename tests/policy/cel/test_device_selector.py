@@ -51,6 +51,13 @@ GPU = Facts(
         (f'device.capacity["{OWN}"].memory == quantity("40Gi")', True),
         (f'device.attributes["{OWN}"].driverVersion.isGreaterThan(semver("1.9.9"))', True),
         (f'device.attributes["{OWN}"].driverVersion.minor() == 10', True),
+        ("device.attributes[device.driver].numa == 1", True),
+        ('"bandwidth" in device.capacity["other.example.com"]', False),
+        ('"x" in device.attributes["oth" + "er.example.com"]', False),
+        ('"x" in device.attributes[["other.example.com"][0]]', False),
+        (f'"x" in device.attributes[device.attributes["{OWN}"].model]', False),
+        ('"device.attributes[\'x\']" == "device." + "attributes[\'x\']"', True),
+        ('device.attributes[?"other.example.com"].orValue({}).size() == 0', True),
     ],
 )
 def test_what_a_selector_says(expression, expected):
@@ -111,6 +118,15 @@ def test_what_is_remembered_is_what_was_read():
     third = GPU._replace(attributes={OWN: {"numa": True}})
     assert [program.matches(one) for one in (GPU, other)] == [True, True]
     assert not program.matches(third)
+    assert len(program._known) == 2
+
+
+def test_the_driver_s_own_domain_is_what_was_read():
+    """Whether the domain is written out or is that of the driver, only what is read of it tells devices apart."""
+    program = device_selector("device.attributes[device.driver].numa == 1")
+    same = GPU._replace(attributes={OWN: {"numa": 1, "uuid": "x"}})
+    foreign = GPU._replace(driver="nic.example.com", attributes={OWN: {"numa": 1}, "nic.example.com": {"numa": 2}})
+    assert [program.matches(one) for one in (GPU, same, foreign)] == [True, True, False]
     assert len(program._known) == 2
 
 

@@ -29,8 +29,14 @@ _MOST_REMEMBERED = 8192
 _DIGEST = 16
 
 _TEXT = r"(?:\"[^\"\\]*\"|'[^'\\]*')"
-_MAP = rf"\bdevice\s*\.\s*(attributes|capacity)\s*\[\s*({_TEXT})\s*\]"
-_INDEXED = re.compile(_MAP)
+_OWN_DOMAIN = r"device\s*\.\s*driver\b"
+_MAP = rf"\bdevice\s*\.\s*(attributes|capacity)\s*\[\s*({_TEXT}|{_OWN_DOMAIN})\s*\]"
+_TOKEN = re.compile(
+    r"[rR]?(?:\"{3}.*?\"{3}|'{3}.*?'{3})|[rR](?:\"[^\"]*\"|'[^']*')|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
+    r"|(?P<domain>\bdevice\s*\.\s*(?:attributes|capacity)\s*\[(?!\s*\?))|[\[\]]",
+    re.DOTALL,
+)
+"""Texts, so that nothing is found in them, and brackets."""
 _READ = re.compile(rf"{_MAP}\s*(?:\.\s*([A-Za-z_]\w*)\b(?!\s*\()|\[\s*({_TEXT})\s*\])")
 _DOMAIN = re.compile(rf"({_TEXT})\s+in\s+device\s*\.\s*(attributes|capacity)\b(?!\s*[\[.])")
 _OWN = re.compile(r"\bdevice\s*\.\s*(driver|allowMultipleAllocations)\b")
@@ -85,7 +91,7 @@ class SelectorProgram:
             return (blake2b(msgspec.json.encode(read), digest_size=_DIGEST).digest(),)
         parts: list[Any] = [device.driver, device.allow_multiple_allocations]
         for kind, domain, name in self._reads:
-            values = (device.attributes if kind == "attributes" else device.capacity).get(domain)
+            values = (device.attributes if kind == "attributes" else device.capacity).get(domain or device.driver)
             value = None if values is None else values.get(name) if name else True
             parts.append((type(value), value))  # true is not 1
         return tuple(parts)
@@ -117,7 +123,7 @@ def device_selector(text: str) -> SelectorProgram:
     if len(text) > LONGEST_SELECTOR:
         raise CelError([CelProblem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_SELECTOR}")])
     try:
-        expression = _env().compile(_INDEXED.sub(r"device.\1[?\2].orValue(dyn({}))", text))
+        expression = _env().compile(_with_empty_domains(text))
     except Exception as error:
         raise CelError([CelProblem(1, 1, _plain(str(error)))]) from error
     try:
@@ -126,17 +132,33 @@ def device_selector(text: str) -> SelectorProgram:
         raise CelError([CelProblem(1, 1, str(error))]) from error
 
 
+def _with_empty_domains(text: str) -> str:
+    """The expression with an empty map for each domain that a device does not have."""
+    made, begin, closing = [], 0, list[str]()
+    for token in _TOKEN.finditer(text):
+        made.append(text[begin : token.start()])
+        begin = token.end()
+        if token["domain"] or token[0] == "[":
+            closing.append("].orValue(dyn({}))" if token["domain"] else "]")
+            made.append(f"{token[0]}?" if token["domain"] else "[")
+        else:
+            made.append(closing.pop() if token[0] == "]" and closing else token[0])
+    return "".join([*made, text[begin:]])
+
+
 def _reads(text: str) -> tuple[tuple[str, str, str], ...] | None:
     """What the expression reads beside the driver: kind, domain and name, which is empty for the domain itself.
 
-    None if that cannot be told.
+    The domain is empty if it is the driver. None if what is read cannot be told.
     """
-    found = {(kind, _unquoted(domain), name or _unquoted(quoted)) for kind, domain, name, quoted in _READ.findall(text)}
+    found = {(kind, _domain(key), name or _unquoted(quoted)) for kind, key, name, quoted in _READ.findall(text)}
     found |= {(kind, _unquoted(domain), "") for domain, kind in _DOMAIN.findall(text)}
-    if any(not domain for _, domain, _ in found):
-        return None
     rest = _OWN.sub("", _DOMAIN.sub("", _READ.sub("", text)))
     return None if _DEVICE.search(rest) else tuple(sorted(found))
+
+
+def _domain(key: str) -> str:
+    return "" if re.fullmatch(_OWN_DOMAIN, key) else _unquoted(key)
 
 
 def _unquoted(text: str) -> str:

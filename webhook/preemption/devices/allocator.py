@@ -14,7 +14,7 @@ from webhook.preemption.devices.capacity import consumed, fits_capacity
 from webhook.preemption.devices.constraints import AttributeConstraint, constraint_of
 from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, consumption_of
 from webhook.preemption.devices.requests import ERROR, ClaimDemand, DemandError, Request
-from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex, PoolId
+from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 
 __all__ = ["Allocated", "Allocation", "NodeDevices", "OutOfStepsError", "Steps", "allocate"]
 
@@ -98,8 +98,9 @@ class _Search:
         self._constraints: list[list[AttributeConstraint]] = []
         self._taken: dict[DeviceId, set[int]] = {}
         self._consumed: dict[DeviceId, dict[str, int]] = {}
-        self._counters: dict[PoolId, dict[tuple[str, str], int]] = {}
-        self._available: dict[PoolId, dict[tuple[str, str], int]] = {}
+        # As there, by the pool's name: of pools of that name the one that is asked first tells what there is (K45)
+        self._counters: dict[str, dict[tuple[str, str], int]] = {}
+        self._available: dict[str, dict[tuple[str, str], int]] = {}
         self._results: list[list[Allocation]] = [[] for _ in claims]
 
     def run(self) -> list[Allocation] | None:
@@ -281,19 +282,19 @@ class _Search:
 
     def _take_counters(self, device: PublishedDevice) -> bool:
         """Consume the device's counters if there is enough of each."""
-        pool = self._pool_of[device.id]
-        available = self._available.get(pool.id)
+        name, pool = device.id.pool, self._pool_of[device.id]
+        available = self._available.get(name)
         if available is None:
-            available = self._available[pool.id] = self._left(pool)
+            available = self._available[name] = self._left(pool)
         self._count_consumption(device, 1)
-        consumption = self._counters[pool.id]
+        consumption = self._counters[name]
         if all(amount >= consumption.get(counter, 0) for counter, amount in available.items()):
             return True
         self._count_consumption(device, -1)
         return False
 
     def _count_consumption(self, device: PublishedDevice, sign: int) -> None:
-        used = self._counters.setdefault(self._pool_of[device.id].id, {})
+        used = self._counters.setdefault(device.id.pool, {})
         for counter_set, counters in consumption_of(device.device).items():
             for name, amount in counters.items():
                 used[counter_set, name] = used.get((counter_set, name), 0) + sign * amount
