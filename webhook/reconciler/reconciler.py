@@ -33,6 +33,7 @@ from webhook.reconciler.gang_preemption import GangPreemption, leave_out
 from webhook.reconciler.plans import news as plan_news
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
+from webhook.reconciler.plans.next_action import End
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptor_evaluation import PreemptorEvaluation
@@ -271,8 +272,8 @@ class Reconciler:
                     self.plan_manager.all_asked(plan)
                     if (preemptor := self.state.pods.get(plan.key)) is not None:
                         self.reporter.evicted(plan, preemptor)
-                case Concluded(plan, Ending() as ending):
-                    self._end(plan, ending)
+                case Concluded(plan, End(ending, note)):
+                    self._end(plan, ending, note)
                 case Displaced(pod) if (displaced := self.plans.get(key_of(pod))) is not None:
                     self._end(displaced, Ending.DISPLACED)
                 case plan_news.NominationCleared(plan, pod):
@@ -342,8 +343,6 @@ class Reconciler:
         plan, ending, note = ended
         # 1. Tell.
         now = self.clock.monotonic()
-        if note:
-            log.info("plan %s for %s: %s: %s", plan.record.id, plan.key, ending, note)
         pod = self.state.pod_of(plan.key, plan.uid)
         self.reporter.ended(plan, ending, now - plan.started, note, pod)
         if plan.record.gang and not self.plan_manager.siblings.of(plan):

@@ -193,6 +193,8 @@ class Reporter:
         if ending is Ending.BOUND:
             self.metrics.plan_seconds.observe(seconds)
         fields = {"ending": ending.value, "seconds": round(seconds, 3)}
+        if note:
+            fields["reason"] = note
         self._tell("plan ended", plan=plan.record.id, preemptor=plan.key, **fields)
         if ending is Ending.DEVICES_TAKEN and pod is not None:
             self._event(pod, DEVICES_TAKEN, "Preempting", f"Node {plan.record.node} is given up: {note}", distinct=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -121,7 +122,7 @@ class Evaluator:
         if decision.fits:
             return Fits(tuple(decision.fits))
         # 4. If pods that are leaving make room, wait for them.
-        if (waits := self._wait(pod, decision, leaving, promised.planned)) is not None:
+        if (waits := self._wait(pod, decision, leaving, promised.planned, ahead)) is not None:
             return waits
         if not decision.eligible:
             begins = policy.schedule.begins(wall) if policy.schedule and rules.outside(wall) else None
@@ -138,7 +139,10 @@ class Evaluator:
             outcome = Unschedulable(reason, limited=True)
         # 6. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
         later = self.leaving_within(policy.plan_timeout) if isinstance(outcome, Unschedulable) else leaving
-        return (self._wait(pod, decision, later, promised.planned) or outcome) if len(later) > len(leaving) else outcome
+        if len(later) > len(leaving) and (waits := self._wait(pod, decision, later, promised.planned, ahead)):
+            return waits
+        behind = isinstance(outcome, Unschedulable) and ahead.blocking is not None
+        return replace(outcome, behind=True) if behind else outcome
 
     def pods_ahead(self, pod: Pod, promised: Promised = NOTHING_PROMISED) -> PodsAhead:
         """Which candidates are left to the preemptor."""
@@ -185,9 +189,9 @@ class Evaluator:
         return fits_on(self.state.snapshot, pod, node, without=self.state.snapshot.pods.leaving())
 
     def _wait(
-        self, pod: Pod, decision: Decision, leaving: Rows, planned: Collection[str]
+        self, pod: Pod, decision: Decision, leaving: Rows, planned: Collection[str], ahead: PodsAhead
     ) -> Waits | Unschedulable | None:
-        """Wait for the room that the pods `leaving` make; None if they make none."""
+        """Wait for the room that the pods `leaving` make; None if they make none that is left to the preemptor."""
         nodes = decision.fits_without(leaving) if len(leaving) else []
         if not nodes:
             return None
@@ -196,15 +200,26 @@ class Evaluator:
         foreign = pod.status.nominated_node_name if PLAN not in (pod.metadata.annotations or {}) else ""
         if foreign in nodes:
             return Unschedulable(f"somebody else has nominated it to {foreign}, where room is coming up")
-        node = self._least_contested(pod, nodes, leaving)
-        snapshot, row = self.state.snapshot, self.state.snapshot.nodes.find(node)
         # Of the pods that a plan has yet to ask, those that the preemptor needs, and may evict itself.
+        snapshot = self.state.snapshot
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
-        unasked = unasked[snapshot.pods.node[unasked] == row]
-        needed = victims_needed(snapshot, pod, node, unasked, without=np.setdiff1d(leaving, unasked))
-        keys = [f"{snapshot.pods.namespaces[one]}/{snapshot.pods.names[one]}" for one in needed.tolist()]
-        victims = tuple(found for key in keys if (found := self.state.pods.get(key)) is not None)
-        return Waits(node, int(np.count_nonzero(snapshot.pods.node[leaving] == row)), victims)
+        rest = np.setdiff1d(leaving, unasked)
+
+        def needed(node: str) -> Rows:
+            among = unasked[snapshot.pods.node[unasked] == snapshot.nodes.find(node)]
+            return victims_needed(snapshot, pod, node, among, without=rest) if len(among) else among
+
+        # The room is left to it only if pods in front leave it: a nomination there would take it from others in vain.
+        if ahead.anybody:
+            taken = ahead.taken(np.concatenate([rest, *(needed(node) for node in nodes)]))
+            nodes = [node for node in nodes if node not in taken]
+            if not nodes:
+                return None
+        node = self._least_contested(pod, nodes, leaving)
+        keys = [f"{snapshot.pods.namespaces[row]}/{snapshot.pods.names[row]}" for row in needed(node).tolist()]
+        victims = tuple(victim for key in keys if (victim := self.state.pods.get(key)) is not None)
+        gone = np.count_nonzero(snapshot.pods.node[leaving] == snapshot.nodes.find(node))
+        return Waits(node, int(gone), victims)
 
     def _least_contested(self, pod: Pod, nodes: Sequence[str], leaving: Rows) -> str:
         """Of the nodes with room once the pods `leaving` are gone, one where fewest others lose a nomination.
@@ -239,8 +254,9 @@ class Evaluator:
         never = too_large(decision.rejections)
         if never and not decision.reason:
             reason = f"wherever evicting pods makes room, more would have to go at once than limits.{never} ever allows"
-        elif AHEAD in decision.rejections and not decision.reason:
-            reason = f"wherever evicting pods makes room, {blocked_text(ahead.blocking)}"
+        elif ahead.blocking is not None and not decision.reason:
+            where = "evicting pods makes room" if AHEAD in decision.rejections else "room is coming up"
+            reason = f"wherever {where}, {blocked_text(ahead.blocking)}"
         elif BEYOND_BUDGET in decision.rejections and not decision.reason:
             reason = "wherever evicting pods makes room, a disruption budget keeps one of them"
         elif NOT_NOW in decision.rejections and not decision.reason:
@@ -267,7 +283,7 @@ class Evaluator:
         dues = [row for row in dues if math.isfinite(row[0])]
         due, because = min(dues, default=(None, ""))
         change = "" if due is None else f"That may change at {rfc3339(round(wall + due - now))}, when {because}."
-        return Unschedulable(reason, rated, due, change, behind=AHEAD in decision.rejections)
+        return Unschedulable(reason, rated, due, change)
 
 
 def _unnominated(pod: Pod) -> Pod:

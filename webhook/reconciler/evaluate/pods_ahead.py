@@ -9,6 +9,7 @@ elsewhere come or not. The same holds of devices, if both ask for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,19 +77,43 @@ class PodsAhead:
         self.blocking: Pod | None = None
         """The first pod found that keeps the preemptor from a candidate."""
 
+    @cached_property
+    def _groups(self) -> list[WaitingGroup]:
+        return list(self._state.waiting.ahead_of(self._pod, _GROUPS))
+
+    @property
+    def anybody(self) -> bool:
+        """Whether pods of higher priority wait."""
+        return bool(self._groups)
+
+    def taken(self, victims: Rows) -> set[str]:
+        """The nodes of these pods that are not left to the preemptor once they are gone, those of a node together.
+
+        What is `held` does not count.
+        """
+        if not len(victims) or not self.anybody:
+            return set()
+        snapshot = self._state.snapshot
+        rows = victims[np.argsort(snapshot.pods.node[victims], kind="stable")]
+        candidates = Candidates.on_nodes(snapshot, snapshot.pods.node[rows], rows, np.zeros(len(rows), np.bool_))
+        return set(candidates.names(np.flatnonzero(self._codes(candidates, {}))))
+
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate that is left to the preemptor, else AHEAD."""
+        return self._codes(candidates, self._held)
+
+    def _codes(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> NDArray[np.int8]:
         codes = np.zeros(len(candidates.nodes), np.int8)
-        groups = list(self._state.waiting.ahead_of(self._pod, _GROUPS))
-        if not (groups or self._held) or not len(candidates.nodes):
+        groups = self._groups
+        if not (groups or held) or not len(candidates.nodes):
             return codes
         snapshot, incoming = self._state.snapshot, compile_pod(self._pod)
         own = _needs(snapshot, incoming)
         if own is None:
             return codes
         free, beside = _free_without(snapshot, candidates), _kept_for_equals(snapshot, candidates, incoming)
-        for place, name in enumerate(candidates.names(range(len(candidates.nodes)))):
-            for pod in self._held.get(name, ()):
+        for place, name in enumerate(candidates.names(range(len(candidates.nodes)))) if held else ():
+            for pod in held.get(name, ()):
                 need = _needs(snapshot, compile_pod(pod))
                 if need is not None and pod.metadata.uid != self._pod.metadata.uid:
                     beside[:, place] += need

@@ -52,7 +52,7 @@ class Concluded(NamedTuple):
     """Nothing more is done for a plan: all its victims have been asked to leave, or it must end."""
 
     plan: Plan
-    ending: Ending | None
+    end: End | None
 
 
 class Displaced(NamedTuple):
@@ -131,27 +131,26 @@ class Executor:
 
     async def _carry_out(self, plan: Plan, pod: Pod | None, decision: DecisionRecord | None) -> None:
         """From the nomination to the last victim, and tell what came of it."""
-        ending: Ending | None
+        end: End | None
         try:
-            ending = await self._go_on(plan, pod, decision)
+            end = await self._go_on(plan, pod, decision)
         except DeposedError:
-            ending = Ending.DEPOSED
+            end = End(Ending.DEPOSED)
         except Exception:
             log.exception("plan %s for %s failed", plan.record.id, plan.key)
-            ending = Ending.FAILED
-        pauses = ending is None and plan.stage is not PlanStage.WAITING
-        self._news.put_nowait(None if pauses else Concluded(plan, ending))
+            end = End(Ending.FAILED)
+        pauses = end is None and plan.stage is not PlanStage.WAITING
+        self._news.put_nowait(None if pauses else Concluded(plan, end))
 
-    async def _go_on(self, plan: Plan, pod: Pod | None, decision: DecisionRecord | None) -> Ending | None:
+    async def _go_on(self, plan: Plan, pod: Pod | None, decision: DecisionRecord | None) -> End | None:
         """Do what is to be done next until only waiting is left; why the plan must end, None if it goes on."""
         while plan.ended is None:
             if (ending := await self._write_stage(plan)) is not None:
-                return ending
+                return End(ending)
             await self._state.wait_until_whole()
             match self._look(plan):
-                case End(ending, note):
-                    log.info("plan %s for %s: %s before all were asked: %s", plan.record.id, plan.key, ending, note)
-                    return ending
+                case End() as end:
+                    return end
                 case Wait(until):
                     if plan.stage is not PlanStage.WAITING:
                         plan.pause(until)
@@ -161,8 +160,8 @@ class Executor:
             if endings:
                 if plan.stage is not PlanStage.NOMINATING:
                     await self._checkpoint("evicted")
-                return min(endings, key=lambda one: _WEIGHTS.get(one, len(_WEIGHTS)))
-        return plan.ended
+                return End(min(endings, key=lambda one: _WEIGHTS.get(one, len(_WEIGHTS))))
+        return End(plan.ended) if plan.ended is not None else None
 
     async def _step(self, plan: Plan, action: Action, pod: Pod | None, decision: DecisionRecord | None) -> list[Ending]:
         """Do one thing for a plan; why it must end, nothing if it goes on."""

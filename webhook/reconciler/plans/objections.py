@@ -10,7 +10,6 @@ import numpy as np
 from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_info import compile_pod
-from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import potential_victims
 from webhook.reconciler.evaluate.budget_checks import beyond_budget
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -72,12 +71,13 @@ def objection(
             return Objection(Ending.OUTDATED, "it fits without preemption by now")
     # 4. Before anybody was asked: nobody of higher priority waits who would take the room.
     if fresh and not plan.record.resize:
-        ahead = evaluator.pods_ahead(pod)
+        ahead, pods = evaluator.pods_ahead(pod), state.snapshot.pods
         place = state.snapshot.nodes.find(plan.record.node)
-        known = np.array([row for row in rows if row is not None and state.snapshot.pods.node[row] == place], np.intp)
-        node = np.full(len(known), place, np.intp)
-        nobody = np.zeros(len(known), np.bool_)
-        if len(known) and ahead(Candidates.on_nodes(state.snapshot, node, known, nobody)).any():
+        # Also those that leave already: the decision counted on all of them.
+        counted = {victim.uid for victim in plan.record.victims} - plan.unneeded
+        known = state.snapshot.pod_rows([victim.key for victim in plan.record.victims])
+        known = known[[pods.uids[row] in counted and pods.node[row] == place for row in known.tolist()]]
+        if ahead.taken(known):
             return Objection(Ending.OUTDATED, blocked_text(ahead.blocking))
     plan.look.judged = basis
     return None
