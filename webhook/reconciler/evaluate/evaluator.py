@@ -93,7 +93,7 @@ class Evaluator:
         now, wall, unnominated = self.clock.monotonic(), self.clock.wall(), _unnominated(pod)
         limits = policy.limits.at(wall)
         # 1. Which pods will be gone soon enough to wait for them, and which rates are used up.
-        leaving = self.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
+        leaving = self.soon_gone(policy)
         self.limiter.remember(policy.limits)
         exhausted = self.limiter.exhausted(limits, now)
         rates = Rates(self.state, limits, self.limiter.remaining(limits, now)) if has_rates(limits) else None
@@ -153,6 +153,20 @@ class Evaluator:
 
         return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf))
 
+    def taken_by(self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows) -> str:
+        """Which pod in front takes the room on a node once a plan's victims are gone; empty if it is left to the pod.
+
+        As in the decision, those of the pods that leave anyway that the plan counts on are gone then, too.
+        """
+        ahead, snapshot = self.pods_ahead(pod), self.state.snapshot
+        there = victims[snapshot.pods.node[victims] == snapshot.nodes.find(node)]
+        if not len(there) or not ahead.anybody:
+            return ""
+        soon = np.setdiff1d(self.soon_gone(policy), there)
+        soon = soon[snapshot.pods.node[soon] == snapshot.nodes.find(node)]
+        needed = victims_needed(snapshot, pod, node, soon, without=there) if len(soon) else soon
+        return blocked_text(ahead.blocking) if ahead.taken(np.concatenate([there, needed])) else ""
+
     def decide_again(self, pod: Pod, rules: Rules) -> Decision:
         """What a decision made now says for a pod that carries an earlier leader's plan, as if it had no nomination.
 
@@ -171,6 +185,10 @@ class Evaluator:
         pod = self.state.pods.get(preemptor)
         by = evictor_name(pod) if pod is not None else f"{BARE}{preemptor}"
         self.limiter.history.note(workload_of(victim), self.clock.monotonic(), by)
+
+    def soon_gone(self, policy: PreemptionPolicy) -> Rows:
+        """The pod rows of those that leave soon enough to be counted on rather than to evict others."""
+        return self.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
 
     def leaving_within(self, seconds: float) -> Rows:
         """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-import numpy as np
-
 from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.eligible import potential_victims
 from webhook.reconciler.evaluate.budget_checks import beyond_budget
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import PlanVictim
@@ -71,14 +68,11 @@ def objection(
             return Objection(Ending.OUTDATED, "it fits without preemption by now")
     # 4. Before anybody was asked: nobody of higher priority waits who would take the room.
     if fresh and not plan.record.resize:
-        ahead, pods = evaluator.pods_ahead(pod), state.snapshot.pods
-        place = state.snapshot.nodes.find(plan.record.node)
-        # Also those that leave already: the decision counted on all of them.
         counted = {victim.uid for victim in plan.record.victims} - plan.unneeded
         known = state.snapshot.pod_rows([victim.key for victim in plan.record.victims])
-        known = known[[pods.uids[row] in counted and pods.node[row] == place for row in known.tolist()]]
-        if ahead.taken(known):
-            return Objection(Ending.OUTDATED, blocked_text(ahead.blocking))
+        known = known[[state.snapshot.pods.uids[row] in counted for row in known.tolist()]]
+        if why := evaluator.taken_by(pod, policy, plan.record.node, known):
+            return Objection(Ending.OUTDATED, why)
     plan.look.judged = basis
     return None
 
