@@ -146,9 +146,11 @@ class OutcomeJudge:
         elif old is not None and new is not None and new["spec"].get("nodeName") and not old["spec"].get("nodeName"):
             name, node = new["metadata"]["name"], new["spec"]["nodeName"]
             self.outside(f"{name} was bound there", node, unseen=True)
-            self._came_by_room_that_was_left(new)
+            self._came_by_room_that_was_left(new, node)
             if new["metadata"]["uid"] in self._shunned:
                 self.outside(f"{name}, which was refused elsewhere, was bound there", node)
+        elif old is not None and new is not None and _nominated(new) not in ("", _nominated(old)):
+            self._came_by_room_that_was_left(new, _nominated(new))
         plan = _plan_on(old) if old is not None else None
         evicting = self._plans.get(plan["id"]) if plan else None
         if plan is None or evicting is None:
@@ -180,12 +182,14 @@ class OutcomeJudge:
         else:
             self.outside(f"{pod['metadata']['name']} came in front", above=priority)
 
-    def _came_by_room_that_was_left(self, pod: Json) -> None:
-        """A pod was bound that would not have fit beside the pods that somebody else deleted."""
-        node, priority = pod["spec"]["nodeName"], pod["spec"]["priority"]
-        left = self._left.get(node, ())
+    def _came_by_room_that_was_left(self, pod: Json, node: str) -> None:
+        """A pod was bound or nominated that would not have fit beside the pods that somebody else deleted."""
+        priority, left = pod["spec"]["priority"], self._left.get(node, ())
         rooms = [one["status"]["allocatable"]["cpu"] for one in self.cluster.nodes if one["metadata"]["name"] == node]
-        used = sum(_cpu(one) for one in self.cluster.pods.values() if one["spec"].get("nodeName") == node)
+        others = [one for one in self.cluster.pods.values() if one["metadata"]["uid"] != pod["metadata"]["uid"]]
+        there = [one for one in others if one["spec"].get("nodeName") == node]
+        bound = bool(pod["spec"].get("nodeName"))
+        used = sum(_cpu(one) for one in there if bound or "deletionTimestamp" not in one["metadata"])
         if left and rooms and used + _cpu(pod) + sum(cpu for _, cpu in left) > int(rooms[0]):
             what = f"{pod['metadata']['name']} came to room that pods left by themselves"
             self._outside += [_Outside(at, what, node, priority) for at, _ in left]
@@ -234,6 +238,10 @@ def _is_known(before: float, now: float) -> bool:
 
 def _cpu(pod: Json) -> int:
     return int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+
+
+def _nominated(pod: Json) -> str:
+    return str(pod["status"].get("nominatedNodeName", ""))
 
 
 def _plan_on(pod: Json) -> Json | None:

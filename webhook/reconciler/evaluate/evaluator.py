@@ -141,8 +141,9 @@ class Evaluator:
         later = self.leaving_within(policy.plan_timeout) if isinstance(outcome, Unschedulable) else leaving
         if len(later) > len(leaving) and (waits := self._wait(pod, decision, later, promised.planned, ahead)):
             return waits
-        behind = isinstance(outcome, Unschedulable) and ahead.blocking is not None
-        return replace(outcome, behind=True) if behind else outcome
+        if isinstance(outcome, Unschedulable) and ahead.blocking is not None:
+            return replace(outcome, behind=True)
+        return outcome
 
     def pods_ahead(self, pod: Pod, promised: Promised = NOTHING_PROMISED) -> PodsAhead:
         """Which candidates are left to the preemptor."""
@@ -273,8 +274,7 @@ class Evaluator:
         if never and not decision.reason:
             reason = f"wherever evicting pods makes room, more would have to go at once than limits.{never} ever allows"
         elif ahead.blocking is not None and not decision.reason:
-            where = "evicting pods makes room" if AHEAD in decision.rejections else "room is coming up"
-            reason = f"wherever {where}, {blocked_text(ahead.blocking)}"
+            reason = f"wherever room can be made, {blocked_text(ahead.blocking)}"
         elif BEYOND_BUDGET in decision.rejections and not decision.reason:
             reason = "wherever evicting pods makes room, a disruption budget keeps one of them"
         elif NOT_NOW in decision.rejections and not decision.reason:

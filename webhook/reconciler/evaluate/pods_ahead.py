@@ -95,7 +95,8 @@ class PodsAhead:
             return set()
         snapshot = self._state.snapshot
         rows = victims[np.argsort(snapshot.pods.node[victims], kind="stable")]
-        candidates = Candidates.on_nodes(snapshot, snapshot.pods.node[rows], rows, np.zeros(len(rows), np.bool_))
+        nodes = snapshot.pods.node[rows].astype(np.intp)
+        candidates = Candidates.on_nodes(snapshot, nodes, rows, np.zeros(len(rows), np.bool_))
         return set(candidates.names(np.flatnonzero(self._codes(candidates, {}))))
 
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:

@@ -1,0 +1,99 @@
+"""Room that a pod of higher priority takes is left to it: in a decision, in waiting, and before an eviction."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
+from webhook.kube.instants import rfc3339
+from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
+from webhook.reconciler.plans.next_action import Ask, PlanContext, next_action
+from webhook.reconciler.plans.plan import Plan, PlanLook
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
+
+
+def in_front(cpu: str, priority: int = 200):
+    """A pod of higher priority that waits and that nobody preempts for."""
+    return preemptor("front", cpu, priority=priority, class_name="other")
+
+
+def full(*leaving: str, more: int = 0, under=None) -> Setting:
+    """A node of 8 CPU with four pods of 2 CPU, some of which leave; beside it, `more` pods of their own nodes."""
+    setting = Setting(node("n1"), *(node(f"m{number}", "4") for number in range(more)), under=under)
+    for number in range(4):
+        name = f"v{number}"
+        deleted = rfc3339(START + 20) if name in leaving else None
+        setting.add(pod(name, node="n1", start=rfc3339(START - 4000 + number), deleted=deleted))
+    setting.add(*(pod(f"w{number}", "4", node=f"m{number}") for number in range(more)))
+    return setting
+
+
+@pytest.mark.parametrize(
+    ("leaving", "planned"),
+    [
+        pytest.param(("v2", "v3"), (), id="pods that leave by themselves"),
+        pytest.param(("v3",), ("v2",), id="one that another plan has yet to ask"),
+    ],
+)
+def test_waits_only_for_room_that_is_left_to_it(leaving: tuple[str, ...], planned: tuple[str, ...]):
+    """Where a pod in front takes the room that comes up, the preemptor is not nominated there."""
+    setting = full(*leaving)
+    asked = Promised(planned={f"default/{name}" for name in planned})
+    for name in planned:
+        setting.expect(preemptor("other", priority=90), Waits("n1", 0, (setting.state.pods.get(f"default/{name}"),)))
+    setting.add(preemptor("p", "4"))
+    assert isinstance(setting.evaluate(preemptor("p", "4"), promised=asked), Waits)
+    setting.add(in_front("4"))
+    outcome = setting.evaluate(preemptor("p", "4"), promised=asked)
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.behind
+
+
+def test_says_for_whom_the_room_is_kept():
+    """If nothing else helps it is told who comes first, and is decided for again once that one is placed."""
+    setting = Setting(node("n1", "4"))
+    setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)), in_front("3"))
+    outcome = setting.evaluate(preemptor("p", "3"))
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.behind
+    assert outcome.reason == "wherever room can be made, it is kept for default/front of priority 200, which waits, too"
+
+
+def test_waits_for_the_room_that_is_left():
+    """Of two nodes with room to come, the one that the pod in front does not fill is waited for."""
+    setting = Setting(node("n1", "4"), node("n2", "8"))
+    setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)))
+    setting.add(pod("w", "8", node="n2", deleted=rfc3339(START + 20)))
+    setting.add(in_front("4"))
+    assert setting.evaluate(preemptor("p", "4")) == Waits("n2", 1)
+
+
+def test_a_lower_preemptor_does_not_keep_room_from_a_higher_one():
+    """Room made for a pod of lower priority is waited for: that one gives way, as kube-scheduler has it."""
+    setting = full("v2", "v3")
+    low = preemptor("low", "4", priority=90)
+    setting.add(low)
+    assert isinstance(setting.evaluate(preemptor("p", "4"), promised=Promised(held={"n1": [low]})), Waits)
+
+
+@pytest.mark.parametrize("front", ["1", "2", "3", "4"])
+@pytest.mark.parametrize("wanted", ["2", "3", "4", "6"])
+@pytest.mark.parametrize("leaving", [(), ("v3",), ("v2", "v3")], ids=len)
+@pytest.mark.parametrize("wait", [0.0, 60.0])
+def test_what_was_decided_stands_before_the_first_eviction(
+    front: str, wanted: str, leaving: tuple[str, ...], wait: float
+):
+    """The look before the first eviction agrees with the decision, since nothing has changed."""
+    setting = full(*leaving, more=1, under=policy(wait_for_terminating=wait))
+    setting.add(in_front(front))
+    made = preemptor("p", wanted)
+    outcome = setting.evaluate(made)
+    if not isinstance(outcome, Evicts):
+        return
+    setting.expect(made, outcome)
+    victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
+    record = PlanRecord(id="plan", node=outcome.node, victims=victims, policy="test")
+    plan = Plan(record, "default/p", "uid-p", 100, 0.0, 300.0, stage=PlanStage.EVICTING, displaced=True)
+    plan.look = PlanLook(setting.state.snapshot.version - 1)
+    action = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), 0.0)
+    assert isinstance(action, Ask)
