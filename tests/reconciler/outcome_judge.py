@@ -24,6 +24,10 @@ _REMEMBERED = 55.0
 """Seconds for which, at least, an owner that puts its pods back must be known for that."""
 
 
+_WRITTEN = 0.1
+"""Seconds after which the Lease tells of an owner that puts its pods back."""
+
+
 class _Outside(NamedTuple):
     """Something changed that is neither giveway's nor the scheduler's; `scope` is a node, a uid, or empty for all."""
 
@@ -91,9 +95,14 @@ class OutcomeJudge:
         """Note that something outside has changed now."""
         self._outside.append(_Outside(asyncio.get_running_loop().time(), what, scope, above, unseen, known, owner, uid))
 
-    def forget(self) -> None:
-        """Another process leads, which knows of no owner that puts its pods back."""
-        self._returned.clear()
+    def another_leads(self, back: float) -> None:
+        """Another process leads, which knows of owners what the last one had time to write on the Lease.
+
+        The clock of the last one was so many seconds `back`: by so much earlier that ends for the new one.
+        """
+        now = asyncio.get_running_loop().time()
+        for owner, times in self._returned.items():
+            self._returned[owner] = [at - max(back, 0.0) for at in times if at < now - _WRITTEN]
 
     def left(self, pod: Json) -> None:
         """Somebody else deletes this pod."""

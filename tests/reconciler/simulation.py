@@ -133,6 +133,7 @@ class Simulation:
         self.told: list[Json] = []
         self.spares = SpareJudge(self)
         self.outcomes = OutcomeJudge(self)
+        self.clock = _Clock()
         self._begin(0.0)
 
     @property
@@ -142,7 +143,7 @@ class Simulation:
 
     def _begin(self, ahead: float) -> None:
         """A new process, which knows what the server has now."""
-        self.outcomes.forget()
+        self.outcomes.another_leads(ahead - self.clock.ahead)
         self.clock = _Clock(ahead)
         self.setting = Setting(under=self.policy)
         self.setting.evaluator.clock = self.clock  # type: ignore[assignment]

@@ -164,7 +164,7 @@ def believe_that_nobody_leaves(patch: Patch) -> None:
 
 
 def place_nobody_first(patch: Patch) -> None:
-    patch.setattr(PodsAhead, "__call__", lambda _, candidates: np.zeros(len(candidates.nodes), np.int8))
+    patch.setattr(PodsAhead, "_codes", lambda _, candidates, __: np.zeros(len(candidates.nodes), np.int8))
 
 
 def labels_change() -> Simulation:
