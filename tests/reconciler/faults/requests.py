@@ -1,4 +1,4 @@
-"""Faults of asking the API server and of waiting for what it shows, each with its mechanism, and without (E9)."""
+"""Faults of asking the API server, and of waiting for what it shows."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import pytest
-
 from tests.preemption.building import budget, node
 from tests.reconciler.builders import policy
-from tests.reconciler.outcome_faults import (
+from tests.reconciler.faults.fault import (
     Fault,
     Patch,
     later,
-    lived,
     preemptor,
     simulated,
     slow,
     victim,
-    wrong_with,
 )
 from tests.reconciler.simulation import Simulation
 from webhook.kube.errors import ApiError
@@ -292,42 +288,3 @@ FAULTS = {
     "two components that nominate": Fault(fought_over, 1800.0, fight_on, 6, bound=False),
     "a long grace period that ends early": Fault(ends_early, 300.0, count_from_its_grace_period, 2),
 }
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_fault_stays_away(name: str):
-    """Nobody goes for nothing, and the preemptor is bound if it can be."""
-    assert not wrong_with(FAULTS[name], lived(FAULTS[name]))
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_fault_comes_back_without_its_mechanism(name: str, monkeypatch: Patch):
-    """With the mechanism taken back the outcome is wrong, and the judge says so."""
-    FAULTS[name].take_back(monkeypatch)
-    assert wrong_with(FAULTS[name], lived(FAULTS[name]))
-
-
-def held_before_it_is_bound() -> Simulation:
-    """kube-scheduler has chosen a node for a lower pod and holds it in PreBind: no object shows that for 20 seconds."""
-    made = simulated(node("n1", "8"), node("n2", "8"))
-    made.put(victim("a", "n1"))
-    made.put(victim("b", "n2", "8", priority=20))
-    low = preemptor("low", priority=50, managed=False)
-    made.scheduler.away_until = 20.0
-    later(1.0, lambda: made.put(low))
-    later(2.0, lambda: made.put(preemptor(cpu="8")))
-
-    def bind() -> None:
-        made.outcomes.outside("a pod was held there", "n1")
-        made.put({**low, "spec": {**low["spec"], "nodeName": "n1"}, "status": {"phase": "Running"}})
-
-    later(19.0, bind)
-    return made
-
-
-def test_a_pod_that_is_held_before_it_is_bound_costs_one_plan():
-    """Nobody can know of it; when it is bound, its node is left out, and the preemptor is helped elsewhere."""
-    fault = Fault(held_before_it_is_bound, 200.0, lambda _: None, 2)
-    made = lived(fault)
-    assert not wrong_with(fault, made)
-    assert made.evicted == ["a", "b"]

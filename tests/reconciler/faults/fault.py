@@ -26,10 +26,7 @@ def victim(
     """A pod on a node that may be evicted."""
     return {
         "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "labels": labels or {"app": "v"},
+            **_metadata(name, labels or {"app": "v"}),
             "annotations": {CAN_BE_PREEMPTED: "true"},
             "ownerReferences": [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else [],
         },
@@ -50,12 +47,7 @@ def preemptor(
 ) -> Json:
     """A pod that waits."""
     return {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "labels": {MARK: MANAGED} if managed else {"app": "ordinary"},
-        },
+        "metadata": _metadata(name, {MARK: MANAGED} if managed else {"app": "ordinary"}),
         "spec": {
             "priority": priority,
             "priorityClassName": "high" if managed else "other",
@@ -76,6 +68,10 @@ def preemptor(
             ],
         },
     }
+
+
+def _metadata(name: str, labels: dict[str, str]) -> Json:
+    return {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels}
 
 
 def simulated(*nodes: Json, under: PreemptionPolicy | None = None, budgets: tuple[Json, ...] = ()) -> Simulation:

@@ -1,0 +1,175 @@
+"""Faults of pods in front of the preemptor, of nominations beside its own, and of plans that share a victim."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tests.preemption.building import node
+from tests.reconciler.builders import policy
+from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, slow, victim
+from tests.reconciler.simulation import Simulation
+from webhook.reconciler.evaluate.pods_ahead import PodsAhead
+from webhook.reconciler.plans import next_action as actions
+from webhook.reconciler.plans import plan_manager
+from webhook.reconciler.state.state import State
+
+
+def pods_in_front() -> Simulation:
+    """Pods of higher priority that nobody preempts for take whatever is emptied."""
+    made = simulated(*(node(f"n{number}", "4") for number in range(5)))
+    for number in range(5):
+        made.put(victim(f"v{number}", f"n{number}"))
+    for number in range(4):
+        made.put(preemptor(f"front{number}", priority=1000, managed=False))
+    made.put(preemptor())
+    return made
+
+
+def fits_and_waits() -> Simulation:
+    """A pod of higher priority fits and is not placed yet; the preemptor would need its room, too."""
+    made = simulated(node("n0", "8"))
+    kept = victim("stays", "n0", "1")
+    kept["metadata"]["annotations"] = {}
+    made.put(kept)
+    made.put(victim("v0", "n0", "3"))
+    later(1.0, lambda: (made.put(preemptor("front", "3", priority=110)), made.put(preemptor("p", "6"))))
+    made.scheduler.away_until = 6.0
+    return made
+
+
+def leaves_later() -> Simulation:
+    """A pod in front would fit once a pod that is leaving is gone, too, and that is before the preemptor is bound."""
+    made = simulated(node("n1", "8"))
+    kept = victim("stays", "n1", "1")
+    kept["metadata"]["annotations"] = {}
+    made.put(kept)
+    made.put(victim("v", "n1", "2"))
+    made.put(victim("leaving", "n1", "2", grace=90))
+    made.ends_after["leaving"] = 30.0
+    made.leave("leaving")
+    made.put(preemptor("front", "7", priority=1000, managed=False))
+    made.put(preemptor("p", "5"))
+    made.scheduler.away_until = 40.0
+    return made
+
+
+def believe_that_nobody_leaves(patch: Patch) -> None:
+    patch.setattr(PodsAhead, "_leaving_beside", lambda *_: np.zeros(0, np.intp))
+
+
+def place_nobody_first(patch: Patch) -> None:
+    patch.setattr(PodsAhead, "__call__", lambda _, candidates: np.zeros(len(candidates.nodes), np.int8))
+
+
+def nominated_for_a_moment() -> Simulation:
+    """Another pod is nominated to a plan's node, and that is over before a watch shows it."""
+    made = slow(simulated(node("n1", "8")))
+    made.put(victim("a", "n1"))
+    made.put(victim("kept", "n1", priority=20))
+    made.kept.add("kept")
+    made.ends_after["a"] = 20.0
+    made.put(preemptor())
+    later(2.0, lambda: made.put(preemptor("q")))
+    return made
+
+
+def believe_the_watch(patch: Patch) -> None:
+    patch.setattr(State, "expect_cleared", lambda *_: None)
+
+
+def one_of_two_plans_is_refused() -> Simulation:
+    """Two plans need a pod that is kept; one of them needs another one, too."""
+    made = slow(simulated(node("n1", "8")))
+    fixed = victim("fixed", "n1", "2")
+    fixed["metadata"]["annotations"] = {}
+    made.put(fixed)
+    made.put(victim("kept", "n1", "4", priority=10))
+    made.kept.add("kept")
+    made.put(victim("v", "n1", "2", priority=20))
+    made.put(preemptor("a", "3"))
+    made.put(preemptor("p", "3"))
+    return made
+
+
+def leave_it_to_the_other(patch: Patch) -> None:
+    patch.setattr(actions, "_shared", lambda *_: [])
+
+
+def nominated_elsewhere() -> Simulation:
+    """Of two pods in front, the first has a node of its own to wait for: the second one comes."""
+    made = simulated(node("n1", "4"), node("n2", "4"))
+    made.put(victim("leaving", "n2", grace=90))
+    made.ends_after["leaving"] = 10.0
+    made.leave("leaving")
+    made.put(victim("v", "n1"))
+    made.ends_after["v"] = 20.0
+    first = preemptor("first", "3", priority=300, managed=False)
+    first["status"]["nominatedNodeName"] = "n2"
+    made.put(first)
+    made.put(preemptor("second", "4", priority=200, managed=False))
+    later(2.0, lambda: made.put(preemptor(cpu="1")))
+    return made
+
+
+def send_them_all(patch: Patch) -> None:
+    patch.setattr("webhook.reconciler.evaluate.pods_ahead._not_nominated_elsewhere", lambda *given: given[-1])
+
+
+def contested(how: str) -> Simulation:
+    """When a plan's victim is gone and the scheduler away, another preemptor is nominated beside its own."""
+    made = simulated(node("n1", "8"), under=policy(plan_timeout=20.0))
+    made.put(victim("a", "n1"))
+    made.put(victim("slow", "n1", priority=20, grace=30 if how == "it takes long" else 0))
+    made.ends_after["slow"] = 30.0
+    if how == "it is migrated":
+        made.ends_after["slow"] = 0.0
+        made.migrating["slow"] = 40.0
+    later(2.0, lambda: made.put(preemptor()))
+    made.scheduler.away_until = 48.0
+    later(30.0, lambda: made.put(preemptor("q")))
+    return made
+
+
+def another_clock_is_ahead() -> Simulation:
+    """The same, with a leader whose clock says that the other one's victim has had its time."""
+    made = contested("it takes long")
+    made.terms = [(0.0, math.inf, 29.0)]
+    return made
+
+
+def believe_what_is_written(patch: Patch) -> None:
+    beside = plan_manager.PlanManager._plans_for
+    patch.setattr(plan_manager.PlanManager, "_plans_for", lambda self, node: beside(self, node)[:0])
+
+
+def count_from_the_beginning(patch: Patch) -> None:
+    believe_what_is_written(patch)
+    patch.setattr(actions, "_room_comes", lambda *_: -math.inf)
+    limit = plan_manager.time_limit
+
+    def as_if_nothing_came(plan: Any, context: Any, timeout: float) -> float:
+        plan.contested = -math.inf
+        return limit(plan, context, timeout)
+
+    patch.setattr(plan_manager, "time_limit", as_if_nothing_came)
+
+
+FAULTS = {
+    "pods in front": Fault(pods_in_front, 600.0, place_nobody_first, 0, bound=False),
+    "a pod in front that fits": Fault(fits_and_waits, 60.0, place_nobody_first, 0, bound=False),
+    "a pod in front that fits later": Fault(leaves_later, 100.0, believe_that_nobody_leaves, 0),
+    "a nomination that is over": Fault(nominated_for_a_moment, 100.0, believe_the_watch, 1),
+    "a victim of two plans": Fault(one_of_two_plans_is_refused, 10.0, leave_it_to_the_other, 0, bound=False),
+    "a pod in front that goes elsewhere": Fault(nominated_elsewhere, 100.0, send_them_all, 0),
+    "a nomination beside the preemptor's whose victim takes long": Fault(
+        partial(contested, "it takes long"), 100.0, count_from_the_beginning, 2
+    ),
+    "a nomination beside the preemptor's whose victim is migrated": Fault(
+        partial(contested, "it is migrated"), 100.0, count_from_the_beginning, 2
+    ),
+    "the same by a clock that is ahead": Fault(another_clock_is_ahead, 100.0, believe_what_is_written, 2),
+}
