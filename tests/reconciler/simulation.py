@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import heapq
 import math
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -20,9 +19,10 @@ from prometheus_client import CollectorRegistry
 
 from tests.reconciler.builders import START, Setting
 from tests.reconciler.outcome_judge import OutcomeJudge
+from tests.reconciler.simulated_api import SimulatedApi
 from tests.reconciler.simulated_scheduler import SimulatedScheduler
 from tests.reconciler.spare_judge import SpareJudge
-from webhook.kube.errors import ApiError
+from tests.reconciler.virtual_time import SimulatedClock
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass
 from webhook.kube.resources import COSCHEDULING_POD_GROUP, PRIORITY_CLASS
@@ -32,52 +32,9 @@ from webhook.reconciler.plans.eviction_ledger import LedgerStore
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 
-__all__ = ["Simulation", "run"]
+__all__ = ["Simulation"]
 
 Json = dict[str, Any]
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that does not wait: when nothing is ready it is at once the time of the next timer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._now = 0.0
-
-    def time(self) -> float:
-        return self._now
-
-    def _run_once(self) -> None:
-        timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
-        while timers and timers[0].cancelled():
-            self._timer_cancelled_count -= 1
-            heapq.heappop(timers)._scheduled = False
-        self._now += 1e-6
-        if timers and not self._ready:  # type: ignore[attr-defined]
-            self._now = max(self._now, timers[0].when())
-        super()._run_once()  # type: ignore[misc]
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end, on a loop of its own."""
-    with asyncio.Runner(loop_factory=_Loop) as runner:
-        runner.run(work)
-
-
-class _Clock:
-    """The loop's time; `ahead` is by how many seconds the wall clock of this process is wrong."""
-
-    def __init__(self, ahead: float = 0.0) -> None:
-        self.ahead = ahead
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def wall(self) -> float:
-        return START + self.monotonic() + self.ahead
-
-    def stopwatch(self) -> float:
-        return self.monotonic()
 
 
 class Simulation:
@@ -133,7 +90,7 @@ class Simulation:
         self.told: list[Json] = []
         self.spares = SpareJudge(self)
         self.outcomes = OutcomeJudge(self)
-        self.clock = _Clock()
+        self.clock = SimulatedClock()
         self._begin(0.0)
 
     @property
@@ -144,11 +101,11 @@ class Simulation:
     def _begin(self, ahead: float) -> None:
         """A new process, which knows what the server has now."""
         self.outcomes.another_leads(ahead - self.clock.ahead)
-        self.clock = _Clock(ahead)
+        self.clock = SimulatedClock(ahead)
         self.setting = Setting(under=self.policy)
         self.setting.evaluator.clock = self.clock  # type: ignore[assignment]
         self.reconciler = Reconciler(
-            self,  # type: ignore[arg-type]  # the verbs that are used
+            SimulatedApi(self),  # type: ignore[arg-type]  # the verbs that are used
             self.setting.state,
             self.setting.policy_set,
             Reporter(ReconcilerMetrics(CollectorRegistry()), self._tell, None),
@@ -343,109 +300,6 @@ class Simulation:
         cache = self.setting.state.caches[PRIORITY_CLASS]
         self.setting._put(cache, one["metadata"]["name"], msgspec.convert(copy.deepcopy(one), PriorityClass))
 
-    # The verbs of a client.
-
-    async def get(self, path: str, as_: type[Pod]) -> Pod:
-        """A pod, as `Client.get`."""
-        return msgspec.convert(self._found(path.rsplit("/", 1)[1]), as_)
-
-    async def patch(self, path: str, body: Json, *, kind: str = "merge", as_: type[Pod] = Pod) -> Pod:
-        """Change a pod's status, as `Client.patch`."""
-        del kind
-        if self.slow_writes:
-            await asyncio.sleep(self.dice.choice((0.0, 0.05, 0.5)))
-        pod = copy.deepcopy(self._found(path.split("/")[-2]))
-        meta = body["metadata"]
-        version = pod["metadata"]["resourceVersion"]
-        if (meta["uid"], meta.get("resourceVersion", version)) != (pod["metadata"]["uid"], version):
-            raise ApiError(409, "Conflict", "it has changed")
-        annotations = {**pod["metadata"].get("annotations", {}), **meta.get("annotations", {})}
-        pod["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
-        pod["status"] = {
-            key: value for key, value in {**pod["status"], **body.get("status", {})}.items() if value is not None
-        }
-        self.put(pod)
-        return msgspec.convert(pod, as_)
-
-    async def create(self, path: str, body: Json, as_: Any = dict, **query: Any) -> None:
-        """Evict a pod, as `Client.create` does with an Eviction."""
-        del path, as_
-        name, dry = body["metadata"]["name"], query.get("dryRun") == "All"
-        if not dry:
-            self._tell_asked(name)
-        await asyncio.sleep(self.dice.choice((0.0, 0.005, 0.1)))
-        self._admit(name, body["deleteOptions"]["preconditions"]["uid"])
-        pod = copy.deepcopy(self._found(name))
-        going = "deletionTimestamp" in pod["metadata"] or not self._spend(pod, dry=dry)
-        self._check_version(pod, body["deleteOptions"]["preconditions"])
-        if not going and not dry:
-            self._end(pod)
-            if self.answers_lost > 0:
-                self.answers_lost -= 1
-                raise ApiError(500, "InternalError", "the answer was lost")
-
-    async def delete(self, path: str, body: Json, as_: Any = dict, **query: Any) -> None:
-        """Delete a pod, as `Client.delete`; budgets are not asked."""
-        del as_
-        name, dry = path.rsplit("/", 1)[1], query.get("dryRun") == "All"
-        if not dry:
-            self._tell_asked(name)
-        self._admit(name, body["preconditions"]["uid"])
-        pod = copy.deepcopy(self._found(name))
-        self._check_version(pod, body["preconditions"])
-        if "deletionTimestamp" not in pod["metadata"] and not dry:
-            self._end(pod)
-
-    def _check_version(self, pod: Json, preconditions: Json) -> None:
-        version = pod["metadata"]["resourceVersion"]
-        if preconditions.get("resourceVersion", version) != version:
-            raise ApiError(409, "Conflict", "it has changed")
-
-    def _tell_asked(self, name: str) -> None:
-        self.spares.asked(name)
-        for told in self.asked:
-            told(name)
-
-    def _admit(self, name: str, uid: str) -> None:
-        """What the server says before it looks at budgets."""
-        until, share = self.throttled
-        now = asyncio.get_running_loop().time()
-        if now < until and self.dice.random() < share:
-            raise ApiError(429, "", "Too many requests, please try again later.", retry_after=1.0)
-        if self._found(name)["metadata"]["uid"] != uid:
-            raise ApiError(409, "Conflict", "another pod of that name")
-        if now < self.migrating.get(name, 0.0):
-            if self.migrating[name] - now > self.policy.plan_timeout - 6.0:  # it is asked again every 5 s
-                self.outcomes.outside(f"{name} was migrated for longer than a plan may take", uid)
-            raise ApiError(429, "TooManyRequests", "Evacuation in progress")
-        if name in self.kept:
-            if name in self.migrating:
-                self.outcomes.outside(f"{name} was said to be on its way, and is kept", uid)
-            self.refused.add(name)
-            raise ApiError(403, "Forbidden", "it is kept")
-
-    def _found(self, name: str) -> Json:
-        if name not in self.pods:
-            raise ApiError(404, "NotFound", f"no pod {name}")
-        return self.pods[name]
-
-    def _spend(self, pod: Json, *, dry: bool) -> bool:
-        for one in self.budgets.values():
-            if not one["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items():
-                continue
-            status, conditions = one["status"], pod["status"].get("conditions", ())
-            ready = all(row["status"] == "True" for row in conditions if row["type"] == "Ready")
-            if not ready and status.get("currentHealthy", 0) >= status.get("desiredHealthy", 1):
-                continue
-            if status["disruptionsAllowed"] <= 0:
-                cause = {"causes": [{"reason": "DisruptionBudget"}]}
-                raise ApiError(429, "TooManyRequests", "the budget is used up", details=cause)
-            if not dry:
-                status["disruptionsAllowed"] -= 1
-                status["disruptedPods"] = {**status.get("disruptedPods", {}), pod["metadata"]["name"]: rfc3339(START)}
-                self.show_budget(one)
-        return True
-
     def show_budget(self, one: Json) -> None:
         """Show a budget to the watch after a while, in order."""
         shown = msgspec.convert(copy.deepcopy(one), PodDisruptionBudget)
@@ -453,7 +307,8 @@ class Simulation:
         self._budget_shown[name] = max(self._budget_shown.get(name, 0.0) + 1e-4, after)
         asyncio.get_running_loop().call_at(self._budget_shown[name], lambda: self.setting.budget(shown))
 
-    def _end(self, pod: Json) -> None:
+    def end(self, pod: Json) -> None:
+        """Let a pod go: it is there until its grace period is over, or it has ended by itself."""
         loop, meta = asyncio.get_running_loop(), pod["metadata"]
         grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
         meta["deletionTimestamp"] = rfc3339(START + loop.time() + grace)
@@ -476,7 +331,7 @@ class Simulation:
         """Somebody else deletes a pod."""
         if name in self.pods and "deletionTimestamp" not in self.pods[name]["metadata"]:
             self.outcomes.left(self.pods[name])
-            self._end(copy.deepcopy(self.pods[name]))
+            self.end(copy.deepcopy(self.pods[name]))
             self.evicted.pop()
 
     def drop_node(self, name: str) -> None:

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from tests.reconciler.gang_clusters import GANG, group, members, plain_gang, random_gangs, victim
-from tests.reconciler.simulation import run
+from tests.reconciler.virtual_time import run
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Faults that once emptied nodes for nothing, each with the mechanism that keeps it away, and without (docs/semantics.md E9)."""
+"""Faults that once emptied nodes for nothing: the mechanism keeps each away (docs/semantics.md E9), and only that."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.faults import leaders, other_pods, planning, requests
 from tests.reconciler.faults.fault import Fault, Patch, later, lived, preemptor, simulated, victim, wrong_with
-from tests.reconciler.simulation import Simulation, run
+from tests.reconciler.simulation import Simulation
+from tests.reconciler.virtual_time import run
 from webhook.policy.model import PLAN, BudgetMode
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.reconciler.random_clusters import lived, oddities, trouble, troubled
-from tests.reconciler.simulation import run
+from tests.reconciler.virtual_time import run
 
 pytestmark = pytest.mark.slow
 

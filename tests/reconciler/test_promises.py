@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.reconciler.random_clusters import lived, simulated
-from tests.reconciler.simulation import run
+from tests.reconciler.virtual_time import run
 
 pytestmark = pytest.mark.slow
 

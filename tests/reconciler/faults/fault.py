@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.reconciler.builders import START, policy
-from tests.reconciler.simulation import Simulation, run
+from tests.reconciler.simulation import Simulation
+from tests.reconciler.virtual_time import run
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PreemptionPolicy
 

@@ -10,7 +10,8 @@ from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.gang_clusters import victim
 from tests.reconciler.random_clusters import waiting
-from tests.reconciler.simulation import Simulation, run
+from tests.reconciler.simulation import Simulation
+from tests.reconciler.virtual_time import run
 from webhook.policy.model import GroupDisruption, Groups
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
