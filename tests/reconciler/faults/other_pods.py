@@ -62,7 +62,7 @@ def believe_that_nobody_leaves(patch: Patch) -> None:
 
 
 def place_nobody_first(patch: Patch) -> None:
-    patch.setattr(PodsAhead, "__call__", lambda _, candidates: np.zeros(len(candidates.nodes), np.int8))
+    patch.setattr(PodsAhead, "_codes", lambda _self, candidates, _held: np.zeros(len(candidates.nodes), np.int8))
 
 
 def nominated_for_a_moment() -> Simulation:
