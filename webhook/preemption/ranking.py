@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
 from webhook.preemption.victims.candidates import Candidates
-from webhook.preemption.victims.costs import COST_KEYS, VictimCosts
+from webhook.preemption.victims.costs import COST_KEYS, VictimCosts, VictimSets, ends_in
 from webhook.preemption.victims.rules import Rules
 
 __all__ = ["RANKING", "Ranking", "Score", "decisive", "preferred_because", "rank", "shown_keys", "sum_of_priorities"]
 
 PRIORITY_OFFSET = 2**31
 """Added to every priority in a sum, so that among negative priorities fewer pods win."""
+
+
+_COST_KEYS = {key.name: key for key in COST_KEYS}
 
 
 class Score(NamedTuple):
@@ -37,17 +40,18 @@ class RankedCandidates(NamedTuple):
     rules: Rules
     now: float
     costs: VictimCosts | None = None
-    victims: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
-    """Every victim on whatever node, if there are costs: the number of its candidate, and its row."""
+    victims: VictimSets | None = None
+    """Every victim on whatever node by candidate, if there are costs."""
 
-    def summed(self, of_pods: Callable[[VictimCosts, NDArray[np.intp]], NDArray[np.int64]]) -> NDArray[np.int64]:
-        """What a key makes of the victims of each candidate, on whatever node, added up."""
-        assert self.costs is not None
-        assert self.victims is not None
-        of, rows = self.victims
-        # Sums of int32 and of seconds are exact as floats
-        sums = np.bincount(of, weights=of_pods(self.costs, rows), minlength=len(self.candidates.nodes))
-        return sums.astype(np.int64)
+    def counts(self, name: str) -> bool:
+        """Whether the policy counts this key of what victims cost."""
+        return self.costs is not None and _COST_KEYS[name].counts(self.costs.cost)
+
+    def cost(self, name: str) -> NDArray[Any] | None:
+        """What the victims of each candidate cost by this key; None if the policy does not count it."""
+        if self.costs is None or self.victims is None or not self.counts(name):
+            return None
+        return _COST_KEYS[name].totals(self.costs, self.victims)
 
 
 class RankingKey(NamedTuple):
@@ -67,18 +71,11 @@ class RankingKey(NamedTuple):
 
 
 def _end(of: RankedCandidates) -> NDArray[np.float64] | None:
-    """In how many seconds the last victim is expected to be gone; kube-scheduler does not look at it.
-
-    A pod that is asked now stays for its grace period, or for the policy's. A pod that leaves already stays for the
-    rest of it.
-    """
+    """In how many seconds the last victim on the node is expected to be gone; kube-scheduler does not look at it."""
     candidates, rules = of.candidates, of.rules
-    if rules.policy is None:
+    if rules.policy is None or of.counts("grace_period"):
         return None
-    pods, rows = candidates.snapshot.pods, candidates.pods
-    given = rules.policy.grace_period
-    graces = pods.grace[rows] if given is None else np.full(len(rows), given, np.float64)
-    ends = np.where(pods.terminating[rows], np.maximum(pods.gone_at[rows] - of.now, 0.0), graces)
+    ends = ends_in(candidates.snapshot, candidates.pods, rules.policy.grace_period, of.now)
     latest: NDArray[np.float64] = np.maximum.reduceat(ends, candidates.starts)
     return latest
 
@@ -97,21 +94,8 @@ def _earliest_start(of: RankedCandidates) -> NDArray[np.float64]:
     return earliest
 
 
-def _group_restarts(of: RankedCandidates) -> NDArray[np.int64]:
-    """How many groups lose a member, whether they go whole or not."""
-    assert of.victims is not None
-    candidate, rows = of.victims
-    group = of.candidates.snapshot.pods.group[rows].astype(np.int64)
-    pairs = np.unique((candidate[group > 0] << 32) | group[group > 0])
-    return np.bincount(pairs >> 32, minlength=len(of.candidates.nodes)).astype(np.int64)
-
-
 def _seconds(amount: float) -> str:
     return "unknown" if math.isinf(amount) else f"{amount:.0f} s"
-
-
-def _counts(of: RankedCandidates, name: str) -> bool:
-    return of.costs is not None and next(key for key in COST_KEYS if key.name == name).counts(of.costs.cost)
 
 
 def sum_of_priorities(score: Score) -> int:
@@ -158,42 +142,42 @@ RANKING = (
     ),
     RankingKey(
         name="readiness",
-        values=lambda of: of.summed(VictimCosts.ready) if _counts(of, "readiness") else None,
+        values=lambda of: of.cost("readiness"),
         heading="ready pods",
         text=lambda score: str(score.values["readiness"]),
         because="fewer of its victims are ready",
     ),
     RankingKey(
         name="group_restarts",
-        values=lambda of: _group_restarts(of) if _counts(of, "group_restarts") else None,
+        values=lambda of: of.cost("group_restarts"),
         heading="groups that lose pods",
         text=lambda score: str(score.values["group_restarts"]),
         because="fewer groups of pods lose a member for it",
     ),
     RankingKey(
         name="deletion_cost",
-        values=lambda of: of.summed(VictimCosts.deletion_cost) if _counts(of, "deletion_cost") else None,
+        values=lambda of: of.cost("deletion_cost"),
         heading="deletion cost",
         text=lambda score: str(score.values["deletion_cost"]),
         because="its victims have a lower deletion cost",
     ),
     RankingKey(
         name="lost_work",
-        values=lambda of: of.summed(lambda costs, rows: costs.lost(rows, of.now)) if _counts(of, "lost_work") else None,
+        values=lambda of: of.cost("lost_work"),
         heading="work lost",
         text=lambda score: f"{score.values['lost_work']} s",
         because="its victims lose less work",
     ),
     RankingKey(
         name="recent_evictions",
-        values=lambda of: of.summed(VictimCosts.evicted_lately) if _counts(of, "recent_evictions") else None,
+        values=lambda of: of.cost("recent_evictions"),
         heading="recent evictions",
         text=lambda score: str(score.values["recent_evictions"]),
         because="its victims' workloads were recently evicted less often",
     ),
     RankingKey(
         name="grace_period",
-        values=lambda of: _end(of) if _counts(of, "grace_period") else None,
+        values=lambda of: of.cost("grace_period"),
         heading="grace period",
         text=lambda score: _seconds(score.values["grace_period"]),
         because="its victims have the shorter grace period",
@@ -210,7 +194,7 @@ RANKING = (
     ),
     RankingKey(
         name="end",
-        values=lambda of: None if _counts(of, "grace_period") else _end(of),
+        values=_end,
         heading="gone after",
         text=lambda score: _seconds(score.values["end"]),
         because="its victims are expected to be gone sooner",
@@ -257,7 +241,8 @@ def rank(candidates: Candidates, rules: Rules, now: float, costs: VictimCosts | 
     """Compare the candidates; `now` is in seconds since the epoch, `costs` is what the rules count of the victims."""
     if not len(candidates.nodes):
         return Ranking(candidates, [])
-    compared = RankedCandidates(candidates, rules, now, costs, candidates.all_victims() if costs else None)
+    victims = VictimSets(*candidates.all_victims(), len(candidates.nodes), now) if costs else None
+    compared = RankedCandidates(candidates, rules, now, costs, victims)
     columns = [(key, key.values(compared)) for key in RANKING]
     return Ranking(candidates, [(key, values) for key, values in columns if values is not None])
 

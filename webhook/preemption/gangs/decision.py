@@ -30,6 +30,7 @@ __all__ = ["GangDecision", "Placement", "decide_gang"]
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 _FEW_UNITS = 64
 """Up to so many units all that helps is looked for; beyond them what is found member by member is made smaller."""
 _FEW_PODS = 1000
@@ -82,19 +83,21 @@ def decide_gang(
     exclusions: Mask | None = None,
     leaving: Rows = NO_PODS,
     excluded_nodes: Collection[str] = (),
+    evicted: NDArray[np.int64] | None = None,
 ) -> GangDecision:
     """Decide for the missing members of a gang together; `now` is in seconds since the epoch.
 
     `exclusions` are pods that may not go whatever the rules say, by pod row. The pods in the rows `leaving` count as
-    gone. On `excluded_nodes` nobody is placed. Raises ClusterError for a member that cannot be read.
+    gone. On `excluded_nodes` nobody is placed. `evicted` is by pod row how often the pod's workload was evicted of
+    late. Raises ClusterError for a member that cannot be read.
     """
     if gang.incomplete:
         return GangDecision(gang, reason=gang.incomplete)
     excluded = np.array([row for name in excluded_nodes if (row := snapshot.nodes.find(name)) is not None], np.intp)
     version = snapshot.version
     with TrialPlacement(snapshot, gang.waiting) as trial:
-        may_not_go = trial.padded(exclusions)
-        found = _Decision(trial, gang, rules, now, leaving=leaving).decide(excluded, may_not_go)
+        may_not_go, lately = trial.padded(exclusions), trial.padded(evicted)
+        found = _Decision(trial, gang, rules, now, leaving=leaving).decide(excluded, may_not_go, lately)
     snapshot.version = version  # it is as before
     return found
 
@@ -110,7 +113,7 @@ class _Decision:
         self._leaving = leaving
         self._shapes = _in_order(shapes_of(gang, trial.snapshot, by_labels=rules.pairs is not None), gang)
 
-    def decide(self, excluded: Rows, exclusions: Mask | None) -> GangDecision:
+    def decide(self, excluded: Rows, exclusions: Mask | None, evicted: Ints | None) -> GangDecision:
         """The decision if nobody is placed on the `excluded` nodes (rows), and pods of the `exclusions` may not go."""
         gang = self._gang
         domains = list(self._domains(excluded))
@@ -123,7 +126,7 @@ class _Decision:
         if reason := self._why_not():
             return GangDecision(gang, reason=reason)
         # 3. The cheapest room in any domain.
-        units = EvictionUnits(self._potential(exclusions), self._rules)
+        units = EvictionUnits(self._potential(exclusions, evicted), self._rules)
         best, where = None, excluded
         for outside in self._promising(domains, units):
             found = self._room(outside, units)
@@ -148,14 +151,22 @@ class _Decision:
                 return f"not eligible: {state.incoming.beyond}."
         return ""
 
-    def _potential(self, exclusions: Mask | None) -> PotentialVictims:
+    def _potential(self, exclusions: Mask | None, evicted: Ints | None) -> PotentialVictims:
         """The pods that may go for every member; no member of the gang may."""
         snapshot = self._trial.snapshot
         leaving = np.zeros(snapshot.pods.rows, np.bool_)
         leaving[self._leaving] = True
         shapes = self._shapes if self._rules.pairs is not None else self._shapes[:1]
         found = [
-            potential_victims(snapshot, shape.incoming, self._rules, self._now, exclusions=exclusions, leaving=leaving)
+            potential_victims(
+                snapshot,
+                shape.incoming,
+                self._rules,
+                self._now,
+                exclusions=exclusions,
+                leaving=leaving,
+                evicted=evicted,
+            )
             for shape in shapes
         ]
         code = found[0].code
@@ -204,7 +215,7 @@ class _Decision:
         optional = need < len(self._gang.waiting)
         if usable is None:
             found = find_room(placer, self._shapes, need, units, self._leaving, optional=optional)
-            return found and self._spared(placer, found)
+            return found and self._spared(placer, found, units)
         chosen = self._few(placer, usable, units)
         if chosen is None:
             return None
@@ -234,7 +245,7 @@ class _Decision:
             return list(found.units)
         return chosen
 
-    def _spared(self, placer: Placer, found: Solution) -> Solution:
+    def _spared(self, placer: Placer, found: Solution, units: EvictionUnits) -> Solution:
         """The same without units that turned out not to be needed."""
         if len(self._shapes) > 1:
             return found
@@ -242,7 +253,7 @@ class _Decision:
         if not state.is_local:
             return found
         nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
-        needed = LikeMembers(state, nodes, self._gang.missing).spared(found.units)
+        needed = LikeMembers(state, nodes, self._gang.missing).spared(units.by_importance(found.units))
         if len(needed) == len(found.units):
             return found
         rows = np.array(sorted({row for one in needed for row in one.rows}), np.intp)

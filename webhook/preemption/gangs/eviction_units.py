@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.costs import VictimSets
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.rules import Rules
 
@@ -20,7 +21,8 @@ Rows = NDArray[np.intp]
 class Price(NamedTuple):
     """What a set of units costs, by the keys of the ranking in their order; the lower is the better.
 
-    `highest_priority` and `priority_sum` are of the units' pods at the priority that counts for them.
+    `highest_priority` and `priority_sum` are of the units' pods at the priority that counts for them. `costs` is what
+    the policy counts beyond priority, key by key (`victims.costs`).
     """
 
     violations: int = 0
@@ -28,6 +30,7 @@ class Price(NamedTuple):
     groups: int = 0
     pods: int = 0
     priority_sum: int = 0
+    costs: tuple[float, ...] = ()
 
 
 class Unit(NamedTuple):
@@ -54,7 +57,8 @@ class EvictionUnits:
     def among(self, rows: Rows) -> list[Unit]:
         """The units of the pods in these rows that may go, the most important first.
 
-        That is by priority, then groups before single pods and those before spared ones, larger groups, earlier start.
+        That is by priority, then groups before single pods and those before spared ones, larger groups, the costliest,
+        earlier start.
         """
         may_go = rows[self.victims.code[rows] == Exclusion.NONE]
         units, pods = self.victims.units, self.snapshot.pods
@@ -68,7 +72,11 @@ class EvictionUnits:
                 singles.append(Unit((row,), priority, spared_by=above))
             elif group not in found:
                 found[group] = Unit(tuple(pods.grouped.members(group).tolist()), priority, group)
-        return sorted([*found.values(), *singles], key=self._importance)
+        return self.by_importance([*found.values(), *singles])
+
+    def by_importance(self, chosen: Iterable[Unit]) -> list[Unit]:
+        """Units, the most important first, as `among` orders them."""
+        return sorted(chosen, key=self._importance)
 
     def price(self, chosen: Iterable[Unit]) -> Price:
         """What a set of units costs."""
@@ -84,7 +92,20 @@ class EvictionUnits:
             groups=len(groups),
             pods=len(rows),
             priority_sum=sum(one.priority * len(one.rows) for one in with_groups),
+            costs=self.costs(rows),
         )
+
+    def costs(self, rows: Sequence[int] | Rows) -> tuple[float, ...]:
+        """What the policy counts beyond priority if these pods go, key by key; empty if nothing."""
+        counted = self.victims.costs
+        if counted is None:
+            return ()
+        sets = VictimSets(np.zeros(len(rows), np.intp), np.asarray(rows, np.intp), 1, self.victims.now)
+        return tuple(float(column[0]) for column in counted.totals(sets))
+
+    def joined(self, one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+        """What two sets cost together beyond priority."""
+        return () if self.victims.costs is None else self.victims.costs.joined(one, other)
 
     def violations(self, rows: Rows) -> int:
         """How many of the pods go beyond a budget if all of these go."""
@@ -101,9 +122,10 @@ class EvictionUnits:
         strict = self.rules.strict_budgets
         return any(self.snapshot.budgets.of(row, strict=strict) for row in unit.rows)
 
-    def _importance(self, unit: Unit) -> tuple[int, int, int, float, str]:
+    def _importance(self, unit: Unit) -> tuple[int, int, int, tuple[float, ...], float, str]:
         pods, row = self.snapshot.pods, unit.rows[0]
         kind = 0 if unit.group else 2 if unit.spared_by else 1
         size = int(pods.member_index[row]) if unit.spared_by else -len(unit.rows)
+        costs = tuple(-cost for cost in self.costs(unit.rows))
         start = min(float(pods.start[one]) for one in unit.rows)
-        return -unit.priority, kind, size, start, f"{pods.namespaces[row]}/{pods.names[row]}"
+        return -unit.priority, kind, size, costs, start, f"{pods.namespaces[row]}/{pods.names[row]}"

@@ -7,6 +7,7 @@ on its own node alone, so the best choice of single pods is put together node by
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import combinations
 from typing import NamedTuple
 
@@ -33,14 +34,16 @@ class TooManySetsError(Exception):
 
 
 class _Choice(NamedTuple):
-    """Single pods that go; `pods` of them, with the sum of their priorities."""
+    """Units that go: so many pods, the sum of their priorities, and what they cost beyond that."""
 
     pods: int
     priority_sum: int
+    costs: tuple[float, ...]
     units: tuple[Unit, ...]
 
-
-_NOBODY = _Choice(0, 0, ())
+    def is_cheaper(self, other: _Choice | None) -> bool:
+        """Whether this one is to be preferred."""
+        return other is None or self[:3] < other[:3]
 
 
 class LikeMembers:
@@ -120,7 +123,7 @@ def cheapest_units(members: LikeMembers, units: Sequence[Unit], prices: Eviction
     for tried, kept in enumerate(waiting):
         if tried == _MOST_BRANCHES:
             break
-        found = _cheapest(members, [one for one in units if one.rows[0] not in kept])
+        found = _cheapest(members, [one for one in units if one.rows[0] not in kept], prices)
         if found is None:
             continue
         price = prices.price(found)
@@ -134,12 +137,12 @@ def cheapest_units(members: LikeMembers, units: Sequence[Unit], prices: Eviction
     return best
 
 
-def _cheapest(members: LikeMembers, units: Sequence[Unit]) -> list[Unit] | None:
+def _cheapest(members: LikeMembers, units: Sequence[Unit], prices: EvictionUnits) -> list[Unit] | None:
     """The cheapest units by all keys but budgets."""
     made = {one.rows[0]: members.makes(one.rows) for one in units}
     for highest in sorted({one.priority for one in units}):
         usable = [one for one in units if one.priority <= highest and made[one.rows[0]]]
-        found = _Sets(members, usable, made).fewest()
+        found = _Sets(members, usable, made, prices).fewest()
         if found is not None:
             return found
     return None
@@ -148,8 +151,16 @@ def _cheapest(members: LikeMembers, units: Sequence[Unit]) -> list[Unit] | None:
 class _Sets:
     """Sets of the usable units."""
 
-    def __init__(self, members: LikeMembers, units: list[Unit], made: dict[int, dict[int, Amounts]]) -> None:
+    def __init__(
+        self, members: LikeMembers, units: list[Unit], made: dict[int, dict[int, Amounts]], prices: EvictionUnits
+    ) -> None:
         self._members = members
+        self._prices = prices
+        self._each = {
+            one.rows[0]: _Choice(len(one.rows), one.priority * len(one.rows), prices.costs(one.rows), (one,))
+            for one in units
+        }
+        self._nobody = _Choice(0, 0, prices.costs(()), ())
         self._made = made
         self._groups = [one for one in units if one.group]
         self._singles: dict[int, list[Unit]] = {}
@@ -166,20 +177,26 @@ class _Sets:
         if self._most(self._groups) < self._members.need:
             return None
         for size in range(len(self._groups) + 1):
-            best: tuple[int, int, list[Unit]] | None = None
+            best: _Choice | None = None
             for groups in combinations(self._groups, size):
                 self._tried += 1
                 if self._tried > _MOST_SETS:
                     raise TooManySetsError
-                if self._most(groups) < self._members.need or (choice := self._singles_beside(groups)) is None:
+                if self._most(groups) < self._members.need or (singles := self._singles_beside(groups)) is None:
                     continue
-                pods = sum(len(one.rows) for one in groups) + choice.pods
-                priorities = sum(one.priority * len(one.rows) for one in groups) + choice.priority_sum
-                if best is None or (pods, priorities) < best[:2]:
-                    best = pods, priorities, [*groups, *choice.units]
+                choice = self._joined(self._all_of(groups), singles)
+                if choice.is_cheaper(best):
+                    best = choice
             if best is not None:
-                return best[2]
+                return list(best.units)
         return None
+
+    def _joined(self, one: _Choice, other: _Choice) -> _Choice:
+        costs = self._prices.joined(one.costs, other.costs)
+        return _Choice(one.pods + other.pods, one.priority_sum + other.priority_sum, costs, (*one.units, *other.units))
+
+    def _all_of(self, units: Iterable[Unit]) -> _Choice:
+        return reduce(self._joined, (self._each[one.rows[0]] for one in units), self._nobody)
 
     def _without(self, groups: Iterable[Unit]) -> list[Amounts]:
         free = list(self._free)
@@ -206,7 +223,7 @@ class _Sets:
     def _singles_beside(self, groups: Sequence[Unit]) -> _Choice | None:
         """The cheapest single pods that make the room beside these groups."""
         need = self._members.need
-        best: list[_Choice | None] = [_NOBODY, *[None] * need]
+        best: list[_Choice | None] = [self._nobody, *[None] * need]
         for place, free in enumerate(self._without(groups)):
             options = self._options(place, free, self._left(place, groups))
             after: list[_Choice | None] = [None] * (need + 1)
@@ -214,10 +231,9 @@ class _Sets:
                 for fits, choice in options if before is not None else ():
                     assert before is not None
                     to = min(need, have + fits)
-                    made = before.pods + choice.pods, before.priority_sum + choice.priority_sum
-                    known = after[to]
-                    if known is None or made < known[:2]:
-                        after[to] = _Choice(*made, before.units + choice.units)
+                    made = self._joined(before, choice)
+                    if made.is_cheaper(after[to]):
+                        after[to] = made
             best = after
         return best[need]
 
@@ -228,15 +244,15 @@ class _Sets:
             return known
         if len(singles) > _MOST_SINGLES:
             raise TooManySetsError
-        cheapest: dict[int, _Choice] = {self._members.fitting(free): _NOBODY}
+        cheapest: dict[int, _Choice] = {self._members.fitting(free): self._nobody}
         for size in range(1, len(singles) + 1):
             for chosen in combinations(singles, size):
                 more = free
                 for one in chosen:
                     more = tuple(map(sum, zip(more, self._made[one.rows[0]][place], strict=True)))
                 fits = self._members.fitting(more)
-                made = _Choice(size, sum(one.priority for one in chosen), chosen)
-                if fits not in cheapest or made[:2] < cheapest[fits][:2]:
+                made = self._all_of(chosen)
+                if made.is_cheaper(cheapest.get(fits)):
                     cheapest[fits] = made
         self._known[key] = list(cheapest.items())
         return self._known[key]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,7 @@ class _Search:
             self._put_back(sorted(usable, key=lambda one: (not one.group, -len(one.rows))))
             self._put_back(sorted(usable, key=lambda one: (not one.group, len(one.rows))))
             self._try_small_sets(usable)
+            self._exchange(usable)
             if self.best is not None and self._prices.price(self.best).highest_priority <= level:
                 return
 
@@ -73,6 +74,12 @@ class _Search:
             self._known[key] = self._fits(rows)
         return self._known[key]
 
+    def _does(self, units: Sequence[Unit]) -> bool:
+        """Whether strict budgets let the units go, and the members have room then."""
+        prices = self._prices
+        bound = prices.rules.strict_budgets and len(prices.snapshot.budgets)
+        return not (bound and prices.price(units).violations) and self._enough(units)
+
     def _put_back(self, order: Sequence[Unit]) -> None:
         """Let each unit stay without which there is room, in this order."""
         going = list(order)
@@ -86,8 +93,9 @@ class _Search:
 
     def _try_small_sets(self, usable: Sequence[Unit]) -> None:
         """Try all sets of fewer groups, or of as many and fewer single pods, than the best."""
-        groups = [one for one in usable if one.group]
-        singles = [one for one in usable if not one.group]
+        cheap = self._prices.by_importance(usable)[::-1]
+        groups = [one for one in cheap if one.group]
+        singles = [one for one in cheap if not one.group]
         for count in range(len(groups) + 1):
             if self.best is not None and count > self._prices.price(self.best).groups:
                 return
@@ -98,10 +106,25 @@ class _Search:
                     price = self._prices.price(self.best) if self.best is not None else None
                     if price is not None and (count, size + sum(len(one.rows) for one in some)) >= price[2:4]:
                         break
-                    found = next((more for more in combinations(singles, size) if self._enough([*some, *more])), None)
+                    sets = combinations(singles, size)
+                    found = next((more for more in sets if self._does([*some, *more])), None)
                     if found is not None:
                         self._note([*some, *found])
                         break
+
+    def _exchange(self, usable: Sequence[Unit]) -> None:
+        """Let another unit go in place of one of the best as long as that is cheaper."""
+        cheap = self._prices.by_importance(usable)[::-1]
+        before: list[Unit] | None = None
+        while self.best is not None and self.best is not before:
+            before = self.best
+            for one, other in product(self._prices.by_importance(before), cheap):
+                rest = [each for each in before if each is not one]
+                if other in before or self._prices.price([*rest, other]) >= self._prices.price(self.best):
+                    continue
+                if self._does([*rest, other]):
+                    self._note([*rest, other])
+                    break
 
     def _note(self, units: list[Unit]) -> None:
         """Keep the units if they are the cheapest so far."""

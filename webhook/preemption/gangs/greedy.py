@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.filters.filtering import Failures, PreFilterState, nodes_where_preemption_might_help
-from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit
+from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
 from webhook.preemption.gangs.placement import MemberShape, Placed, Placer
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.victims.candidates import Candidates
+from webhook.preemption.victims.costs import VictimSets
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.selection import find_victims
 
@@ -24,10 +25,8 @@ __all__ = ["Solution", "find_room"]
 
 Rows = NDArray[np.intp]
 Ints = NDArray[np.int64]
-_KEYS = 5
 _SHARE = 4
 """Of so many members that are left one finds its node at a time."""
-_NO_CANDIDATE = 2**62
 
 
 class Solution(NamedTuple):
@@ -40,23 +39,27 @@ class Solution(NamedTuple):
 class _Costs:
     """What one more member of a shape costs on each node (column), a row a key of `Price`, and who goes for it."""
 
-    def __init__(self, nodes: int) -> None:
-        self.table: Ints = np.full((_KEYS, nodes), _NO_CANDIDATE, np.int64)
+    def __init__(self, nodes: int, units: EvictionUnits) -> None:
+        self._victims = units.victims
+        keys = len(Price._fields) - 1 + len(units.costs(()))
+        self.table = np.full((keys, nodes), np.inf)
         self._found: list[Candidates] = []
         self._which: Ints = np.zeros((2, nodes), np.int64)
 
     def put(self, nodes: Rows, candidates: Candidates) -> None:
         """Replace what is known of these nodes (rows)."""
-        self.table[:, nodes] = _NO_CANDIDATE
+        self.table[:, nodes] = np.inf
         if not len(candidates.nodes):
             return
-        count = candidates.victim_counts()
+        count, costs = candidates.victim_counts(), self._victims.costs
+        sets = VictimSets(*candidates.all_victims(), len(count), self._victims.now) if costs is not None else None
         self.table[:, candidates.nodes] = (
             candidates.violations,
             candidates.priority_of(candidates.pods[candidates.starts]),
             candidates.costs.groups if candidates.costs is not None else np.zeros(len(count), np.int64),
             count,
             candidates.priority_sums(0),
+            *(costs.totals(sets) if costs is not None and sets is not None else ()),
         )
         self._which[0, candidates.nodes] = len(self._found)
         self._which[1, candidates.nodes] = np.arange(len(candidates.nodes))
@@ -70,7 +73,7 @@ class _Costs:
 
     def cheapest(self, most: int, paid: int, nodes: Nodes) -> list[int]:
         """The cheapest nodes (rows), best first, if victims of the priority `paid` cost nothing more by that key."""
-        left = np.flatnonzero(self.table[0] < _NO_CANDIDATE)
+        left = np.flatnonzero(self.table[0] < np.inf)
         keys = self.table[:, left]
         keys[1] = np.maximum(keys[1], paid)
         order: list[int] = left[np.lexsort((nodes.alphabetical()[left], *keys[::-1]))[:most]].tolist()
@@ -78,7 +81,7 @@ class _Costs:
 
     def drop(self, node: int) -> None:
         """Nobody goes there."""
-        self.table[:, node] = _NO_CANDIDATE
+        self.table[:, node] = np.inf
 
 
 def find_room(
@@ -101,7 +104,7 @@ def find_room(
                 nodes = placer.put_on_fitting(pods, state, failures, need)
                 if not nodes:
                     if costs is None or not state.is_local:
-                        costs, search.touched = _Costs(state.limit.shape[1]), None
+                        costs, search.touched = _Costs(state.limit.shape[1], units), None
                     left = min(len(pods), need - len(placer.placed))
                     nodes = search.evict(state, failures, costs, left // _SHARE if state.is_local else 1)
                     for node in nodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,6 +14,8 @@ from webhook.kube.objects import Pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["TrialPlacement"]
+
+Kind = TypeVar("Kind", bound=np.generic)
 
 
 class TrialPlacement:
@@ -49,11 +51,12 @@ class TrialPlacement:
         """Let the member wait, without a nomination."""
         self._put(pod, "")
 
-    def padded(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-        """A mask by pod row that was made before the trial, with entries for the members."""
-        if mask is None or len(mask) >= self._pods.rows:
-            return mask
-        return np.append(mask, np.zeros(self._pods.rows - len(mask), np.bool_))
+    def padded(self, column: NDArray[Kind] | None) -> NDArray[Kind] | None:
+        """A column by pod row that was made before the trial, with entries for the members."""
+        if column is None or len(column) >= self._pods.rows:
+            return column
+        padded: NDArray[Kind] = np.append(column, np.zeros(self._pods.rows - len(column), column.dtype))
+        return padded
 
     def _put(self, pod: Pod, node: str) -> None:
         spec = msgspec.structs.replace(pod.spec, node_name=node, scheduling_gates=None)

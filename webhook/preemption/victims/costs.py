@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
 
-__all__ = ["COST_KEYS", "VictimCosts", "victim_costs"]
+__all__ = ["COST_KEYS", "VictimCosts", "VictimSets", "ends_in", "victim_costs"]
 
 _DELETION_COST = re.compile(r"0|-\d{1,10}|[1-9]\d{0,9}", re.ASCII)
 Rows = NDArray[np.intp]
@@ -81,39 +81,108 @@ class VictimCosts(NamedTuple):
 
     def evicted_lately(self, rows: Rows) -> Ints:
         """How often the workloads of the pods were evicted recently."""
-        return np.zeros(len(rows), np.int64) if self.evicted is None else self.evicted[rows]
+        return np.zeros(rows.shape, np.int64) if self.evicted is None else self.evicted[rows]
+
+    def totals(self, sets: VictimSets) -> list[Ints | Column]:
+        """What the sets cost, key by key that the policy counts."""
+        return [key.totals(self, sets) for key in COST_KEYS if key.counts(self.cost)]
+
+    def joined(self, one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
+        """What two sets that cost so much cost together, key by key; a group that loses pods in both counts twice."""
+        keys = (key for key in COST_KEYS if key.counts(self.cost))
+        return tuple(a + b if key.adds_up else max(a, b) for key, a, b in zip(keys, one, other, strict=True))
+
+
+class VictimSets(NamedTuple):
+    """Sets of victims, `length` of them, at the time `now` in seconds: of each victim the set `of` it, and its row."""
+
+    of: Rows
+    rows: Rows
+    length: int
+    now: float
+
+    def summed(self, values: Ints) -> Ints:
+        """By set the sum of values by victim; of int32 and of seconds it is exact."""
+        return np.bincount(self.of, weights=values, minlength=self.length).astype(np.int64)
+
+
+def _group_restarts(costs: VictimCosts, sets: VictimSets) -> Ints:
+    """How many groups lose a member, whether they go whole or not."""
+    group = costs.snapshot.pods.group[sets.rows].astype(np.int64)
+    pairs = np.unique((sets.of[group > 0] << 32) | group[group > 0])
+    return np.bincount(pairs >> 32, minlength=sets.length).astype(np.int64)
+
+
+def _last_end(costs: VictimCosts, sets: VictimSets) -> Column:
+    latest = np.zeros(sets.length)
+    np.maximum.at(latest, sets.of, ends_in(costs.snapshot, sets.rows, costs.grace_period, sets.now))
+    return latest
+
+
+def ends_in(snapshot: Snapshot, rows: Rows, grace_period: int | None, now: float) -> Column:
+    """In how many seconds the pods are expected to be gone if they are asked `now`.
+
+    A pod that is asked now stays for its grace period, or for the one given. A pod that leaves already stays for the
+    rest of it.
+    """
+    pods = snapshot.pods
+    graces = pods.grace[rows] if grace_period is None else np.full(len(rows), grace_period, np.float64)
+    return np.where(pods.terminating[rows], np.maximum(pods.gone_at[rows] - now, 0.0), graces)
 
 
 class CostKey(NamedTuple):
-    """One key: whether the policy `counts` it, and by what the pods of a node are put in `order`, the larger stays."""
+    """One key: whether the policy `counts` it, by what the pods of a node are put in `order`, and what sets cost.
+
+    The pod with the larger value of `order` stays; of two sets the one with the smaller of the `totals` goes. What two
+    sets cost together is the sum, or the larger one for a key that does not add up.
+    """
 
     name: str
     counts: Callable[[EvictionCost], bool]
     order: Callable[[VictimCosts, Rows], Column]
+    totals: Callable[[VictimCosts, VictimSets], Ints | Column]
+    adds_up: bool = True
 
 
 COST_KEYS = (
-    CostKey("readiness", lambda cost: cost.readiness, lambda costs, rows: costs.ready(rows).astype(np.float64)),
     CostKey(
-        "group_restarts",
-        lambda cost: cost.group_restarts,
-        lambda costs, rows: (costs.snapshot.pods.group[rows] > 0).astype(np.float64),
+        name="readiness",
+        counts=lambda cost: cost.readiness,
+        order=lambda costs, rows: costs.ready(rows).astype(np.float64),
+        totals=lambda costs, sets: sets.summed(costs.ready(sets.rows)),
     ),
     CostKey(
-        "deletion_cost",
-        lambda cost: cost.deletion_cost,
-        lambda costs, rows: costs.deletion_cost(rows).astype(np.float64),
-    ),
-    CostKey("lost_work", lambda cost: cost.lost_work is not None, lambda costs, rows: -costs.saved(rows)),
-    CostKey(
-        "recent_evictions",
-        lambda cost: cost.recent_evictions is not None,
-        lambda costs, rows: (np.zeros(rows.shape) if costs.evicted is None else costs.evicted[rows]).astype(np.float64),
+        name="group_restarts",
+        counts=lambda cost: cost.group_restarts,
+        order=lambda costs, rows: (costs.snapshot.pods.group[rows] > 0).astype(np.float64),
+        totals=_group_restarts,
     ),
     CostKey(
-        "grace_period",
-        lambda cost: cost.grace_period,
-        lambda costs, rows: costs.snapshot.pods.grace[rows] if costs.grace_period is None else np.zeros(rows.shape),
+        name="deletion_cost",
+        counts=lambda cost: cost.deletion_cost,
+        order=lambda costs, rows: costs.deletion_cost(rows).astype(np.float64),
+        totals=lambda costs, sets: sets.summed(costs.deletion_cost(sets.rows)),
+    ),
+    CostKey(
+        name="lost_work",
+        counts=lambda cost: cost.lost_work is not None,
+        order=lambda costs, rows: -costs.saved(rows),
+        totals=lambda costs, sets: sets.summed(costs.lost(sets.rows, sets.now)),
+    ),
+    CostKey(
+        name="recent_evictions",
+        counts=lambda cost: cost.recent_evictions is not None,
+        order=lambda costs, rows: costs.evicted_lately(rows).astype(np.float64),
+        totals=lambda costs, sets: sets.summed(costs.evicted_lately(sets.rows)),
+    ),
+    CostKey(
+        name="grace_period",
+        counts=lambda cost: cost.grace_period,
+        order=lambda costs, rows: (
+            costs.snapshot.pods.grace[rows] if costs.grace_period is None else np.zeros(rows.shape)
+        ),
+        totals=_last_end,
+        adds_up=False,
     ),
 )
 """The keys in their order."""
