@@ -89,6 +89,8 @@ class GangPreemption:
             self._queue.hold(placed[number], attempts)
             evaluation = Evaluation(member, what, plan, told, seconds, took=clock.stopwatch() - begun)
             plans.append((plan, member, self._report(evaluation)))
+        victims = {victim.metadata.uid for _, what in outcome.placed for victim in what.victims}
+        self._queue.took(entry.key, len(victims))
         return [] if self._manager.dry_run else plans
 
     def _report(self, evaluation: Evaluation) -> DecisionRecord | None:

@@ -1,4 +1,4 @@
-"""What victims cost decides for a gang as for one pod: each key by itself, and all of them against every set of units."""
+"""What victims cost decides for a gang as for one pod: each key by itself, and all of them against every set."""
 
 import random
 from collections import Counter

@@ -101,7 +101,7 @@ class Evaluator:
         ahead = self.pods_ahead(pod, promised)
         in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
         filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
-        past = PastEvictions(self.state, self.limiter.history, pod, policy, now)
+        past = PastEvictions(self.state, self.limiter.history, (pod,), policy, now)
         excluded = self.exclusions(now) if past.stay is None else self.exclusions(now) | past.stay
         limits_now = LimitsNow(limits, excluded, setbacks, exhausted, rates, filters, past.evicted_lately())
         # 2. Decide, with the pods excluded that evicting would not remove, or must not now.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import msgspec
@@ -22,6 +23,7 @@ from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import has_rates
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
+from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.evaluate.victim_exclusions import excluded_now, last_resort
@@ -30,6 +32,8 @@ __all__ = ["GangMembers", "Together", "evaluate_gang"]
 
 _MOST_MEMBERS = 256
 """Members of one plan: each of them names all."""
+_TRIES = 3
+"""Decisions until one keeps the rates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,43 +82,88 @@ def evaluate_gang(
     if len(members.ready) > _MOST_MEMBERS:
         return Unschedulable(f"{members.key} has more than {_MOST_MEMBERS} pods to be placed together")
     state, now, wall = evaluator.state, evaluator.clock.monotonic(), evaluator.clock.wall()
-    limits = policy.limits.at(wall)
     # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
     pods = [_unnominated(pod) for pod in (*members.ready, *members.gated)]
     gang = form_gang(state.snapshot, pods, members.secured)
     gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
     # 2. Decide with the pods excluded that evicting would not remove, or must not now; those of last resort at last.
     leaving = evaluator.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
+    limits = policy.limits.at(wall)
+    evaluator.limiter.remember(policy.limits)
     exhausted = evaluator.limiter.exhausted(limits, now)
-    exclusions = excluded_now(state, evaluator.exclusions(now), exhausted, leaving)
-    last = last_resort(state)
-    decision = GangDecision(gang)
+    rates = Rates(state, limits, evaluator.limiter.remaining(limits, now)) if has_rates(limits) else None
+    past = PastEvictions(state, evaluator.limiter.history, members.ready, policy, now)
+    immovable = evaluator.exclusions(now) if past.stay is None else evaluator.exclusions(now) | past.stay
+    exclusions, last = excluded_now(state, immovable, exhausted, leaving), last_resort(state)
+    decided = partial(
+        decide_gang,
+        state.snapshot,
+        gang,
+        rules,
+        wall,
+        leaving=leaving,
+        excluded_nodes=left_out,
+        evicted=past.evicted_lately(),
+    )
+    decision, beyond = GangDecision(gang), 0
     for excluded in (exclusions | last, exclusions):
-        decision = decide_gang(
-            state.snapshot, gang, rules, wall, exclusions=excluded, leaving=leaving, excluded_nodes=left_out
-        )
-        if decision.placements or not last.any():
+        decision, beyond = _within_rates(evaluator, decided, excluded, rates)
+        if (decision.placements and not beyond) or not last.any():
             break
+    if beyond:
+        due = rates.left.until if rates is not None and beyond == NOT_NOW else None
+        reason = "more pods would have to go than the policy's limits allow"
+        return past.kept_from(Unschedulable(reason, limited=True, due=due))
     if not decision.placements:
         begins = policy.schedule.begins(wall) if policy.schedule and rules.outside(wall) else None
         due = exhausted.until if begins is None else now + begins - wall
-        return Unschedulable(decision.reason, limited=exhausted.until is not None, due=due)
+        return past.kept_from(Unschedulable(decision.reason, limited=exhausted.until is not None, due=due))
     # 3. If it fits as things are, that is kube-scheduler's business.
     if not decision.victims:
         at_once = decide_gang(state.snapshot, gang, rules, wall, exclusions=exclusions, excluded_nodes=left_out)
         if at_once.fits:
             return Fits(tuple(sorted({one.node for one in at_once.placements})))
-    # 4. Within rates and attempts, and if nobody of higher priority would take the room.
+    # 4. Within attempts, and if nobody of higher priority would take the room.
     if (kept := _kept_from(evaluator, decision, policy, attempts, promised)) is not None:
         return kept
-    return Together(_outcomes(evaluator, decision, leaving), decision.outside | frozenset(left_out))
+    placed = (
+        (pod, past.closed_by(what) if isinstance(what, Evicts) else what)
+        for pod, what in _outcomes(evaluator, decision, leaving)
+    )
+    return Together(tuple(placed), decision.outside | frozenset(left_out))
+
+
+def _within_rates(
+    evaluator: Evaluator, decided: Callable[..., GangDecision], exclusions: NDArray[np.bool_], rates: Rates | None
+) -> tuple[GangDecision, int]:
+    """The decision with these pods excluded, and 0, or the code of the rate that it goes beyond.
+
+    If it does, it is decided again, a few times, with only as many pods of each owner and so on as the rates leave,
+    those that were chosen first.
+    """
+    snapshot = evaluator.state.snapshot
+    code = 0
+    for _ in range(_TRIES):
+        decision: GangDecision = decided(exclusions=exclusions)
+        if rates is None or not decision.victims:
+            return decision, 0 if decision.placements else code
+        chosen = snapshot.pod_rows([victim.key for victim in decision.victims])
+        code = int(rates(_candidates(evaluator, chosen, together=True))[0])
+        if code == 0:
+            break
+        excluded = np.zeros(snapshot.pods.rows, np.bool_)  # the trial may have made rows
+        excluded[np.flatnonzero(exclusions)] = True
+        rows = np.flatnonzero(~excluded & (snapshot.pods.node[: len(excluded)] >= 0))
+        excluded[rates.beyond(rows, np.isin(rows, chosen).astype(np.float64), together=True)] = True
+        exclusions = excluded
+    return decision, code
 
 
 def _kept_from(
     evaluator: Evaluator, decision: GangDecision, policy: PreemptionPolicy, attempts: int, promised: Promised
 ) -> Unschedulable | None:
     """What keeps the policy from evicting for the gang now; None if nothing does."""
-    snapshot, now = evaluator.state.snapshot, evaluator.clock.monotonic()
+    snapshot = evaluator.state.snapshot
     limits = policy.limits.at(evaluator.clock.wall())
     if not decision.victims:
         return None
@@ -122,11 +171,6 @@ def _kept_from(
         reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}"
         return Unschedulable(f"{reason}; one stops to count every 15 min", limited=True)
     rows = snapshot.pod_rows([victim.key for victim in decision.victims])
-    if has_rates(limits):
-        rates = Rates(evaluator.state, limits, evaluator.limiter.remaining(limits, now))
-        if (code := int(rates(_candidates(evaluator, rows, together=True))[0])) != 0:
-            due = rates.left.until if code == NOT_NOW else None
-            return Unschedulable("more pods would have to go than the policy's limits allow", limited=True, due=due)
     example = decision.placements[0].pod
     ahead = evaluator.pods_ahead(example, promised)
     nodes = {one.node for one in decision.placements}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -27,18 +28,24 @@ def evictor_name(pod: Pod) -> str:
 
 
 class PastEvictions:
-    """The history of evictions as a decision for one preemptor under a policy counts it; `now` is in monotonic seconds.
+    """The history of evictions as a decision under a policy counts it; `now` is in monotonic seconds.
 
-    A cycle is a preemptor that would evict pods of a workload for which pods of its own workload were evicted within
-    the policy's window, or pods of another one for which those of that workload were, and so on. `stay` are the pods,
-    by row, that the policy keeps because of that, None if there are none.
+    `pods` is the preemptor, or the members of a gang that are placed together. A cycle is a preemptor that would evict
+    pods of a workload for which pods of its own workload were evicted within the policy's window, or pods of another
+    one for which those of that workload were, and so on. `stay` are the pods, by row, that the policy keeps because of
+    that, None if there are none.
     """
 
-    def __init__(self, state: State, history: WorkloadHistory, pod: Pod, policy: PreemptionPolicy, now: float) -> None:
+    def __init__(
+        self, state: State, history: WorkloadHistory, pods: Iterable[Pod], policy: PreemptionPolicy, now: float
+    ) -> None:
         self._state, self._history, self._now = state, history, now
         self._recent, self._within = policy.victims.cost.recent_evictions, policy.limits.cycles.window
-        own = workload_of(pod)
-        self._evictors = history.evictors(own, self._within, now) if own else {}
+        own = dict.fromkeys(workload for pod in pods if (workload := workload_of(pod)))
+        self._evictors: dict[str, str] = {}
+        for one in own:
+            found = history.evictors(one, self._within, now)
+            self._evictors |= {key: evicted for key, evicted in found.items() if key not in {**own, **self._evictors}}
         self.stay: NDArray[np.bool_] | None = None
         if self._evictors and policy.limits.cycles.keep is CycleKeeper.EVICTOR:
             self.stay = np.zeros(state.snapshot.pods.rows, np.bool_)
@@ -60,15 +67,26 @@ class PastEvictions:
             column[snapshot.pod_rows(self._state.index.owned.get(workload, ()))] = count
         return column
 
+    def closed_by(self, outcome: Evicts) -> Evicts:
+        """The outcome, which says if it closes cycles."""
+        closed = sorted(set(map(evictor_name, outcome.victims)) & self._evictors.keys())
+        return replace(outcome, cycles=tuple(map(self._cycle, closed))) if closed else outcome
+
+    def kept_from(self, outcome: Unschedulable) -> Unschedulable:
+        """The outcome, which says if pods stay so that no cycle is closed."""
+        if self.stay is None or not self.stay.any():
+            return outcome
+        names = ", ".join(list(self._evictors)[:_SHOWN])
+        why = f"pods of {names} stay, for which pods of its own workload were evicted within {self._within:g} s"
+        return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
+
     def told_of(self, outcome: Outcome) -> Outcome:
-        """The outcome, which says if it closes a cycle, or if pods stay so that none is closed."""
-        if isinstance(outcome, Evicts):
-            closed = sorted(set(map(evictor_name, outcome.victims)) & self._evictors.keys())
-            return replace(outcome, cycles=tuple(map(self._cycle, closed))) if closed else outcome
-        if isinstance(outcome, Unschedulable) and self.stay is not None and self.stay.any():
-            names = ", ".join(list(self._evictors)[:_SHOWN])
-            why = f"pods of {names} stay, for which pods of its own workload were evicted within {self._within:g} s"
-            return replace(outcome, reason=f"{outcome.reason.rstrip('.')}; {why}", limited=True)
+        """The outcome for one preemptor, with what there is to tell of cycles."""
+        match outcome:
+            case Evicts():
+                return self.closed_by(outcome)
+            case Unschedulable():
+                return self.kept_from(outcome)
         return outcome
 
     def _cycle(self, evictor: str) -> tuple[str, ...]:

@@ -63,21 +63,27 @@ class Rates:
             codes[candidate[beyond & (codes[candidate] <= NOT_NOW)]] = counted.code
         return codes
 
-    def beyond(self, rows: Rows, preference: NDArray[np.float64], *, at_once: bool = False) -> Rows:
+    def beyond(
+        self, rows: Rows, preference: NDArray[np.float64], *, at_once: bool = False, together: bool = False
+    ) -> Rows:
         """Of these pods those that stay if on each node as many go as the rates leave now, the preferred ones first.
 
-        With `at_once` as many as the rates ever allow, whatever has gone before.
+        With `at_once` as many as the rates ever allow, whatever has gone before. With `together` as many on all nodes
+        together; `perCluster` is left out then, since others would be no fewer.
         """
         pods = self._state.snapshot.pods
         kept = rows[~pods.terminating[rows]]
         kept = kept[np.argsort(-preference[~pods.terminating[rows]], kind="stable")]
         asked = kept
+        one_place = np.zeros(pods.rows, np.intp) if together else pods.node
         for counted in self._counted(rows):  # what lies within another group comes first
+            if together and counted.rate is self._limits.per_cluster:
+                continue
             of_row = np.full(pods.rows, -1, np.intp)
             of_row[rows] = counted.group
             left = np.zeros(pods.rows, np.int64)
             left[rows] = counted.rate.evictions if at_once else counted.left
-            place = _places(pods.node[kept].astype(np.intp), of_row[kept])
+            place = _places(one_place[kept].astype(np.intp), of_row[kept])
             kept = kept[(of_row[kept] < 0) | (place < left[kept])]
         return np.setdiff1d(asked, kept)
 

@@ -1,0 +1,167 @@
+"""What limits, cycles and shares of a policy mean for gangs: as preemptors, and for groups that go whole."""
+
+import msgspec
+import pytest
+
+from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from webhook.kube.objects import PodGroup
+from webhook.policy.model import (
+    CycleKeeper,
+    Cycles,
+    EvictionCost,
+    GroupDisruption,
+    Groups,
+    LabelRate,
+    Limits,
+    Rate,
+    Victims,
+    WorkloadLimit,
+)
+from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
+from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
+from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Unschedulable
+
+GANG = "scheduling.x-k8s.io/pod-group"
+NODES = [node(f"n{number}", "4") for number in range(4)]
+ONE_EACH = Rate(1, 60.0)
+
+
+def member(number, **more):
+    """A member that waits for a node of its own."""
+    owner = more.pop("owner", ("Job", "train"))
+    return preemptor(f"gang-{number}", "4", labels={GANG: "gang"}, owner=owner, **more)
+
+
+def setting_of(limits, pods, **more):
+    """A cluster of full nodes in which a gang of two waits."""
+    setting = Setting(*NODES, under=policy(limits=limits, **more))
+    setting.add(*pods)
+    body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
+    source = next(one.title for one in GROUP_SOURCES if one.title == "coscheduling PodGroup")
+    setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), source)
+    return setting
+
+
+def evaluated(setting, attempts=0):
+    """What would be done for the gang now."""
+    ready = (member(0), member(1))
+    setting.add(*ready)
+    members = GangMembers(group_of(ready[0]), ready, (), ())
+    return evaluate_gang(
+        setting.evaluator, members, setting.policy, setting.rules, attempts, left_out=(), promised=NOTHING_PROMISED
+    )
+
+
+def gone(outcome):
+    assert isinstance(outcome, Together)
+    return sorted({victim.metadata.name for _, what in outcome.placed for victim in what.victims})
+
+
+def filler(number, owner, *, priority=80, **more):
+    """A pod that fills a node."""
+    return pod(f"{owner}-{number}", "4", node=f"n{number}", owner=("ReplicaSet", owner), priority=priority, **more)
+
+
+# Two cheap pods of one owner, namespace and team, and two dear ones of another.
+PODS = [filler(n, "cheap", labels={"team": "red"}) for n in range(2)] + [
+    filler(n, "dear", priority=90, labels={"team": "blue"}) for n in (2, 3)
+]
+
+
+@pytest.mark.parametrize(
+    ("limits", "goes"),
+    [
+        pytest.param(Limits(), ["cheap", "cheap"], id="unlimited"),
+        pytest.param(Limits(per_owner=ONE_EACH), ["cheap", "dear"], id="perOwner"),
+        pytest.param(Limits(per_workload=WorkloadLimit(1)), ["cheap", "dear"], id="perWorkload"),
+        pytest.param(Limits(per_label=LabelRate("team", 1, 60.0)), ["cheap", "dear"], id="perLabel"),
+        pytest.param(Limits(per_node=ONE_EACH), ["cheap", "cheap"], id="perNode"),
+        pytest.param(Limits(per_namespace=ONE_EACH), None, id="perNamespace"),
+        pytest.param(Limits(per_cluster=ONE_EACH), None, id="perCluster"),
+    ],
+)
+def test_victims_of_a_gang_are_within_the_limits(limits, goes):
+    """All victims of a gang count together: who is beyond a limit stays, and another one goes or the gang waits."""
+    outcome = evaluated(setting_of(limits, PODS))
+    if goes is None:
+        assert isinstance(outcome, Unschedulable)
+        assert outcome.limited
+        assert "the policy's limits allow" in outcome.reason
+    else:
+        assert [name.partition("-")[0] for name in gone(outcome)] == goes
+
+
+def test_what_was_evicted_before_counts():
+    """A rate that one eviction has left nothing of keeps the gang until that leaves the window."""
+    setting = setting_of(Limits(per_cluster=Rate(2, 60.0)), PODS)
+    setting.clock.now = 100.0
+    limiter = setting.evaluator.limiter
+    limiter.remember(setting.policy.limits)
+    limiter.note([limiter.eviction_of(filler(9, "other"))], 90.0)
+    outcome = evaluated(setting)
+    assert isinstance(outcome, Unschedulable)
+    assert (outcome.limited, outcome.due) == (True, 150.0)
+    setting.clock.now = 151.0
+    assert gone(evaluated(setting)) == ["cheap-0", "cheap-1"]
+
+
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_a_group_that_goes_whole_counts_whole(allowed):
+    """A group of two pods goes only if the limit of its workload allows both: for a gang, and for one pod."""
+    labels = {"jobset.sigs.k8s.io/jobset-name": "set"}
+    pods = [filler(n, "cheap", labels=labels) for n in range(2)] + PODS[2:]
+    whole = Groups(disruption=GroupDisruption.GROUP)
+    setting = setting_of(Limits(per_workload=WorkloadLimit(allowed)), pods, groups=whole)
+    alone = setting.evaluate(preemptor("alone", "4"))
+    assert isinstance(alone, Evicts)
+    assert sorted(one.metadata.name for one in alone.victims) == (
+        ["cheap-0", "cheap-1"] if allowed == 2 else ["dear-2"]
+    )
+    outcome = evaluated(setting)
+    if allowed == 2:
+        assert gone(outcome) == ["cheap-0", "cheap-1"]
+    else:  # of the other owner both would have to go
+        assert isinstance(outcome, Unschedulable)
+        assert outcome.limited
+
+
+@pytest.mark.parametrize("keep", list(CycleKeeper))
+def test_a_gang_does_not_evict_its_evictor(keep):
+    """A workload for which a member's own was evicted stays, or it is told that it goes."""
+    setting = setting_of(Limits(cycles=Cycles(keep=keep, window=100.0)), PODS)
+    setting.evaluator.limiter.history.note("Job/default/train", 0.0, "ReplicaSet/default/cheap")
+    outcome = evaluated(setting)
+    assert gone(outcome) == (["dear-2", "dear-3"] if keep is CycleKeeper.EVICTOR else ["cheap-0", "cheap-1"])
+    closed = {what.cycles for _, what in outcome.placed}
+    assert closed == ({()} if keep is CycleKeeper.EVICTOR else {(("ReplicaSet/default/cheap", "Job/default/train"),)})
+    setting.remove("default/dear-2")
+    setting.add(filler(2, "high", priority=200))
+    outcome = evaluated(setting)
+    if keep is CycleKeeper.EVICTOR:
+        assert isinstance(outcome, Unschedulable)
+        assert "pods of ReplicaSet/default/cheap stay, for which" in outcome.reason
+    else:
+        assert gone(outcome) == ["cheap-0", "cheap-1"]
+
+
+def test_recent_evictions_count_as_a_cost():
+    """Of pods of equal priority those go whose workload was evicted less often."""
+    cost = EvictionCost(recent_evictions=3600.0)
+    pods = [*PODS[:2], *(filler(n, "dear", labels={"team": "blue"}) for n in (2, 3))]
+    setting = setting_of(Limits(), pods, victims=Victims(cost=cost))
+    for owner, goes in (("cheap", ["dear-2", "dear-3"]), ("dear", ["cheap-0", "cheap-1"])):
+        setting.evaluator.limiter.history.note(f"ReplicaSet/default/{owner}", 0.0, "")
+        if owner == "dear":
+            setting.evaluator.limiter.history.note(f"ReplicaSet/default/{owner}", 0.0, "")
+        assert gone(evaluated(setting)) == goes
+
+
+async def test_the_victims_of_a_gang_count_for_its_namespace():
+    """A plan of a gang counts for its namespace's turns with every victim once."""
+    setting = setting_of(Limits(), PODS)
+    desk = Desk(setting, dry_run=True)
+    took = []
+    desk.reconciler.queue.took = lambda key, victims: took.append((key, victims))
+    setting.add(member(0), member(1))
+    await desk.work(10.0)
+    assert took == [("default/gang-0", 2)]
