@@ -88,8 +88,8 @@ def decide_gang(
     """Decide for the missing members of a gang together; `now` is in seconds since the epoch.
 
     `exclusions` are pods that may not go whatever the rules say, by pod row. The pods in the rows `leaving` count as
-    gone. On `excluded_nodes` nobody is placed. `evicted` is by pod row how often the pod's workload was evicted of
-    late. Raises ClusterError for a member that cannot be read.
+    gone. On `excluded_nodes` nobody is placed. `evicted` is by pod row how often the pod's workload was evicted
+    recently. Raises ClusterError for a member that cannot be read.
     """
     if gang.incomplete:
         return GangDecision(gang, reason=gang.incomplete)
