@@ -57,6 +57,8 @@ def _plain(item: Any) -> Json:
         made.setdefault(part, {})
     if isinstance(item, Pod):
         made["status"].setdefault("phase", "Pending")
+        for constraint in made["spec"].get("topologySpreadConstraints", ()):
+            constraint.setdefault("maxSkew", 1)
     if isinstance(item, PodDisruptionBudget):
         made["status"].setdefault("disruptionsAllowed", 0)
     return made
