@@ -100,7 +100,7 @@ def leave_it_to_the_other(patch: Patch) -> None:
 
 
 def nominated_elsewhere() -> Simulation:
-    """Of two pods in front, the first has a node of its own to wait for: the second one comes."""
+    """Of three pods in front, the first has a node of its own to wait for: the two others come together."""
     made = simulated(node("n1", "4"), node("n2", "4"))
     made.put(victim("leaving", "n2", grace=90))
     made.ends_after["leaving"] = 10.0
@@ -110,9 +110,31 @@ def nominated_elsewhere() -> Simulation:
     first = preemptor("first", "3", priority=300, managed=False)
     first["status"]["nominatedNodeName"] = "n2"
     made.put(first)
-    made.put(preemptor("second", "4", priority=200, managed=False))
+    made.put(preemptor("second", "2", priority=200, managed=False))
+    made.put(preemptor("third", "2", priority=190, managed=False))
     later(2.0, lambda: made.put(preemptor(cpu="1")))
     return made
+
+
+def put_off() -> Simulation:
+    """Of two pods in front, the scheduler has put off the first for a while: the second one comes."""
+    made = simulated(node("n1", "4"))
+    made.scheduler.backs_off = True
+    made.put(victim("v", "n1"))
+    made.put(preemptor("first", "3", priority=300, managed=False))
+    later(9.0, lambda: made.put(preemptor("second", "4", priority=200, managed=False)))
+    later(9.0, lambda: made.put(preemptor(cpu="1")))
+    return made
+
+
+def believe_that_all_are_tried(patch: Patch) -> None:
+    placed = PodsAhead._placed
+
+    def in_order(self: PodsAhead, coming: Any, *more: Any) -> Any:
+        rows = list(placed(self, coming, *more))
+        return rows[1::2] if len(coming) > 1 else rows
+
+    patch.setattr(PodsAhead, "_placed", in_order)
 
 
 def send_them_all(patch: Patch) -> None:
@@ -164,6 +186,7 @@ FAULTS = {
     "a pod in front that fits later": Fault(leaves_later, 100.0, believe_that_nobody_leaves, 0),
     "a nomination that is over": Fault(nominated_for_a_moment, 100.0, believe_the_watch, 1),
     "a victim of two plans": Fault(one_of_two_plans_is_refused, 10.0, leave_it_to_the_other, 0, bound=False),
+    "a pod in front that is put off": Fault(put_off, 100.0, believe_that_all_are_tried, 0, bound=False),
     "a pod in front that goes elsewhere": Fault(nominated_elsewhere, 100.0, send_them_all, 0),
     "a nomination beside the preemptor's whose victim takes long": Fault(
         partial(contested, "it takes long"), 100.0, count_from_the_beginning, 2

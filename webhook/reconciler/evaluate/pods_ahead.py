@@ -132,8 +132,8 @@ class PodsAhead:
                 room = free.copy()
                 _add(room, snapshot.pods.amounts, gone, columns[snapshot.pods.node[gone]])
                 left = DevicesAhead(candidates, gone, devices) if devices else None
-                for example, count in self._placed(coming, candidates, gone, room, left):
-                    short = ~(room - beside >= own[:, None]).all(axis=0)
+                for example, count, rest in self._placed(coming, candidates, gone, room, left):
+                    short = ~(rest - beside >= own[:, None]).all(axis=0)
                     if left is not None:
                         short |= left.lost((count > 0) & (codes == 0))
                     self._note_lost(codes, short & (count > 0), example)
@@ -159,9 +159,13 @@ class PodsAhead:
         leaving: Rows,
         room: Ints,
         left: DevicesAhead | None,
-    ) -> Iterator[tuple[Pod, Ints]]:
-        """Place so many of each group in the room there is once these pods have left, too: who comes, and how many."""
-        snapshot, gone = self._state.snapshot, np.concatenate((candidates.pods, leaving))
+    ) -> Iterator[tuple[Pod, Ints, Ints]]:
+        """Place so many of each group in the room there is once these pods have left, too.
+
+        Yields who comes, how many, and what they leave: of each group by itself, since the scheduler may have put off
+        the others, and of all in their order.
+        """
+        snapshot, gone, full = self._state.snapshot, np.concatenate((candidates.pods, leaving)), room.copy()
         for group, most in coming:
             try:
                 ahead = compile_pod(group.example)
@@ -170,11 +174,14 @@ class PodsAhead:
             need = _needs(snapshot, ahead)
             if ahead.beyond or group.example.spec.scheduling_group or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
-            count = self._count_that_come(group.example, ahead, candidates, gone, np.minimum(most, _times(room, need)))
+            alone = self._count_that_come(group.example, ahead, candidates, gone, np.minimum(most, _times(full, need)))
+            count = np.minimum(alone, _times(room, need))
             if left is not None and count.any() and (needs := prefilter(snapshot, ahead).devices) is not None:
                 count = left.place(group.pods.values(), needs, count)
+            elif len(coming) > 1:
+                yield group.example, alone, full - need[:, None] * alone
             room -= need[:, None] * count
-            yield group.example, count
+            yield group.example, count, room
 
     def _note_lost(self, codes: NDArray[np.int8], lost: Mask, to: Pod) -> None:
         """Mark the candidates that are lost to another pod."""
