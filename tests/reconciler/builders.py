@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
@@ -160,9 +159,7 @@ class Setting:
 
     @staticmethod
     def _put(cache: Any, key: str, obj: Any) -> None:
-        before = cache.get(key)
-        cache._items[key] = obj
-        cache._notify(Change("modified" if before else "added", key, before, obj))
+        cache.take(key, obj)
 
 
 class Desk:
