@@ -5,14 +5,15 @@ kube-scheduler allocates and kube-controller-manager takes back. Needs `resource
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, NamedTuple
 
 import pytest
 
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE, Resource
 
-__all__ = ["Devices", "exactly", "plain", "skip_without_devices"]
+__all__ = ["SCENARIOS", "Devices", "Scenario", "exactly", "plain", "skip_without_devices"]
 
 V1 = "resource.k8s.io/v1"
 TEMPLATE = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
@@ -72,6 +73,11 @@ class Devices:
         await self.pod(name, "low", claims, fields)
         return await self.sandbox.bound(name)
 
+    async def remove(self, names: Collection[str]) -> None:
+        """Delete these pods at once."""
+        for name in sorted(names):
+            await self.client.delete(f"{self.sandbox.pods}/{name}", {"gracePeriodSeconds": 0})
+
     async def pod(self, name: str, priority: str, claims: Any, fields: Any) -> None:
         requests = fields.pop("resources", {})
         await self.sandbox.pod(
@@ -113,3 +119,139 @@ def plain(count: int, **attributes: Any) -> list[dict[str, Any]]:
         {"name": f"d{n}", "attributes": {name: {"string": values[n]} for name, values in attributes.items()}}
         for n in range(count)
     ]
+
+
+class Scenario(NamedTuple):
+    """Pods of low priority on one node, and what a pod of high priority wants there.
+
+    `prepare` begins it and returns the claims and further fields of that pod. `victims` are the pods that have to go,
+    `staying` those that need not.
+    """
+
+    name: str
+    prepare: Callable[[Devices], Awaitable[tuple[tuple[Any, ...], dict[str, Any]]]]
+    victims: frozenset[str]
+    staying: frozenset[str]
+
+
+async def _shared(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A device that two pods share is free when both are gone; who holds another one stays."""
+    await devices.publish(await devices.sandbox.node("a"), plain(2, model=["x", "y"]))
+    model = f'device.attributes["{devices.driver}"].model'
+    x = await devices.device_class("x", f'{model} == "x"')
+    y = await devices.device_class("y", f'{model} == "y"')
+    both = await devices.claim("both", [exactly(x)])
+    await devices.low("low-0", both)
+    await devices.low("low-1", both)
+    await devices.low("other", await devices.template("y", [exactly(y)]))
+    return (await devices.template("own", [exactly(x)]),), {}
+
+
+async def _held(devices: Devices, held: int, published: int) -> str:
+    """The class of a node's devices, of which some are held by a pod of low priority `low-N` each."""
+    await devices.publish(await devices.sandbox.node("a"), plain(published))
+    device_class = await devices.device_class()
+    one = await devices.template("one", [exactly(device_class)])
+    for number in range(held):
+        await devices.low(f"low-{number}", one)
+    return device_class
+
+
+async def _all(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """All devices of the node: every holder has to go, though one device is free."""
+    device_class = await _held(devices, 2, 3)
+    all_ = {"name": "r", "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
+    return (await devices.template("all", [all_]),), {}
+
+
+async def _class_with_an_expression(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Only who holds a device that the class selects has to go."""
+    await devices.publish(await devices.sandbox.node("a"), plain(2, model=["small", "large"]))
+    model = f'device.attributes["{devices.driver}"].model'
+    small = await devices.device_class("small", f'{model} == "small"')
+    large = await devices.device_class("large", f'{model} == "large"')
+    wanted = await devices.template("large", [exactly(large)])
+    await devices.low("holds-small", await devices.template("small", [exactly(small)]))
+    await devices.low("holds-large", wanted)
+    return (wanted,), {}
+
+
+async def _partitions(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The whole device needs the counters that both of its halves use up."""
+    memory = {"whole": "80Gi", "half-0": "40Gi", "half-1": "40Gi"}
+    published = [
+        {
+            "name": name,
+            "attributes": {"size": {"string": name.partition("-")[0]}},
+            "consumesCounters": [{"counterSet": "gpu", "counters": {"memory": {"value": amount}}}],
+        }
+        for name, amount in memory.items()
+    ]
+    counters = [{"name": "gpu", "counters": {"memory": {"value": "80Gi"}}}]
+    await devices.publish(await devices.sandbox.node("a"), published, counters)
+    size = f'device.attributes["{devices.driver}"].size'
+    half = await devices.template("half", [exactly(await devices.device_class("half", f'{size} == "half"'))])
+    whole = await devices.template("whole", [exactly(await devices.device_class("whole", f'{size} == "whole"'))])
+    await devices.low("low-0", half)
+    await devices.low("low-1", half)
+    return (whole,), {}
+
+
+async def _one_ring(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Two devices with one ring: the pod that holds one of the other ring may stay."""
+    await devices.publish(await devices.sandbox.node("a"), plain(3, ring=["x", "y", "y"]))
+    device_class = await devices.device_class()
+    ring = f'device.attributes["{devices.driver}"].ring'
+    selects = {name: [{"cel": {"expression": f'{ring} == "{name}"'}}] for name in "xy"}
+    await devices.low("holds-x", await devices.template("x", [exactly(device_class, selectors=selects["x"])]))
+    await devices.low("holds-y", await devices.template("y", [exactly(device_class, selectors=selects["y"])]))
+    constraints = [{"matchAttribute": f"{devices.driver}/ring"}]
+    return (await devices.template("pair", [exactly(device_class, 2)], constraints=constraints),), {}
+
+
+async def _first_available(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of a prioritized list the alternative counts that can be had once pods are gone."""
+    device_class = await _held(devices, 2, 2)
+    alternatives = [{"name": f"n{n}", "deviceClassName": device_class, "count": n} for n in (3, 2)]
+    return (await devices.template("first", [{"name": "r", "firstAvailable": alternatives}]),), {}
+
+
+async def _shares(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A device with several allocations: as much of its capacity has to come free as is asked for."""
+    shared = {"name": "d0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "10Gi"}}}
+    await devices.publish(await devices.sandbox.node("a"), [shared])
+    device_class = await devices.device_class()
+
+    async def share(amount: str) -> dict[str, Any]:
+        wanted = exactly(device_class, capacity={"requests": {"memory": amount}})
+        return await devices.template(f"share-{amount.lower()}", [wanted])
+
+    await devices.low("low-0", await share("6Gi"))
+    await devices.low("low-1", await share("4Gi"))
+    return (await share("5Gi"),), {}
+
+
+async def _extended_resource(devices: Devices) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Pods that ask for an extended resource get claims; who holds the devices has to go."""
+    resource = f"{devices.driver}/gpu"
+    await devices.device_class("gpu", extendedResourceName=resource)
+    await devices.publish(await devices.sandbox.node("a"), plain(2))
+    await devices.low("low-0", resources={resource: "1"})
+    await devices.low("low-1", resources={resource: "1"})
+    return (), {"resources": {resource: "2"}}
+
+
+_BOTH = frozenset({"low-0", "low-1"})
+SCENARIOS = (
+    Scenario("a shared claim", _shared, _BOTH, frozenset({"other"})),
+    Scenario("all devices", _all, _BOTH, frozenset()),
+    Scenario(
+        "a class with an expression", _class_with_an_expression, frozenset({"holds-large"}), frozenset({"holds-small"})
+    ),
+    Scenario("partitions", _partitions, _BOTH, frozenset()),
+    Scenario("devices of one ring", _one_ring, frozenset({"holds-y"}), frozenset({"holds-x"})),
+    Scenario("the first that can be had", _first_available, _BOTH, frozenset()),
+    Scenario("shares of a device", _shares, frozenset({"low-0"}), frozenset({"low-1"})),
+    Scenario("an extended resource that a class serves", _extended_resource, _BOTH, frozenset()),
+)
+"""Who has to go for whom, whoever removes them: once, for the decision and for the reconciler."""

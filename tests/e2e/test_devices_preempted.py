@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.playing_devices import Devices, exactly, plain, skip_without_devices
+from tests.e2e.playing_devices import SCENARIOS, Devices, Scenario, exactly, plain, skip_without_devices
 from tests.e2e.software import Process, Software, installed, policies
 from tests.workloads import eventually
 from webhook.kube.client import Client
@@ -45,8 +45,8 @@ class Preempting(Devices):
         pods, _ = await self.client.list(self.sandbox.pods, dict)
         return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
 
-    async def ends(self, name: str, staying: set[str]) -> str:
-        """The preemptor is bound and its plan taken off; of the others just these stay. The node."""
+    async def ended(self, name: str) -> str:
+        """The node of the preemptor once it is bound and its plan is taken off."""
         node = str(await self.sandbox.bound(name, 40))
 
         async def is_over() -> bool:
@@ -54,7 +54,6 @@ class Preempting(Devices):
 
         await eventually(is_over, 15, f"the plan is taken off {name}")
         await asyncio.sleep(1)
-        assert await self.here() == {name, *staying}
         return node
 
 
@@ -89,67 +88,14 @@ async def test_claims_of_templates(devices: Preempting) -> None:
     assert len(await devices.here() - {"high"}) == 2
 
 
-async def test_a_shared_claim(devices: Preempting) -> None:
-    """A device that two pods share is freed by the end of both; who holds another stays."""
-    node = await devices.sandbox.node("a")
-    model = f'device.attributes["{devices.driver}"].model'
-    await devices.publish(node, plain(2, model=["x", "y"]))
-    x = await devices.device_class("x", f'{model} == "x"')
-    y = await devices.device_class("y", f'{model} == "y"')
-    both = await devices.claim("both", [exactly(x)])
-    await devices.low("low-0", both)
-    await devices.low("low-1", both)
-    await devices.low("other", await devices.template("y", [exactly(y)]))
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[one.name for one in SCENARIOS])
+async def test_who_has_to_go(devices: Preempting, scenario: Scenario) -> None:
+    """Just those pods go, and the preemptor is bound."""
+    claims, fields = await scenario.prepare(devices)
     await devices.reconcile()
-    await devices.high("high", await devices.template("own", [exactly(x)]))
-    await devices.ends("high", {"other"})
-
-
-async def test_all_devices(devices: Preempting) -> None:
-    """All devices of a node: every holder goes."""
-    device_class = await held_by_lows(devices, 3)
-    await devices.reconcile()
-    all_ = {"name": "r", "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
-    await devices.high("high", await devices.template("all", [all_]))
-    await devices.ends("high", set())
-
-
-async def test_a_class_with_an_expression(devices: Preempting) -> None:
-    """Only who holds a device that the class selects goes."""
-    node = await devices.sandbox.node("a")
-    await devices.publish(node, plain(2, model=["small", "large"]))
-    model = f'device.attributes["{devices.driver}"].model'
-    small = await devices.device_class("small", f'{model} == "small"')
-    large = await devices.device_class("large", f'{model} == "large"')
-    wanted = await devices.template("large", [exactly(large)])
-    await devices.low("holds-small", await devices.template("small", [exactly(small)]))
-    await devices.low("holds-large", wanted)
-    await devices.reconcile()
-    await devices.high("high", wanted)
-    await devices.ends("high", {"holds-small"})
-
-
-async def test_partitions(devices: Preempting) -> None:
-    """The whole device needs the counters that both of its halves use up."""
-    node = await devices.sandbox.node("a")
-    memory = {"whole": "80Gi", "half-0": "40Gi", "half-1": "40Gi"}
-    published = [
-        {
-            "name": name,
-            "attributes": {"size": {"string": name.partition("-")[0]}},
-            "consumesCounters": [{"counterSet": "gpu", "counters": {"memory": {"value": amount}}}],
-        }
-        for name, amount in memory.items()
-    ]
-    await devices.publish(node, published, [{"name": "gpu", "counters": {"memory": {"value": "80Gi"}}}])
-    size = f'device.attributes["{devices.driver}"].size'
-    half = await devices.template("half", [exactly(await devices.device_class("half", f'{size} == "half"'))])
-    whole = await devices.template("whole", [exactly(await devices.device_class("whole", f'{size} == "whole"'))])
-    await devices.low("low-0", half)
-    await devices.low("low-1", half)
-    await devices.reconcile()
-    await devices.high("high", whole)
-    await devices.ends("high", set())
+    await devices.high("high", *claims, **fields)
+    await devices.ended("high")
+    assert await devices.here() == {"high", *scenario.staying}
 
 
 async def test_two_preemptors_for_the_devices_of_one_node(devices: Preempting) -> None:
@@ -204,7 +150,8 @@ async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
     assert "low-b" in await devices.here(), "one device less helps nobody who wants two"
     assert not (await devices.sandbox.get("high"))["spec"].get("nodeName")
     await devices.client.delete(f"{devices.sandbox.pods}/stranger")
-    assert await devices.ends("high", {"low-b"}) == full
+    assert await devices.ended("high") == full
+    assert await devices.here() == {"high", "low-b"}
 
 
 async def test_an_extended_resource_that_a_class_serves(devices: Preempting) -> None:
@@ -220,15 +167,6 @@ async def test_an_extended_resource_that_a_class_serves(devices: Preempting) -> 
     await devices.sandbox.bound("high", 40)
     await asyncio.sleep(1)
     assert len(await devices.here() - {"high"}) == 1
-
-
-async def test_the_first_that_can_be_had(devices: Preempting) -> None:
-    """Of a prioritized list the alternative counts that fits once pods are gone."""
-    device_class = await held_by_lows(devices, 2)
-    alternatives = [{"name": f"n{n}", "deviceClassName": device_class, "count": n} for n in (3, 2)]
-    await devices.reconcile()
-    await devices.high("high", await devices.template("first", [{"name": "r", "firstAvailable": alternatives}]))
-    await devices.ends("high", set())
 
 
 async def test_what_the_plan_holds_is_written(devices: Preempting) -> None:

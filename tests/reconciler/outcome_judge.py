@@ -42,6 +42,8 @@ class _Outside(NamedTuple):
     """When the same had cost a plan before: soon after that it could be known."""
     owner: str = ""
     uid: str = ""
+    devices_from: int | None = None
+    """Only plans that hold devices are concerned, for preemptors of this priority or more."""
 
 
 class _Evicting(NamedTuple):
@@ -53,6 +55,7 @@ class _Evicting(NamedTuple):
     victims: list[str]
     beside: frozenset[str] = frozenset()
     """The uids and nodes of the other members of its gang, and of their victims."""
+    devices: bool = False
 
 
 class OutcomeJudge:
@@ -91,9 +94,11 @@ class OutcomeJudge:
         known: tuple[float, ...] = (),
         owner: str = "",
         uid: str = "",
+        devices_from: int | None = None,
     ) -> None:
         """Note that something outside has changed now."""
-        self._outside.append(_Outside(asyncio.get_running_loop().time(), what, scope, above, unseen, known, owner, uid))
+        now = asyncio.get_running_loop().time()
+        self._outside.append(_Outside(now, what, scope, above, unseen, known, owner, uid, devices_from))
 
     def another_leads(self, back: float) -> None:
         """Another process leads, which knows of owners what the last one had time to write on the Lease.
@@ -115,7 +120,7 @@ class OutcomeJudge:
 
     def ended(self, line: Json) -> None:
         """A plan is over for its reconciler."""
-        if line["ending"] == "space-taken":
+        if line["ending"] in {"space-taken", "devices-taken"}:
             self._shown[line["plan"]] = {pod["metadata"]["uid"] for pod in self.cluster.seen.values()}
 
     def decided(self, line: Json) -> None:
@@ -130,7 +135,16 @@ class OutcomeJudge:
                 meta, since = pod["metadata"], self._since.get(plan["id"], 0.0)
                 planned = frozenset(victim["uid"] for victim in plan["victims"])
                 beside = self._beside(plan)
-                made = _Evicting(meta["uid"], pod["spec"]["priority"], plan["node"], since, planned, [], beside)
+                made = _Evicting(
+                    meta["uid"],
+                    pod["spec"]["priority"],
+                    plan["node"],
+                    since,
+                    planned,
+                    [],
+                    beside,
+                    bool(plan.get("devices")),
+                )
                 self._plans.setdefault(plan["id"], made).victims.append(uid)
 
     def _beside(self, plan: Json) -> frozenset[str]:
@@ -156,6 +170,7 @@ class OutcomeJudge:
             name, node = new["metadata"]["name"], new["spec"]["nodeName"]
             self.outside(f"{name} was bound there", node, unseen=True)
             self._came_by_room_that_was_left(new, node)
+            self._took_devices(new)
             if new["metadata"]["uid"] in self._shunned:
                 self.outside(f"{name}, which was refused elsewhere, was bound there", node)
         elif old is not None and new is not None and _nominated(new) not in ("", _nominated(old)):
@@ -203,6 +218,19 @@ class OutcomeJudge:
             what = f"{pod['metadata']['name']} came to room that pods left by themselves"
             self._outside += [_Outside(at, what, node, priority) for at, _ in left]
 
+    def _took_devices(self, pod: Json) -> None:
+        """A pod was bound with devices: no nomination keeps them from one of lower or equal priority."""
+        devices, uid = self.cluster.devices, pod["metadata"]["uid"]
+        if devices is not None and devices.uses_devices(pod):
+            self.outside(
+                f"{pod['metadata']['name']} took devices there",
+                pod["spec"]["nodeName"],
+                known=tuple(self._returned.get(self._owner[uid], ())),
+                owner=self._owner[uid],
+                uid=uid,
+                devices_from=pod["spec"]["priority"],
+            )
+
     def _judge(self, plan: str, evicting: _Evicting) -> None:
         now = asyncio.get_running_loop().time()
         others = {uid for other in self._plans.values() for uid in other.victims}
@@ -217,6 +245,7 @@ class OutcomeJudge:
             and (one.at <= evicting.since or not any(_is_known(before, evicting.since) for before in one.known))
             and one.scope in concerned
             and one.above > evicting.priority
+            and (one.devices_from is None or (evicting.devices and one.devices_from <= evicting.priority))
         ]
         endings = [
             line["ending"] for line in self.cluster.told if line["message"] == "plan ended" and line["plan"] == plan

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tests.preemption import oracle
 from tests.reconciler.builders import START
+from tests.reconciler.simulated_devices import SimulatedDevices, bare
 from webhook.kube.instants import rfc3339
 
 __all__ = ["SimulatedScheduler"]
@@ -19,6 +20,7 @@ _BACK_OFF = (1.0, 10.0)
 class _Cluster(Protocol):
     nodes: list[Json]
     pods: dict[str, Json]
+    devices: SimulatedDevices | None
 
     def put(self, pod: Json) -> None: ...
 
@@ -69,29 +71,39 @@ class SimulatedScheduler:
     def _try(self, pod: Json) -> None:
         """One attempt for a pod."""
         cluster, nominated = self.cluster, pod["status"].get("nominatedNodeName")
-        others = [one for one in cluster.pods.values() if one is not pod]
-        if "deletionTimestamp" in pod["metadata"]:
+        others = [bare(one) for one in cluster.pods.values() if one is not pod]
+        if "deletionTimestamp" in pod["metadata"] or (cluster.devices and cluster.devices.names_of(pod) is None):
             return
-        answer = oracle.decide({"name": "truth", "nodes": cluster.nodes, "pods": others, "preemptor": pod})
-        fits = [node for node in answer["fits"] if node not in self.shuns]
+        truth = {"name": "truth", "nodes": cluster.nodes, "pods": others, "preemptor": bare(pod)}
+        possible = [
+            node
+            for node in oracle.decide(truth)["fits"]
+            if cluster.devices is None or cluster.devices.allocation(pod, node) is not None
+        ]
+        fits = [node for node in possible if node not in self.shuns]
         now = asyncio.get_running_loop().time()
         if fits:
             bound = copy.deepcopy(pod)
             bound["spec"]["nodeName"] = nominated if nominated in fits else fits[0]
+            claims = bound["status"].get("resourceClaimStatuses")
             bound["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
+            if claims:
+                bound["status"]["resourceClaimStatuses"] = claims
+            if cluster.devices:
+                cluster.devices.allocate(bound, bound["spec"]["nodeName"])
             cluster.put(bound)
             return
-        if answer["fits"]:
+        if possible:
             cluster.shun(pod)
         times = self._failures[pod["metadata"]["uid"]][0] + 1
         if self.backs_off:
             first, longest = _BACK_OFF
             self._failures[pod["metadata"]["uid"]] = times, now + min(longest, first * 2 ** (times - 1))
-        self._say_why(pod, answer)
+        self._say_why(pod, len(possible))
 
-    def _say_why(self, pod: Json, answer: Json) -> None:
+    def _say_why(self, pod: Json, refused: int) -> None:
         """The condition PodScheduled, written only if it says something else than before."""
-        refused, nodes = len(answer["fits"]), len(self.cluster.nodes)
+        nodes = len(self.cluster.nodes)
         reasons = ([f"{refused} node(s) were refused by a plugin"] if refused else []) + (
             [f"{nodes - refused} Insufficient cpu"] if nodes > refused else []
         )

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from tests.reconciler.builders import START, Setting
 from tests.reconciler.outcome_judge import OutcomeJudge
 from tests.reconciler.simulated_api import SimulatedApi
+from tests.reconciler.simulated_devices import EXTENDED, SimulatedDevices
 from tests.reconciler.simulated_scheduler import SimulatedScheduler
 from tests.reconciler.spare_judge import SpareJudge
 from tests.reconciler.virtual_time import SimulatedClock
@@ -88,6 +89,7 @@ class Simulation:
         self._budget_shown: dict[str, float] = {}
         """When the newest state of each budget is shown: a watch never goes back."""
         self.told: list[Json] = []
+        self.devices: SimulatedDevices | None = None
         self.spares = SpareJudge(self)
         self.outcomes = OutcomeJudge(self)
         self.clock = SimulatedClock()
@@ -154,6 +156,8 @@ class Simulation:
         for one in self.classes:
             self.show_class(one)
         self._show_groups()
+        if self.devices:
+            self.devices.list()
         self.seen = {}
         for name, pod in self.pods.items():
             self._deliver(name, copy.deepcopy(pod))
@@ -165,6 +169,8 @@ class Simulation:
         for one in self.budgets.values():
             self.setting.budget(msgspec.convert(copy.deepcopy(one), PodDisruptionBudget))
         self._show_groups()
+        if self.devices:
+            self.devices.list()
         tasks = [asyncio.create_task(self._lead()), asyncio.create_task(self.scheduler.work())]
         await asyncio.sleep(seconds)
         for task in tasks:
@@ -205,10 +211,12 @@ class Simulation:
 
     def put(self, pod: Json) -> None:
         """Create or change a pod, and show that to the watch after a while, in order."""
-        name = pod["metadata"]["name"]
+        name, known = pod["metadata"]["name"], self.pods.get(pod["metadata"]["name"])
+        if self.devices and (known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]):
+            self.devices.came(pod)
         self._version += 1
         pod["metadata"]["resourceVersion"] = str(self._version)
-        self.outcomes.changed(self.pods.get(name), pod)
+        self.outcomes.changed(known, pod)
         self.pods[name] = pod
         self._show(name, copy.deepcopy(pod))
 
@@ -218,6 +226,8 @@ class Simulation:
             gone = self.pods.pop(name)
             self.outcomes.changed(gone, None)
             self._show(name, None)
+            if self.devices:
+                self.devices.gone(gone)
             self._replace(gone)
 
     def _replace(self, gone: Json) -> None:
@@ -238,6 +248,8 @@ class Simulation:
             new["status"] = {"phase": "Pending"}
         else:
             new["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
+            new["spec"].pop("resourceClaims", None)  # a kubelet starts no pod without its devices
+            new["spec"]["containers"][0]["resources"]["requests"].pop(EXTENDED, None)
         asyncio.get_running_loop().call_later(0.0 if how == "here" else 0.05, self.put, new)
 
     def hold_watch(self, seconds: float, applied_in: float = 0.0) -> None:
@@ -330,7 +342,8 @@ class Simulation:
     def leave(self, name: str) -> None:
         """Somebody else deletes a pod."""
         if name in self.pods and "deletionTimestamp" not in self.pods[name]["metadata"]:
-            self.outcomes.left(self.pods[name])
+            if self.pods[name]["spec"].get("nodeName"):
+                self.outcomes.left(self.pods[name])
             self.end(copy.deepcopy(self.pods[name]))
             self.evicted.pop()
 

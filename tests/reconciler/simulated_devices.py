@@ -1,0 +1,349 @@
+"""Devices of a simulated cluster: what nodes publish, claims, and what kube-scheduler and controllers do to both.
+
+Claims are allocated by the oracle, which shares no code with the decision, reserved and taken back as on a real control
+plane: kube-controller-manager deallocates a while after the last consumer is gone, and makes claims from templates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+
+from tests.preemption.devices import oracle
+from webhook.kube.objects import DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
+
+__all__ = ["EXTENDED", "SimulatedDevices", "bare", "extended_of", "plain", "random_demand"]
+
+Json = dict[str, Any]
+DRIVER = "gpu.example.com"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+EXTENDED = "example.com/gpu"
+_EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+_LATE = (0.0, 0.02, 0.02, 0.3)
+"""Seconds that kube-controller-manager takes."""
+
+
+class _Cluster(Protocol):
+    nodes: list[Json]
+    pods: dict[str, Json]
+    scheduler: Any
+    setting: Any
+
+    def put(self, pod: Json) -> None: ...
+
+
+class SimulatedDevices:
+    """Devices by node and claims by name; `demands` are the oracle's, by claim."""
+
+    def __init__(self, cluster: _Cluster, dice: random.Random) -> None:
+        self.cluster, self.dice = cluster, dice
+        self.devices: dict[str, dict[str, Json]] = {
+            one["metadata"]["name"]: {f"d{n}": _device(dice) for n in range(dice.randint(1, 5))}
+            for one in cluster.nodes
+        }
+        self.claims: dict[str, Json] = {}
+        self.demands: dict[str, Json] = {}
+        self.templates: dict[str, Json] = {}
+        """By the name of a ResourceClaimTemplate, the demand of its claims."""
+        self.dress: Callable[[Json], None] = lambda _: None
+        """What gives a new pod its wishes for devices."""
+        self._known: set[str] = set()
+        self._version = 0
+        self._shown = 0.0
+        self._seen: dict[str, int] = {}
+        self._made = 0
+
+    # What the watch shows.
+
+    def list(self) -> None:
+        """Fill the caches with what there is now."""
+        self._seen = {}
+        self._show_class("gpu", None)
+        self._show_class("served", EXTENDED)
+        for host, devices in self.devices.items():
+            published = [
+                {"name": name, "attributes": {key: {"string": value} for key, value in one["attributes"].items()}}
+                for name, one in devices.items()
+            ]
+            pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
+            body = {"metadata": {"name": host}, "spec": {"driver": DRIVER, "nodeName": host, "pool": pool}}
+            body["spec"]["devices"] = published
+            self._put(RESOURCE_SLICE, host, msgspec.convert(body, ResourceSlice))
+        for name, one in self.claims.items():
+            self._deliver(name, copy.deepcopy(one))
+
+    def _show_class(self, name: str, serves: str | None) -> None:
+        body = {"metadata": {"name": name}, "spec": {"extendedResourceName": serves}}
+        self._put(DEVICE_CLASS, name, msgspec.convert(body, DeviceClass))
+
+    def _put(self, kind: Any, key: str, one: Any) -> None:
+        self.cluster.setting._put(self.cluster.setting.state.caches[kind], key, one)
+
+    def _write(self, name: str, claim: Json) -> None:
+        self._version += 1
+        claim["metadata"]["resourceVersion"] = str(self._version)
+        self.claims[name] = claim
+        self._show(name, copy.deepcopy(claim))
+
+    def _show(self, name: str, claim: Json | None) -> None:
+        loop = asyncio.get_running_loop()
+        self.cluster.scheduler.woken.set()
+        self._shown = max(self._shown + 1e-4, loop.time() + self.dice.choice((0.0, 0.0, 0.01, 0.2)))
+        loop.call_at(self._shown, self._deliver, name, claim)
+
+    def _deliver(self, name: str, claim: Json | None) -> None:
+        cache = self.cluster.setting.state.caches[RESOURCE_CLAIM]
+        known = cache.get(f"default/{name}")
+        if claim is None:
+            if name not in self.claims and known is not None:
+                cache._remove(f"default/{name}", known)
+            return
+        version = int(claim["metadata"]["resourceVersion"])
+        if self._seen.get(name, 0) < version and name in self.claims:
+            self._seen[name] = version
+            self._put(RESOURCE_CLAIM, f"default/{name}", msgspec.convert(claim, ResourceClaim))
+
+    # What pods ask for, and what kube-controller-manager makes of it.
+
+    def claim(self, name: str, demand: Json, *, owner: Json | None = None, extended: bool = False) -> Json:
+        """A claim for this demand, which is not there yet."""
+        self._made += 1
+        meta: Json = {"name": name, "namespace": "default", "uid": f"uid-claim-{name}-{self._made}"}
+        if owner is not None:
+            ref = {"apiVersion": "v1", "kind": "Pod", "name": owner["metadata"]["name"], "controller": True}
+            meta["ownerReferences"] = [{**ref, "uid": owner["metadata"]["uid"]}]
+        if extended:
+            meta["annotations"] = {_EXTENDED_CLAIM: "true"}
+        self.demands[name] = {**demand, "name": name}
+        return {"metadata": meta, "spec": {"devices": _as_spec(demand)}, "status": {}}
+
+    def name_claim(self, name: str, demand: Json) -> None:
+        """Somebody makes a claim with a name of its own."""
+        self._write(name, self.claim(name, demand))
+
+    def came(self, pod: Json) -> None:
+        """A pod is about to be there, for the first time or again under its name; its claims are made a while later."""
+        base = pod["metadata"]["name"].partition("-r")[0]
+        if base not in self._known:
+            self._known.add(base)
+            self.dress(pod)
+        else:
+            pod["status"].pop("resourceClaimStatuses", None)
+            pod["status"].pop("extendedResourceClaimStatus", None)
+        if not pod["spec"].get("nodeName") and any("resourceClaimTemplateName" in one for one in _uses(pod)):
+            asyncio.get_running_loop().call_later(self.dice.choice(_LATE), self._make, pod["metadata"]["uid"])
+
+    def _make(self, uid: str) -> None:
+        pod = next((one for one in self.cluster.pods.values() if one["metadata"]["uid"] == uid), None)
+        if pod is not None and not pod["status"].get("resourceClaimStatuses"):
+            made = copy.deepcopy(pod)
+            self.make_claims(made)
+            self.cluster.put(made)
+
+    def make_claims(self, pod: Json) -> None:
+        """Make the claims of the pod's templates, and name them in its status."""
+        made = []
+        for one in _uses(pod):
+            if template := one.get("resourceClaimTemplateName"):
+                name = f"{pod['metadata']['name']}-{one['name']}-{self._made}"
+                self._write(name, self.claim(name, self.templates[template], owner=pod))
+                made.append({"name": one["name"], "resourceClaimName": name})
+        pod["status"]["resourceClaimStatuses"] = made
+
+    def gone(self, pod: Json) -> None:
+        """A pod is gone: its claims are taken back a while later."""
+        for name in [name for name, one in self.claims.items() if pod["metadata"]["uid"] in _users(one)]:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.dice.choice(_LATE), self._take_back, name, pod["metadata"]["uid"])
+        for name, one in list(self.claims.items()):
+            if _owner(one) == pod["metadata"]["uid"] and not _users(one):
+                self._delete(name)
+
+    def _take_back(self, name: str, uid: str) -> None:
+        """kube-controller-manager takes a consumer off, the allocation with the last, then the finalizer."""
+        if name not in self.claims or uid not in _users(self.claims[name]):
+            return
+        claim = copy.deepcopy(self.claims[name])
+        status = claim["status"]
+        status["reservedFor"] = [one for one in status["reservedFor"] if one["uid"] != uid]
+        if not status["reservedFor"] and FINALIZER in claim["metadata"].get("finalizers", ()):
+            claim["status"] = {}
+            claim["metadata"]["finalizers"] = []
+        self._write(name, claim)
+        if _owner(claim) == uid:
+            asyncio.get_running_loop().call_later(0.02, self._delete, name)
+
+    def _delete(self, name: str) -> None:
+        if self.claims.pop(name, None) is not None:
+            self._show(name, None)
+
+    # What kube-scheduler does.
+
+    def names_of(self, pod: Json) -> list[str] | None:
+        """The names of the pod's claims; None if one is not there yet."""
+        made = {one["name"]: one["resourceClaimName"] for one in pod["status"].get("resourceClaimStatuses", ())}
+        names = [one.get("resourceClaimName") or made.get(one["name"]) for one in _uses(pod)]
+        return None if any(name not in self.claims for name in names) else [str(name) for name in names]
+
+    def allocation(self, pod: Json, node: str) -> dict[str, list[str]] | None:
+        """The devices that each claim of the pod would get on the node; None if they cannot be had together."""
+        names = self.names_of(pod)
+        if names is None:
+            return None
+        taken = self.taken(node)
+        wanted = []
+        for name in names:
+            hosts = self.nodes_of(self.claims[name])
+            if not hosts:
+                wanted.append(self.demands[name])
+            elif node not in hosts:
+                return None
+        if count := extended_of(pod):
+            wanted.append({**plain(count), "name": "extended"})
+        free = {"devices": taken, "capacity": {}, "counters": {}}
+        found = next(iter(islice(oracle.allocations(self.devices.get(node, {}), wanted, free), 1)), None)
+        if found is None:
+            return None
+        devices: dict[str, list[str]] = {one["name"]: [] for one in wanted}
+        for claim, _, _, device in found:
+            devices[claim].append(device)
+        return devices
+
+    def uses_devices(self, pod: Json) -> bool:
+        """Whether the pod asks for devices."""
+        return bool(_uses(pod) or extended_of(pod))
+
+    def taken(self, node: str) -> list[str]:
+        """The devices of a node that claims hold."""
+        return [result["device"] for one in self.claims.values() for result in _results(one) if result["pool"] == node]
+
+    def nodes_of(self, claim: Json) -> set[str]:
+        """The node of the claim's devices, if it has some."""
+        return {result["pool"] for result in _results(claim)}
+
+    def allocate(self, pod: Json, node: str) -> None:
+        """Allocate and reserve the pod's claims there, before it is bound."""
+        found = self.allocation(pod, node)
+        assert found is not None
+        if "extended" in found:
+            self.hold_extended(pod, node, found.pop("extended"))
+        for name in {*found, *(self.names_of(pod) or ())}:
+            self.reserve(name, pod, node, found.get(name))
+
+    def hold_extended(self, pod: Json, node: str, devices: Collection[str]) -> None:
+        """Make the claim for the pod's extended resource, with these devices."""
+        name = f"{pod['metadata']['name']}-extended-{self._made}"
+        self.claims[name] = self.claim(name, plain(len(devices)), owner=pod, extended=True)
+        pod["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": name}
+        self.reserve(name, pod, node, devices)
+
+    def reserve(self, name: str, pod: Json, node: str, devices: Collection[str] | None) -> None:
+        """Reserve the claim for the pod, and allocate these devices to it unless it has some."""
+        claim = copy.deepcopy(self.claims[name])
+        meta, status = claim["metadata"], claim["status"]
+        if devices is not None:
+            results = [{"request": "r0", "driver": DRIVER, "pool": node, "device": device} for device in devices]
+            only = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+            selector = {"nodeSelectorTerms": [{"matchFields": only}]}
+            meta["finalizers"] = [FINALIZER]
+            status["allocation"] = {"devices": {"results": results}, "nodeSelector": selector}
+        user = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        status["reservedFor"] = [*status.get("reservedFor", ()), user]
+        self._write(name, claim)
+
+
+def plain(count: int) -> Json:
+    """The oracle's demand for so many devices of any kind."""
+    return {"requests": [{"name": "r0", "alternatives": [_wanted(count, [])]}], "constraints": []}
+
+
+def random_demand(dice: random.Random) -> Json:
+    """A demand of one or two requests, which may have alternatives, want all devices, or be tied together."""
+
+    def wanted() -> Json:
+        one = _wanted(dice.choice((1, 1, 1, 2, 2, 3)), [("kind", dice.choice("ab"))] if dice.random() < 0.4 else [])
+        return {**one, "mode": "All"} if dice.random() < 0.08 else one
+
+    requests = [
+        {"name": f"r{number}", "alternatives": [wanted() for _ in range(dice.choice((1, 1, 1, 2)))]}
+        for number in range(dice.choice((1, 1, 1, 2)))
+    ]
+    return {"requests": requests, "constraints": [("match", "ring")] if dice.random() < 0.2 else []}
+
+
+def extended_of(pod: Json) -> int:
+    """How many devices the pod asks for by the extended resource."""
+    return int(pod["spec"]["containers"][0]["resources"]["requests"].get(EXTENDED, 0))
+
+
+def bare(pod: Json) -> Json:
+    """The pod without what it asks of devices."""
+    if not extended_of(pod):
+        return pod
+    made = copy.deepcopy(pod)
+    del made["spec"]["containers"][0]["resources"]["requests"][EXTENDED]
+    return made
+
+
+def _device(dice: random.Random) -> Json:
+    attributes = {"kind": dice.choice("aab"), "ring": dice.choice("xy")}
+    return {"attributes": attributes, "taints": [], "shared": False, "capacity": 0, "consumes": 0}
+
+
+def _wanted(count: int, selects: list[tuple[str, str]]) -> Json:
+    return {
+        "mode": "ExactCount",
+        "count": count,
+        "selects": selects,
+        "tolerates": [],
+        "admin": False,
+        "capacity": 0,
+    }
+
+
+def _as_spec(demand: Json) -> Json:
+    """The demand as the API has it."""
+    requests = []
+    for one in demand["requests"]:
+        exact = [_exactly(wanted) for wanted in one["alternatives"]]
+        if len(exact) == 1:
+            requests.append({"name": one["name"], "exactly": exact[0]})
+        else:
+            listed = [{"name": f"s{number}", **each} for number, each in enumerate(exact)]
+            requests.append({"name": one["name"], "firstAvailable": listed})
+    constraints = [{f"{kind}Attribute": f"{DRIVER}/{attribute}"} for kind, attribute in demand["constraints"]]
+    return {"requests": requests, "constraints": constraints}
+
+
+def _exactly(wanted: Json) -> Json:
+    selectors = [
+        {"cel": {"expression": f'device.attributes["{DRIVER}"].{name} == "{value}"'}}
+        for name, value in wanted["selects"]
+    ]
+    made: Json = {"deviceClassName": "gpu", "allocationMode": wanted["mode"], "selectors": selectors}
+    return made if wanted["mode"] == "All" else {**made, "count": wanted["count"]}
+
+
+def _uses(pod: Json) -> list[Json]:
+    uses: list[Json] = pod["spec"].get("resourceClaims", [])
+    return uses
+
+
+def _results(claim: Json) -> list[Json]:
+    results: list[Json] = claim["status"].get("allocation", {}).get("devices", {}).get("results", [])
+    return results
+
+
+def _users(claim: Json) -> list[str]:
+    return [one["uid"] for one in claim["status"].get("reservedFor", ())]
+
+
+def _owner(claim: Json) -> str:
+    return next((one["uid"] for one in claim["metadata"].get("ownerReferences", ())), "")
