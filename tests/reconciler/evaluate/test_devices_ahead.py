@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.reconciler.builders import pod
+from tests.reconciler.builders import pod, preemptor
 from tests.reconciler.device_settings import Devices, claim, uses
+from webhook.kube.objects import DeviceClass, Node
+from webhook.kube.resources import DEVICE_CLASS
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET
 from webhook.reconciler.evaluate.evaluator import Evicts, Unschedulable
 from webhook.reconciler.evaluate.pods_ahead import AHEAD
@@ -90,6 +93,47 @@ def test_a_pod_that_takes_nothing(fields):
     spec = {**uses("c-first"), **fields.get("spec", {})}
     setting.add(pod("first", "100m", priority=fields.get("priority", 200), spec=spec))
     assert isinstance(setting.evaluate(setting.wants("p", 2)), Evicts)
+
+
+SERVED = "example.com/gpu"
+
+
+@pytest.mark.parametrize("plugin", [False, True], ids=["devices only", "another node has a device plugin"])
+@pytest.mark.parametrize("front", ["claim", "resource"])
+@pytest.mark.parametrize("own", ["claim", "resource"])
+def test_an_extended_resource_that_a_class_serves(own: str, front: str, plugin: bool):
+    """Whether devices are asked for by claim or by an extended resource, who is in front takes them first."""
+    setting = whole_node(4)
+    setting._put(setting.state.caches[DEVICE_CLASS], "served", served_class())
+    if plugin:
+        setting._put(setting.state.nodes, "n2", with_plugin("n2"))
+    if front == "claim":
+        in_front(setting, "first", 3)
+    else:
+        setting.add(pod("first", "100m", priority=200, spec=asks(3)))
+    made = setting.wants("p", 2) if own == "claim" else preemptor("p", "100m", spec=asks(2))
+    outcome = setting.evaluate(made)
+    assert isinstance(outcome, Unschedulable), outcome
+    assert "it is kept for default/first of priority 200" in outcome.reason
+    setting.remove("default/first")
+    assert isinstance(setting.evaluate(made), Evicts)
+
+
+def served_class() -> DeviceClass:
+    """A class that serves the extended resource."""
+    return msgspec.convert({"metadata": {"name": "served"}, "spec": {"extendedResourceName": SERVED}}, DeviceClass)
+
+
+def with_plugin(name: str) -> Node:
+    """A node without room for anybody, whose device plugin has the resource."""
+    amounts = {"cpu": "0", "memory": "1Gi", "pods": "110", SERVED: "8"}
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": amounts}}, Node)
+
+
+def asks(count: int) -> dict[str, Any]:
+    """What a pod's spec says to ask for so many of the extended resource."""
+    requests = {"cpu": "100m", SERVED: str(count)}
+    return {"containers": [{"name": "c", "resources": {"requests": requests}}]}
 
 
 def test_another_node_is_chosen():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.reconciler.builders import START, Desk, pod
@@ -173,6 +175,30 @@ def test_a_claim_without_its_finalizer_keeps_its_devices():
     setting.claim(kept)
     setting.ends("n1-0")
     assert isinstance(setting.evaluate(setting.wants("p", 1)), Unschedulable)
+
+
+@pytest.mark.parametrize(
+    ("fields", "evicts"),
+    [
+        pytest.param({"owner": ("Job", "j")}, False, id="its controller puts another one in its place"),
+        pytest.param({}, True, id="nobody does"),
+        pytest.param({"template": True, "owner": ("Job", "j")}, True, id="the other one gets a claim of its own"),
+        pytest.param({"waiting": True}, False, id="another pod waits for the same claim"),
+    ],
+)
+def test_a_claim_that_stays_in_use(fields: dict[str, Any], evicts: bool):
+    """Whoever names an allocated claim gets it as it is: nobody is evicted for its devices."""
+    setting = Devices(n1=1)
+    own = {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]} if "template" in fields else None
+    more = {"owner": fields["owner"]} if "owner" in fields else {}
+    setting.add(pod("n1-0", "100m", node="n1", annotations={}, spec=own or uses("c-n1-0"), **more))
+    if "waiting" in fields:
+        setting.add(pod("other", "100m", spec=uses("c-n1-0")))
+    outcome = setting.evaluate(setting.wants("p", 1))
+    assert isinstance(outcome, Evicts if evicts else Unschedulable)
+    if "waiting" in fields:
+        setting.remove("default/other")
+        assert isinstance(setting.evaluate(setting.wants("p", 1)), Evicts)
 
 
 def test_a_shared_claim_loses_its_users_one_by_one():

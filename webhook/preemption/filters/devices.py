@@ -32,7 +32,7 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["DeviceFilter", "DeviceOutcome", "device_filter", "needs_devices"]
+__all__ = ["DeviceFilter", "DeviceOutcome", "device_filter", "needs_devices", "nodes_served"]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -83,7 +83,7 @@ class DeviceFilter:
         self._of_state: dict[tuple[int, int], DeviceOutcome | DemandError] = {}
         self._of_canonical: dict[tuple[object, ...], DeviceOutcome | DemandError] = {}
         nodes = snapshot.nodes
-        self.delegated = {name: _offered(snapshot, name) == 0 for name in needs.extended}
+        self.delegated = {name: nodes_served(snapshot, name) for name in needs.extended}
         """By extended resource, the nodes on which devices have to serve it."""
         self._made: dict[frozenset[str], ClaimDemand | None] = {}
         for resources in self._sets_of_resources():
@@ -305,12 +305,13 @@ def needs_devices(snapshot: Snapshot, incoming: PodInfo) -> bool:
     return bool(incoming.pod.spec.resource_claims) or any(name in served for name in incoming.amounts)
 
 
-def _offered(snapshot: Snapshot, resource: str) -> Ints:
-    """How much of a resource each node lists as allocatable."""
+def nodes_served(snapshot: Snapshot, resource: str) -> Mask:
+    """The nodes on which devices have to serve an extended resource: those that list none of it as allocatable."""
     nodes = snapshot.nodes
     row = nodes.resources.index.get(resource)
     listed = row is not None and row < len(nodes.allocatable)
-    return nodes.allocatable[row, : nodes.rows] if listed else np.zeros(nodes.rows, np.int64)
+    served: Mask = nodes.allocatable[row, : nodes.rows] == 0 if listed else np.ones(nodes.rows, np.bool_)
+    return served
 
 
 def _simple_requests(snapshot: Snapshot, claims: list[ClaimDemand]) -> list[tuple[Request, int]] | None:

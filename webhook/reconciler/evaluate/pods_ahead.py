@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
-from webhook.preemption.filters.devices import DeviceFilter, needs_devices
+from webhook.preemption.filters.counters import UNBOUNDED
+from webhook.preemption.filters.devices import DeviceFilter, needs_devices, nodes_served
 from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
@@ -222,13 +223,21 @@ def _not_nominated_elsewhere(snapshot: Snapshot, columns: NDArray[np.intp], grou
 
 
 def _needs(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
-    """What a pod uses up: one pod, then its amount of each resource; None if no node has one of them."""
+    """What a pod uses up: one pod, then its amount of each resource; None if no node has one of them.
+
+    Where devices serve a resource no node need have it.
+    """
     index = snapshot.nodes.resources.index
-    if not index.keys() >= incoming.amounts.keys():
+    amounts = {
+        name: amount
+        for name, amount in incoming.amounts.items()
+        if name in index or name not in snapshot.devices.class_of_resource
+    }
+    if not index.keys() >= amounts.keys():
         return None
     need = np.zeros(1 + len(index), np.int64)
     need[0] = 1
-    for name, amount in incoming.amounts.items():
+    for name, amount in amounts.items():
         need[1 + index[name]] = amount
     return need
 
@@ -239,6 +248,8 @@ def _free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
     free = np.zeros((1 + len(nodes.resources.names), len(rows)), np.int64)
     free[0] = nodes.pod_limit[rows] - nodes.pod_count[rows]
     free[1 : 1 + len(nodes.used)] = nodes.allocatable[:, rows] - nodes.used[:, rows]
+    for name in snapshot.devices.class_of_resource.keys() & nodes.resources.index.keys():
+        free[1 + nodes.resources.index[name], nodes_served(snapshot, name)[rows]] = UNBOUNDED
     _add(free, snapshot.pods.amounts, candidates.pods, np.repeat(np.arange(len(rows)), candidates.sizes))
     return free
 

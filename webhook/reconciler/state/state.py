@@ -30,6 +30,7 @@ from webhook.reconciler.state.deallocations import Deallocations
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.eviction_reviews import EvictionReviews
 from webhook.reconciler.state.expectations import Cleared, Expectations
+from webhook.reconciler.state.named_claims import NamedClaims
 from webhook.reconciler.state.waiting_members import WaitingMembers
 from webhook.reconciler.state.waiting_pods import WaitingPods
 
@@ -52,6 +53,7 @@ class State:
         self.expectations = Expectations()
         self.disruptions = Disruptions()
         self.deallocations = Deallocations()
+        self.named_claims = NamedClaims()
         self.index = Indexes()
         self.waiting = WaitingPods()
         self.members = WaitingMembers()
@@ -274,7 +276,7 @@ class State:
             if actual is None:
                 self.deallocations.forget(key)
             else:
-                new = self.deallocations.overlay(key, actual)
+                new = self.named_claims.overlay(key, self.deallocations.overlay(key, actual))
         known = self.snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
         if new is not None:
             try:
@@ -289,10 +291,12 @@ class State:
                 self.expect_deallocated(known)
             if new is not None:
                 self._take_again(CLAIMS, self.deallocations.forget_pod(new.metadata.uid))
+                self._take_again(CLAIMS, self.named_claims.put(key, new))
                 self.index.put(key, new)
                 self.waiting.put(key, new)
                 self.members.put(key, new)
             else:
+                self._take_again(CLAIMS, self.named_claims.drop(key))
                 self.index.drop(key)
                 self.waiting.drop(key)
                 self.members.drop(key)
