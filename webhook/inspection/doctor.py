@@ -72,6 +72,7 @@ CHECKS = (
         by_policies=True,
     ),
     Check("unjudged-priorities", (), priorities.unjudged),
+    Check("resizes", (), versions.without_resizes, by_policies=True),
     Check("versions", (), versions.untested),
 )
 """Every check: its name, what must be readable, and the function. docs/operations.md explains each by its name."""

@@ -59,13 +59,13 @@ def test_counting_and_searching_agree(profile, monkeypatch):
     rows = recorded(DATA / f"{profile}.jsonl.xz")[:4]
     counted = [answer(row["input"]) for row in rows]
     found = []
-    count = devices._count
+    count = devices.count_devices
 
     def search_all(snapshot, simple, mask, without):
         _, searched = count(snapshot, simple, mask, without)
         found.append(not searched.all())
         return [], np.ones_like(searched)
 
-    monkeypatch.setattr(devices, "_count", search_all)
+    monkeypatch.setattr(devices, "count_devices", search_all)
     assert [answer(row["input"]) for row in rows] == counted
     assert any(found)

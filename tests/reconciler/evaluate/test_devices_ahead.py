@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from tests.reconciler.builders import pod, preemptor
-from tests.reconciler.device_settings import Devices, claim, uses
+from tests.reconciler.device_settings import DRIVER, Devices, claim, uses
 from webhook.kube.objects import DeviceClass, Node
 from webhook.kube.resources import DEVICE_CLASS
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET
 from webhook.reconciler.evaluate.evaluator import Evicts, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Fits, Promised
 from webhook.reconciler.evaluate.pods_ahead import AHEAD
 from webhook.reconciler.evaluate.rates import _NEVER, NOT_NOW
 
@@ -93,6 +95,36 @@ def test_a_pod_that_takes_nothing(fields):
     spec = {**uses("c-first"), **fields.get("spec", {})}
     setting.add(pod("first", "100m", priority=fields.get("priority", 200), spec=spec))
     assert isinstance(setting.evaluate(setting.wants("p", 2)), Evicts)
+
+
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_what_was_emptied_for_a_pod_of_lower_priority(wanted: int):
+    """It gets the device for which pods were evicted; a pod of higher priority evicts for others only."""
+    setting = Devices(n1=2)
+    lower = setting.wants("lower", 1)
+    setting.state.hold_devices("plan", ("default/lower", "uid-lower"), [DeviceId(DRIVER, "n1", "d0")])
+    setting.state.hold("plan", ("default/lower", "uid-lower"), "n1")
+    setting.ends("n1-0")
+    higher = setting.wants("higher", wanted, priority=200)
+    promised = Promised(held={"n1": [lower]})
+    outcome = setting.evaluate(higher, promised=promised)
+    if wanted == 1:
+        assert isinstance(outcome, Fits)
+    else:
+        assert isinstance(outcome, Unschedulable)
+        assert "it is kept for default/lower of priority 100" in outcome.reason
+
+
+@pytest.mark.parametrize("owner", [None, ("Job", "j")], ids=["alone", "its controller puts another one in its place"])
+def test_a_claim_that_may_stay_in_use_may_be_freed_for_others(owner: tuple[str, str] | None):
+    """Nobody is evicted for its devices, and no room is made that a pod in front takes with them."""
+    setting = Devices(n1=1)
+    setting.add(pod("n1-0", "5", node="n1", annotations={}, owner=owner, spec=uses("c-n1-0")))
+    setting.claim(claim("c-first"))
+    setting.add(pod("first", "5", priority=200, spec=uses("c-first")))
+    assert isinstance(setting.evaluate(preemptor("p", "6")), Unschedulable)
+    setting.remove("default/first")
+    assert isinstance(setting.evaluate(preemptor("p", "6")), Evicts)
 
 
 SERVED = "example.com/gpu"

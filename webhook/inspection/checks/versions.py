@@ -7,9 +7,9 @@ from importlib.metadata import version
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
-from webhook.kube.resources import OLDEST, TESTED, minor_of
+from webhook.kube.resources import OLDEST, RESIZES_SINCE, TESTED, minor_of
 
-__all__ = ["untested"]
+__all__ = ["untested", "without_resizes"]
 
 
 def untested(observed: Observed) -> Iterator[ClusterFinding]:
@@ -46,4 +46,17 @@ def untested(observed: Observed) -> Iterator[ClusterFinding]:
             f"The API server is {shown}; giveway was tested on {tested}, and not on the versions between them.",
             "No change between them is known that matters (page kubernetes-behaviour of docs/).",
             "giveway doctor --canary checks the behaviour that matters most.",
+        )
+
+
+def without_resizes(observed: Observed) -> Iterator[ClusterFinding]:
+    """Policies that evict for pods that want to grow in place, on a server whose pods never say so."""
+    minor = minor_of(observed.version)
+    growing = [policy.name for policy in observed.policies.preemption if policy.preemptors.resize]
+    if growing and minor is not None and minor < RESIZES_SINCE:
+        yield ClusterFinding(
+            FindingSeverity.INFO,
+            f"preemptors.resize is true in {names(growing)}, and the API server is older than 1.{RESIZES_SINCE}.",
+            "No pod has the condition PodResizePending there, so nobody is evicted for one that wants to grow.",
+            f"Nothing, if the cluster is going to be 1.{RESIZES_SINCE} or newer; else take resize out.",
         )

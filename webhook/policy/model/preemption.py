@@ -231,8 +231,10 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
         """Some class is named, and what has a schedule of its own holds at some time at which the policy does."""
         preemptors = values.get("preemptors")
         if preemptors is not None and not preemptors.priority_classes and not preemptors.twins:
+            also = ", nor does resize help one that runs" if preemptors.resize else ""
             reader.warn(
-                nodes["preemptors"], "no class is named, so the policy manages no pod; name priorityClasses or twins"
+                nodes["preemptors"],
+                f"no class is named, so the policy manages no pod{also}; name priorityClasses or twins",
             )
         limits, protection = values.get("limits", Limits()), values.get("protection", Protection())
         parts = [("limits", yaml_name(field), rate.schedule) for field, rate in limits.rates.items()]

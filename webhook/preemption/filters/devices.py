@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from enum import IntEnum
 from functools import cached_property
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,20 +20,17 @@ from webhook.preemption.devices.allocator import Allocated, NodeDevices, OutOfSt
 from webhook.preemption.devices.node_states import NodeDevicesSeen, NodeStates, pools_of
 from webhook.preemption.devices.pod_claims import PodNeeds, extended_claim, needs_of
 from webhook.preemption.devices.requests import (
-    ERROR,
-    MATCHES,
     ClaimDemand,
     DemandError,
-    Request,
 )
 from webhook.preemption.devices.taken import TakenDevices
-from webhook.preemption.filters.counters import UNBOUNDED, Counter, FilterCheck, column_share
-from webhook.preemption.snapshot.claim_index import SEVERAL
+from webhook.preemption.filters.counters import UNBOUNDED, Counter, FilterCheck
+from webhook.preemption.filters.device_counters import count_devices, simple_requests
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["DeviceFilter", "DeviceOutcome", "device_filter", "needs_devices", "nodes_served"]
+__all__ = ["DeviceFilter", "DeviceOutcome", "device_filter", "needs_devices", "nodes_served", "without_devices"]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -43,7 +41,6 @@ MOST_STEPS = 20_000
 """Devices that one search on a node tries at most."""
 MOST_STEPS_IN_ALL = 500_000
 """The same for all searches of a decision."""
-_MOST_PER_CLAIM = 32
 
 
 class DeviceOutcome(IntEnum):
@@ -92,11 +89,11 @@ class DeviceFilter:
         bound = any(need.is_allocated for need in needs.claims) or needs.stale
         for resources in self._made:
             mask = self._nodes_with(resources)
-            simple = None if bound else _simple_requests(snapshot, self._claims_for(resources))
+            simple = None if bound else simple_requests(snapshot, self._claims_for(resources))
             if simple is None:
                 self.searched |= mask
             elif simple:
-                made, searched = _count(snapshot, simple, mask, without)
+                made, searched = count_devices(snapshot, simple, mask, without)
                 self.counters += made
                 self.searched |= searched & mask
         for counter in self.counters:
@@ -305,6 +302,13 @@ def needs_devices(snapshot: Snapshot, incoming: PodInfo) -> bool:
     return bool(incoming.pod.spec.resource_claims) or any(name in served for name in incoming.amounts)
 
 
+def without_devices(snapshot: Snapshot, incoming: PodInfo) -> PodInfo:
+    """The pod as if it asked for no devices."""
+    spec = msgspec.structs.replace(incoming.pod.spec, resource_claims=None)
+    amounts = {name: n for name, n in incoming.amounts.items() if name not in snapshot.devices.class_of_resource}
+    return incoming._replace(pod=msgspec.structs.replace(incoming.pod, spec=spec), amounts=amounts)
+
+
 def nodes_served(snapshot: Snapshot, resource: str) -> Mask:
     """The nodes on which devices have to serve an extended resource: those that list none of it as allocatable."""
     nodes = snapshot.nodes
@@ -312,88 +316,3 @@ def nodes_served(snapshot: Snapshot, resource: str) -> Mask:
     listed = row is not None and row < len(nodes.allocatable)
     served: Mask = nodes.allocatable[row, : nodes.rows] == 0 if listed else np.ones(nodes.rows, np.bool_)
     return served
-
-
-def _simple_requests(snapshot: Snapshot, claims: list[ClaimDemand]) -> list[tuple[Request, int]] | None:
-    """Requests that can be counted, equal ones together, each with its number of devices; None if one cannot be.
-
-    Each device must be wanted by one of them only.
-    """
-    counts: dict[tuple[object, ...], tuple[Request, int]] = {}
-    for claim in claims:
-        if claim.constraints or sum(one[0].number for one in claim.requests) > _MOST_PER_CLAIM:
-            return None
-        for alternatives in claim.requests:
-            request = alternatives[0]
-            if request.parent or request.mode != "ExactCount" or request.admin or request.capacity:
-                return None
-            _, count = counts.get(request.key, (request, 0))
-            counts[request.key] = (request, count + request.number)
-    simple = list(counts.values())
-    if len(simple) > 1:
-        used = [number for number, _ in snapshot.devices.shapes.used()]
-        if (np.stack([_matching(request)[used] for request, _ in simple]).sum(axis=0) > 1).any():
-            return None
-    return simple
-
-
-def _matching(request: Request) -> Mask:
-    """By the id of a shape, whether such a device satisfies the request."""
-    count = min(len(request.selects), len(request.tolerated))
-    matching: Mask = (request.selects[:count] == MATCHES) & request.tolerated[:count]
-    return matching
-
-
-def _count(
-    snapshot: Snapshot, simple: list[tuple[Request, int]], mask: Mask, without: Rows
-) -> tuple[list[Counter], Mask]:
-    """A counter for each request on the nodes of the mask, and the nodes on which counting is not enough."""
-    devices, nodes, pods = snapshot.devices, snapshot.nodes, snapshot.pods
-    count = devices.rows
-    # The last entry stands for no host, and for a host that is no node
-    known = [-1 if name is None else _row(snapshot, name) for name in devices.hosts.values]
-    node_of = np.array([*known, -1], np.intp)
-    node = node_of[devices.host[:count]]
-    rows = np.flatnonzero((node >= 0) & devices.live[:count])
-    node, shape = node[rows], devices.shape[rows]
-    holds, holder = devices.holds[rows], devices.holder[rows]
-    searched = np.zeros(nodes.rows, np.bool_)
-    searched[[row for name in devices.odd_hosts if (row := nodes.find(name)) is not None]] = True
-    if _shared_matter(snapshot, simple):
-        searched[:] = True
-    counters = []
-    gone = np.zeros(len(pods.node), np.bool_)
-    gone[without] = True
-    for request, wanted in simple:
-        matching = _matching(request)[shape]
-        there, held = node[matching], (holds[matching] > 0)
-        by = holder[matching]
-        searched[node[request.selects[shape] == ERROR]] = True
-        searched[there[by == SEVERAL]] = True
-        by = np.where(held, by, 0)
-        held = held & ~gone[np.maximum(by, 0)]
-        own = held & (by > 0) & (pods.node[np.maximum(by, 0)] == there)
-        freed = np.bincount(by[own], minlength=len(pods.node)).astype(np.int64)
-        total = np.bincount(there, minlength=nodes.rows).astype(np.int64)
-        used = np.bincount(there[held], minlength=nodes.rows).astype(np.int64)
-        counters.append(
-            Counter(
-                stage="devices",
-                base=used,
-                limit=np.where(mask, total - wanted, UNBOUNDED),
-                share=column_share(freed),
-                name="devices",
-            )
-        )
-    return counters, searched
-
-
-def _row(snapshot: Snapshot, name: str) -> int:
-    row = snapshot.nodes.find(name)
-    return -1 if row is None else row
-
-
-def _shared_matter(snapshot: Snapshot, simple: list[tuple[Request, int]]) -> bool:
-    """Whether a request may get a device from a slice that several nodes look at."""
-    shapes = sorted({shape for one in snapshot.devices.shared.values() for shape in one.shapes})
-    return bool(shapes) and any((_matching(one)[shapes] | (one.selects[shapes] == ERROR)).any() for one, _ in simple)

@@ -105,6 +105,11 @@ class ClaimIndex:
                 found.append((pod.uid, row if known and row is not None else 0))
         return found
 
+    def planned_for(self, uid: str) -> list[DeviceId]:
+        """The devices that a plan holds for the pod with this uid."""
+        keys = [key for key, pod in self.planned.items() if pod.uid == uid]
+        return [device for key in keys for device in devices_of(self.claims[key])]
+
     def in_the_way(
         self, devices: Iterable[DeviceId], uid: str, going: Collection[str]
     ) -> list[tuple[str, list[DeviceId]]]:

@@ -5,7 +5,7 @@ A share of a device that several claims can have is not counted: who is in front
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +25,20 @@ Mask = NDArray[np.bool_]
 class DevicesAhead:
     """The devices that are left on each candidate for a preemptor whose needs are `own`.
 
-    Its victims there and the pods in the rows `gone` have left; `place` lets pods in front take theirs.
+    Its victims there and the pods in the rows `gone` have left; `place` lets pods in front take theirs. By candidate,
+    `held` are devices that are kept for others.
     """
 
-    def __init__(self, candidates: Candidates, gone: Rows, own: DeviceFilter) -> None:
+    def __init__(
+        self, candidates: Candidates, gone: Rows, own: DeviceFilter, held: Mapping[int, Collection[DeviceId]]
+    ) -> None:
         uids, self._own, self._candidates = candidates.snapshot.pods.uids, own, candidates
         leaving = {uids[row] for row in gone.tolist()}
         self._gone = [
             leaving | {uids[row] for row in candidates.victims_of(number).tolist()}
             for number in range(len(candidates.nodes))
         ]
-        self._taken: list[set[DeviceId]] = [set() for _ in self._gone]
+        self._taken: list[set[DeviceId]] = [set(held.get(number, ())) for number in range(len(candidates.nodes))]
         self._settled: list[set[str]] = [set() for _ in self._gone]
         """By candidate, the claims with a name that have been allocated for a pod in front: all others share them."""
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
 from webhook.preemption.filters.counters import UNBOUNDED
-from webhook.preemption.filters.devices import DeviceFilter, needs_devices, nodes_served
+from webhook.preemption.filters.devices import DeviceFilter, needs_devices, nodes_served, without_devices
 from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
@@ -114,6 +115,7 @@ class PodsAhead:
         if own is None:
             return codes
         free, beside = _free_without(snapshot, candidates), _kept_for_equals(snapshot, candidates, incoming)
+        held_devices: dict[int, list[DeviceId]] = {}
         for place, name in enumerate(candidates.names(range(len(candidates.nodes)))) if held else ():
             for pod in held.get(name, ()):
                 need = _needs(snapshot, compile_pod(pod))
@@ -121,18 +123,24 @@ class PodsAhead:
                     beside[:, place] += need
                     short = ~(free - beside >= own[:, None]).all(axis=0)
                     self._note_lost(codes, short & (np.arange(len(codes)) == place), pod)
+                    if devices := snapshot.device_claims.planned_for(pod.metadata.uid):
+                        held_devices.setdefault(place, []).extend(devices)
         later, columns = self._leaving_beside(candidates), _columns(snapshot, candidates)
         everybody = [(group, np.full(len(codes), len(group.pods))) for group in groups]
         without_nominated = [
             (group, _not_nominated_elsewhere(snapshot, columns, group, most)) for group, most in everybody
         ]
-        devices = self._needs_of_devices(incoming, groups)
+        needs = self._needs_of_devices(incoming, groups, any_held=bool(held_devices))
+        if needs is not None and held_devices:
+            lost = DevicesAhead(candidates, later[:0], needs, held_devices).lost(codes == 0)
+            for place, name in enumerate(candidates.names(np.flatnonzero(lost))):
+                self._note_lost(codes, lost & (np.cumsum(lost) == place + 1), held[name][0])
         nominated = any((some < most).any() for (_, most), (_, some) in zip(everybody, without_nominated, strict=True))
         for gone in (later[:0], later) if len(later) else (later,):
             for coming in (everybody, without_nominated) if nominated else (everybody,):
                 room = free.copy()
                 _add(room, snapshot.pods.amounts, gone, columns[snapshot.pods.node[gone]])
-                left = DevicesAhead(candidates, gone, devices) if devices else None
+                left = DevicesAhead(candidates, gone, needs, held_devices) if needs else None
                 for example, count, rest in self._placed(coming, candidates, gone, room, left):
                     short = ~(rest - beside >= own[:, None]).all(axis=0)
                     if left is not None:
@@ -146,12 +154,13 @@ class PodsAhead:
         found: Rows = rows[np.isin(self._state.snapshot.pods.node[rows], candidates.nodes)]
         return found
 
-    def _needs_of_devices(self, incoming: PodInfo, groups: Sequence[WaitingGroup]) -> DeviceFilter | None:
-        """What the preemptor needs of devices; None if it needs none, or no pod in front of it does."""
+    def _needs_of_devices(
+        self, incoming: PodInfo, groups: Sequence[WaitingGroup], *, any_held: bool
+    ) -> DeviceFilter | None:
+        """What the preemptor needs of devices; None if it needs none, and if none are held and no pod in front does."""
         snapshot = self._state.snapshot
-        if not needs_devices(snapshot, incoming) or not any(_asks_for_devices(snapshot, one) for one in groups):
-            return None
-        return prefilter(snapshot, incoming).devices
+        others = any_held or any(_asks_for_devices(snapshot, one) for one in groups)
+        return prefilter(snapshot, incoming).devices if others and needs_devices(snapshot, incoming) else None
 
     def _placed(
         self,
@@ -196,11 +205,20 @@ class PodsAhead:
         if not count.any():
             return count
         code = run_filters(prefilter(snapshot, ahead, gone)).code[candidates.nodes]
+        if needs_devices(snapshot, ahead) and (unsure := self._may_be_freed(candidates, gone)).any():
+            bare = run_filters(prefilter(snapshot, without_devices(snapshot, ahead), gone)).code[candidates.nodes]
+            code = np.where(unsure, bare, code)
         count = np.where(code == 0, count, 0)
         if not count.any():
             return count
         fits = bool(len(run_filters(prefilter(snapshot, ahead)).fits))
         return np.zeros_like(count) if self._is_overdue(pod, fits) else count
+
+    def _may_be_freed(self, candidates: Candidates, gone: Rows) -> Mask:
+        """The candidates on which a pod goes whose claims may stay in use, or come free for others."""
+        snapshot = self._state.snapshot
+        rows = np.intersect1d(snapshot.pod_rows(self._state.named_claims.users), gone)
+        return np.isin(candidates.nodes, snapshot.pods.node[rows])
 
 
 def _asks_for_devices(snapshot: Snapshot, group: WaitingGroup) -> bool:

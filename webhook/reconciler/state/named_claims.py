@@ -7,6 +7,8 @@ such a claim is shown to decisions as one that kube-controller-manager does not 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from webhook.kube.objects import Pod, ResourceClaim
@@ -21,6 +23,11 @@ class NamedClaims:
     def __init__(self) -> None:
         self._users: dict[str, set[str]] = {}
         self._claims: dict[str, frozenset[str]] = {}
+
+    @property
+    def users(self) -> Collection[str]:
+        """The pods, by `namespace/name`, that keep a claim in use."""
+        return self._claims.keys()
 
     def put(self, key: str, pod: Pod) -> frozenset[str]:
         """A pod is there; the claims that are to be looked at again."""
