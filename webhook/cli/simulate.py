@@ -24,7 +24,7 @@ from webhook.simulation.report.compare import differences, shown
 from webhook.simulation.report.html import page
 from webhook.simulation.report.markdown import markdown
 from webhook.simulation.report.summary import METRICS, Summary, summarize
-from webhook.simulation.simulation import Options, Running, Step, simulate
+from webhook.simulation.simulation import Options, Running, Step, checkpoints_of, simulate
 from webhook.simulation.whatif.scenario import applied, duration, read_scenario, scenario_schema, step_of, timed
 from webhook.simulation.whatif.steps import WhatIfError
 
@@ -124,6 +124,9 @@ def command(
             termination=duration(more["termination"]) if more["termination"] else None,
         )
         sets = [(policies, load_or_raise(policies)), *([(against, load_or_raise(against))] if against else [])]
+        # Work that is lost is measured alike in both runs
+        checkpoints = tuple(key for _, loaded in sets for key in checkpoints_of(loaded))
+        options = msgspec.structs.replace(options, checkpoints=checkpoints)
         with _bar("reading") as show_read:
             objects = read_cluster(
                 files, lambda done, total: show_read(f"{done / 1e6:.0f} MB", done, total), now=more["now"]

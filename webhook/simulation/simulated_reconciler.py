@@ -18,6 +18,7 @@ from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.client import Client
 from webhook.kube.objects import key_of
 from webhook.policy.model import Policies
+from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
@@ -90,6 +91,11 @@ class SimulatedReconciler:
         """Why nothing is done for a preemptor; empty for a pod that is none."""
         entry = self._reconciler.queue.get(key)
         return entry.reason if entry is not None else ""
+
+    def minimums(self) -> dict[GroupKey, int]:
+        """How many members groups need, where a PodGroup says it."""
+        known = self._state.snapshot.pods.grouped.objects
+        return {key: group.minimum for key, group in known.items() if group.minimum}
 
     def policy_of(self, pod: Any) -> str:
         """The name of the policy that manages a pod; empty without one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, cast
 
@@ -27,19 +27,30 @@ from webhook.kube.events import Occurrence
 from webhook.kube.pods import is_terminal
 from webhook.policy.model import Policies
 from webhook.preemption.snapshot.nodes import Nodes
+from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.simulation.judgeable import Judgeable, judgeable
 from webhook.simulation.simulated_reconciler import SimulatedReconciler
 
-__all__ = ["Options", "Result", "Running", "Step", "simulate"]
+__all__ = ["Options", "Result", "Running", "Step", "checkpoints_of", "simulate"]
 
 Progress = Callable[[float, "Running"], None]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """`until` is in seconds; pods end after their grace, or after `termination` seconds if that is less."""
+    """`until` is in seconds; pods end after their grace, or after `termination` seconds if that is less.
+
+    `checkpoints` are annotations that say when a pod's work was saved, beside those that the policies name.
+    """
 
     until: float = 7200.0
     termination: float | None = None
+    checkpoints: tuple[str, ...] = ()
+
+
+def checkpoints_of(policies: Policies) -> tuple[str, ...]:
+    """The annotations by which the policies know when a pod's work was saved, sorted."""
+    costs = [policy.victims.cost.lost_work for policy in policies.preemption]
+    return tuple(sorted({key for cost in costs if cost is not None for key in cost.checkpoints}))
 
 
 class Step(Protocol):
@@ -153,6 +164,8 @@ class Result:
     """Why pods wait, by key, as the reconciler and kube-scheduler say it."""
     preemptors: frozenset[str]
     """Those of them that a policy manages."""
+    minimums: Mapping[GroupKey, int]
+    """How many members groups need, where a PodGroup says it."""
     warnings: dict[str, str]
     """What admission warns of, and the object that it said it of first."""
     evaluations: int
@@ -196,6 +209,7 @@ async def _run(  # noqa: PLR0917 - one caller
     loop.set_exception_handler(lambda _, context: errors.keep(context["message"], context.get("exception")))
     clock = VirtualClock(loop, objects.taken_at)
     running = Running.assemble(objects, policies, clock, options.termination)
+    running.history.checkpoints = tuple(dict.fromkeys((*checkpoints_of(policies), *options.checkpoints)))
 
     def before_jump() -> bool:
         progress(loop.time(), running)
@@ -231,6 +245,7 @@ async def _run(  # noqa: PLR0917 - one caller
         running.policies,
         reasons,
         frozenset(key for key in reasons if running.reconciler.policy_of(running.tracker.pod(key))),
+        running.reconciler.minimums(),
         running.admission.warnings,
         evaluations,
         running.tracker.delivered,

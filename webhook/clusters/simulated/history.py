@@ -9,33 +9,46 @@ from typing import Any
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import workload_of
+from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
+from webhook.preemption.victims.costs import checkpoint
 
 __all__ = ["Eviction", "PodStory", "SimulatedDecision", "SimulationHistory", "owner_of"]
 
 
 @dataclass(slots=True)
 class Eviction:
-    """Why a pod was asked to leave; `at` and `ran` are seconds, `by` the preemptor or what else was behind it."""
+    """Why a pod was asked to leave; `at` is in seconds, `by` the preemptor or what else was behind it.
+
+    `ran` is how long it had run, and `lost` how much of that was not saved at a checkpoint, in seconds.
+    """
 
     at: float
     node: str
     by: str
     ran: float
+    lost: float
     preemptor: str = ""
     policy: str = ""
     rule: str = ""
     because: str = ""
+
+    @property
+    def is_preemption(self) -> bool:
+        """Whether it went for another pod."""
+        return self.by in {"giveway", "kube-scheduler"}
 
 
 @dataclass(slots=True)
 class PodStory:
     """One pod, by uid; times are seconds since the start, negative if it was waiting already, None if it never was."""
 
+    uid: str
     key: str
     owner: str
     namespace: str
     priority_class: str
     priority: int
+    group: GroupKey
     waits_since: float | None = None
     placed: float | None = None
     node: str = ""
@@ -79,6 +92,8 @@ class SimulationHistory:
     budget_refusals: int = 0
     notes: list[tuple[float, str]] = field(default_factory=list)
     """What was changed from outside, and when."""
+    checkpoints: tuple[str, ...] = ()
+    """Annotations that say when a pod's work was saved."""
     _grounds: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Victim's key to the line of the decision that named it."""
 
@@ -88,11 +103,13 @@ class SimulationHistory:
         found = self.pods.get(uid)
         if found is None:
             found = self.pods[uid] = PodStory(
+                uid=uid,
                 key=key_of(pod),
                 owner=owner_of(pod),
                 namespace=pod.metadata.namespace,
                 priority_class=pod.spec.priority_class_name,
                 priority=pod.spec.priority or 0,
+                group=group_of(pod),
                 node=pod.spec.node_name,
             )
         return found
@@ -109,12 +126,15 @@ class SimulationHistory:
 
     def evicted(self, pod: Pod, by: str, at: float) -> None:
         """A pod was asked to leave."""
+        now = self.start + at
         try:
-            ran = max(0.0, self.start + at - epoch(pod.status.start_time or ""))
+            started = epoch(pod.status.start_time or "")
         except InstantError:
-            ran = 0.0
+            started = now
+        saved = max(started, checkpoint(pod.metadata.annotations or {}, self.checkpoints))
         key = key_of(pod)
-        eviction = Eviction(at=at, node=pod.spec.node_name, by=by, ran=ran)
+        ran, lost = max(0.0, now - started), max(0.0, now - saved)
+        eviction = Eviction(at=at, node=pod.spec.node_name, by=by, ran=ran, lost=lost)
         line = self._grounds.get(key) if by == "giveway" else None
         if line is not None:
             victim = next(one for one in line["victims"] if one["pod"] == key)

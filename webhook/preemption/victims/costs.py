@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
 
-__all__ = ["COST_KEYS", "VictimCosts", "VictimSets", "ends_in", "victim_costs"]
+__all__ = ["COST_KEYS", "VictimCosts", "VictimSets", "checkpoint", "ends_in", "victim_costs"]
 
 _DELETION_COST = re.compile(r"0|-\d{1,10}|[1-9]\d{0,9}", re.ASCII)
 Rows = NDArray[np.intp]
@@ -68,10 +68,10 @@ class VictimCosts(NamedTuple):
         if not keys:
             return starts
 
-        def checkpoint(profile: Profile) -> float:
-            return _checkpoint(profile, keys)
+        def made_at(profile: Profile) -> float:
+            return checkpoint(dict(profile.annotations), keys)
 
-        made: Column = self.snapshot.table(("checkpoint", keys), pods.profiles, np.float64, checkpoint)
+        made: Column = self.snapshot.table(("checkpoint", keys), pods.profiles, np.float64, made_at)
         return np.maximum(starts, made[pods.profile[rows]])
 
     def lost(self, rows: Rows, now: float) -> Ints:
@@ -208,9 +208,11 @@ def _deletion_cost(profile: Profile) -> int:
     return value if -(2**31) <= value < 2**31 else 0
 
 
-def _checkpoint(profile: Profile, keys: tuple[str, ...]) -> float:
-    """When the pod was saved last; minus infinity if it does not say so readably."""
-    annotations = dict(profile.annotations)
+def checkpoint(annotations: Mapping[str, str], keys: Iterable[str]) -> float:
+    """When the work of a pod was saved last, by the first of the `keys` that says it readably; else minus infinity.
+
+    In seconds since the epoch.
+    """
     for key in keys:
         if text := annotations.get(key):
             try:

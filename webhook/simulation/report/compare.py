@@ -13,7 +13,7 @@ _LEAST_WORK = 60.0
 """Seconds of work by which two runs must differ to be worth a sentence."""
 _LEAST = 1.0
 """Seconds by which a placement must differ to be worth a sentence."""
-_TIMES = frozenset({"placed-p50", "placed-p99", "placed-max", "work-lost"})
+_TIMES = frozenset({"placed-p50", "placed-p99", "placed-max", "work-lost", "gangs-placed-p50", "gangs-placed-max"})
 _SHARES = frozenset({"cpu-free", "memory-free"})
 
 
@@ -37,6 +37,7 @@ def differences(a: Summary, b: Summary) -> list[str]:
         before, after = int(a.metrics[metric]), int(b.metrics[metric])
         if before != after:
             found.append(f"With {b.name} {after} {words}, not {before}.")
+    found += _gangs(a, b)
     found += _namespaces(a, b)
     # Pods evicted with the one that stay with the other
     evicted = []
@@ -79,6 +80,21 @@ def shown(seconds: float) -> str:
             count, rest = divmod(whole, size)
             return f"{count} {unit} {rest // least} {lesser}" if rest // least else f"{count} {unit}"
     return f"{whole} s"
+
+
+def _gangs(a: Summary, b: Summary) -> Iterator[str]:
+    """How many gangs wait in the end, how long the last one took, and what became of groups that lost pods."""
+    for metric, one, many in (
+        ("gangs-waiting", "gang waits in the end", "gangs wait in the end"),
+        ("groups-broken", "group is left below its minimum", "groups are left below their minimum"),
+        ("groups-evicted-whole", "group is evicted whole", "groups are evicted whole"),
+    ):
+        before, after = int(a.metrics[metric]), int(b.metrics[metric])
+        if before != after:
+            yield f"With {b.name} {after} {_by_number(after, one, many)}, not {before}."
+    longer = b.metrics["gangs-placed-max"] - a.metrics["gangs-placed-max"]
+    if a.metrics["gangs-bound"] and b.metrics["gangs-bound"] and abs(longer) >= _LEAST:
+        yield f"With {b.name} the last gang is placed {shown(abs(longer))} {'later' if longer > 0 else 'earlier'}."
 
 
 def _namespaces(a: Summary, b: Summary) -> Iterator[str]:

@@ -11,6 +11,7 @@ from importlib.resources import files
 
 from webhook.page.markup import Html, joined, number, plural, table, text
 from webhook.simulation.report.compare import differences, ending, shown
+from webhook.simulation.report.groups import PodGroupRow
 from webhook.simulation.report.summary import Group, Summary
 
 __all__ = ["page"]
@@ -73,6 +74,8 @@ def _run(summary: Summary, span: float, *, several: bool) -> Html:
         ("Classes and namespaces", joined(classes)),
         ("Room by node", _room(summary)),
     ]
+    if summary.groups:
+        sections.append(("Groups of pods", _pod_groups(summary.groups)))
     if summary.waiting:
         rows = [(text(row.reason), number(row.pods), text(", ".join(row.examples))) for row in summary.waiting]
         sections.append(("Who waits, and why", _table("Who waits", ("why", "pods", "for example"), rows, numbers=(1,))))
@@ -200,6 +203,24 @@ def _groups(caption: str, groups: Sequence[Group]) -> Html:
         for one in touched
     ]
     return _table(caption, heads, rows, numbers=(1, 2, 3, 4, 5, 6))
+
+
+def _pod_groups(groups: Sequence[PodGroupRow]) -> Html:
+    """Gangs that waited, and groups that lost pods."""
+    heads = ("group", "minimum", "running", "waiting", "placed after", "evicted", "")
+    rows = [
+        (
+            text(one.name),
+            number(one.minimum) if one.minimum else "",
+            number(one.running),
+            number(one.waiting),
+            "" if one.waited is None else text(shown(one.waited)),
+            number(one.evicted),
+            text("evicted whole" if one.whole else "left below its minimum" if one.broken else ""),
+        )
+        for one in groups
+    ]
+    return _table("Groups of pods", heads, rows, numbers=(1, 2, 3, 4, 5))
 
 
 def _room(summary: Summary) -> Html:

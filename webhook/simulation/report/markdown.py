@@ -12,6 +12,7 @@ __all__ = ["markdown"]
 _MOST = 15
 _MOST_SENTENCES = 20
 _HEADLINES = ("evictions", "waiting", "placed", "placed-p50", "placed-p99", "placed-max", "work-lost", "refused")
+_OF_GROUPS = ("gangs-bound", "gangs-waiting", "gangs-placed-max", "groups-evicted-whole", "groups-broken")
 _WORDS = {
     "evictions": "evicted",
     "waiting": "waiting in the end",
@@ -21,6 +22,11 @@ _WORDS = {
     "placed-max": "time until placed, the last",
     "work-lost": "work lost",
     "refused": "refused by admission",
+    "gangs-bound": "gangs placed",
+    "gangs-waiting": "gangs waiting in the end",
+    "gangs-placed-max": "time until placed, the last gang",
+    "groups-evicted-whole": "groups evicted whole",
+    "groups-broken": "groups left below their minimum",
 }
 
 
@@ -33,7 +39,8 @@ def markdown(summaries: Sequence[Summary]) -> str:
         if len(sentences) > _MOST_SENTENCES:
             lines.append(f"- and {len(sentences) - _MOST_SENTENCES} more differences")
         lines.append("")
-    rows = [[_WORDS[name], *(metric_text(name, one.metrics[name]) for one in summaries)] for name in _HEADLINES]
+    lines_of = (*_HEADLINES, *(_OF_GROUPS if any(one.groups for one in summaries) else ()))
+    rows = [[_WORDS[name], *(metric_text(name, one.metrics[name]) for one in summaries)] for name in lines_of]
     lines += _table(["", *(one.name for one in summaries)], rows)
     for summary in summaries:
         several = len(summaries) > 1

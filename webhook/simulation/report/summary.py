@@ -13,6 +13,7 @@ from webhook.clusters.simulated.history import PodStory, owner_of
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
 from webhook.policy.model import Rate
+from webhook.simulation.report.groups import GROUP_METRICS, PodGroupRow, group_metrics, pod_groups
 from webhook.simulation.simulation import Result
 
 __all__ = ["METRICS", "EvictionRow", "Group", "LimitRow", "Room", "Summary", "WaitingRow", "summarize"]
@@ -25,7 +26,7 @@ class _Part(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class Group(_Part):
-    """The pods of a namespace, owner, class or node; `lost` is seconds that evicted pods had run."""
+    """The pods of a namespace, owner, class or node; `lost` is seconds of work that evicted pods had not saved."""
 
     name: str
     running: int = 0
@@ -57,6 +58,7 @@ class EvictionRow(_Part):
     rule: str
     because: str
     ran: float
+    lost: float
 
 
 class WaitingRow(_Part):
@@ -104,6 +106,7 @@ class Summary(_Part):
     """When, which pod, whose, on which node."""
     limits: list[LimitRow]
     room: list[Room]
+    groups: list[PodGroupRow]
     plans: dict[str, int]
     refused: dict[str, str]
     warnings: dict[str, str]
@@ -121,13 +124,14 @@ METRICS = {
     "running": "pods that run in the end",
     "placed": "pods placed",
     "refused": "workloads and pods that admission refuses",
-    "work-lost": "work lost: how long evicted pods had run, in seconds",
+    "work-lost": "work lost: how long evicted pods had run since their start or last checkpoint, in seconds",
     "placed-p50": "time until a pod was placed, half of them, in seconds",
     "placed-p99": "time until a pod was placed, all but 1 %, in seconds",
     "placed-max": "time until the last pod was placed, in seconds",
     "evictions-per-owner": "evictions of the owner with the most",
     "evicted-again": "evictions of owners that had been evicted before",
     "cycles": "evictions of an owner for one that it had evicted before, itself or through others",
+    **GROUP_METRICS,
     "budget-refusals": "evictions that a disruption budget refused",
     "plans-failed": "plans that ended without a bound pod",
     "cannot-be-judged": "rules that the snapshot cannot answer",
@@ -142,6 +146,7 @@ def summarize(name: str, result: Result) -> Summary:
     stories = list(result.history.pods.values())
     evictions = _evictions(result, stories)
     room, free = _room(result)
+    groups = pod_groups(result)
     nodes = _grouped(
         result,
         stories,
@@ -155,7 +160,7 @@ def summarize(name: str, result: Result) -> Summary:
         name=name,
         seconds=result.seconds,
         at_rest=result.at_rest,
-        metrics=_metrics(result, stories, evictions, free),
+        metrics=_metrics(result, stories, evictions, free) | group_metrics(groups),
         namespaces=_grouped(result, stories, lambda pod: pod.metadata.namespace, lambda story: story.namespace),
         owners=_grouped(result, stories, owner_of, lambda story: story.owner),
         classes=_grouped(
@@ -172,6 +177,7 @@ def summarize(name: str, result: Result) -> Summary:
         ),
         limits=_limits(result, stories),
         room=room,
+        groups=groups,
         plans=dict(sorted(result.history.endings.items())),
         refused=dict(sorted(result.history.refused.items())),
         warnings=dict(sorted(result.warnings.items())),
@@ -204,6 +210,7 @@ def _evictions(result: Result, stories: Iterable[PodStory]) -> list[EvictionRow]
             rule=eviction.rule,
             because=eviction.because,
             ran=eviction.ran,
+            lost=eviction.lost,
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (row.at, row.pod))
@@ -226,7 +233,7 @@ def _metrics(
         "running": running,
         "placed": len(waits),
         "refused": len(result.history.refused),
-        "work-lost": round(sum(row.ran for row in evictions), 3),
+        "work-lost": round(sum(row.lost for row in evictions), 3),
         "placed-p50": _at(waits, 0.5),
         "placed-p99": _at(waits, 0.99),
         "placed-max": _at(waits, 1.0),
@@ -239,7 +246,7 @@ def _metrics(
         "cpu-free": round(free[0], 4),
         "memory-free": round(free[1], 4),
     }
-    assert values.keys() == METRICS.keys()
+    assert values.keys() == METRICS.keys() - GROUP_METRICS.keys()
     return values
 
 
@@ -287,7 +294,7 @@ def _grouped(
         group = groups.get(name) or groups.setdefault(name, Group(name=name))
         if story.eviction is not None:
             group.evicted += 1
-            group.lost += story.eviction.ran
+            group.lost += story.eviction.lost
         if story.waited is not None:
             group.placed += 1
             group.longest = max(group.longest or 0.0, story.waited)
