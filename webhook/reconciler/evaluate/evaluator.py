@@ -280,7 +280,7 @@ class Evaluator:
         elif NOT_NOW in decision.rejections and not decision.reason:
             reason = "wherever evicting pods makes room, more would have to go than the policy's limits allow now"
         elif exhausted.until is not None:
-            reason += "; the policy's limits leave out pods that would do otherwise"
+            reason += f"; {exhausted.names} leaves out pods that would do otherwise"
         if limits.setbacks:
             reason += "; pods that would not go, or come back at once, are left out for now"
         if NOT_NOW in decision.rejections and limits.rates is not None and limits.rates.left.until is not None:

@@ -271,10 +271,12 @@ class PlanManager:
 
     def came_to_node(self, change: Change[Pod]) -> None:
         """A pod changed: the plans for the node that it came to, or left, have lost or got their room."""
-        new, before = change.new, change.old.status.nominated_node_name if change.old else ""
+        new, old = change.new, change.old
+        before = old.status.nominated_node_name if old else ""
+        gone = new is None or is_terminal(new) or (old is not None and old.metadata.uid != new.metadata.uid)
+        if gone and old is not None and old.spec.node_name:
+            self._touch(old.spec.node_name)
         if new is None or is_terminal(new):
-            if change.old is not None and change.old.spec.node_name:
-                self._touch(change.old.spec.node_name)
             return
         nominated = new.status.nominated_node_name if not new.spec.node_name else ""
         if makes_company(change):

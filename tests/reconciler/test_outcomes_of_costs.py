@@ -1,0 +1,130 @@
+"""Costs, limits of workloads and shares change who goes; a plan that has evicted still ends with its preemptor bound.
+
+The clusters are those of `test_outcomes`, under a policy that counts what evictions cost and whose they were.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.reconciler.builders import START
+from tests.reconciler.random_clusters import lived, oddities, trouble, troubled
+from tests.reconciler.simulation import Simulation, run
+from webhook.kube.instants import rfc3339
+from webhook.policy.model import (
+    MARK,
+    POD_DELETION_COST,
+    CycleKeeper,
+    Cycles,
+    EvictionCost,
+    LabelRate,
+    LostWork,
+    Rate,
+    Victims,
+    WorkloadLimit,
+)
+
+pytestmark = pytest.mark.slow
+
+Json = dict[str, Any]
+SETTLED = 300.0
+CLUSTERS = 200
+SAVED = "example.com/saved-at"
+
+
+def costly(seed: int) -> Simulation:
+    """A cluster in which a good deal goes wrong, under random costs, limits and shares."""
+    made, dice = troubled(seed), random.Random(f"costly {seed}")
+    some = lambda: dice.random() < 0.6  # noqa: E731
+    cost = EvictionCost(
+        readiness=some(),
+        group_restarts=some(),
+        deletion_cost=some(),
+        lost_work=LostWork(checkpoints=(SAVED,)) if some() else None,
+        recent_evictions=dice.choice((5.0, 60.0, 3600.0)) if some() else None,
+        grace_period=some(),
+    )
+    window = lambda: dice.choice((5.0, 60.0))  # noqa: E731
+    limits = msgspec.structs.replace(
+        made.policy.limits,
+        per_workload=WorkloadLimit(dice.randint(1, 3), dice.choice((20.0, 60.0, 120.0))) if some() else None,
+        per_namespace=Rate(dice.randint(1, 3), window()) if dice.random() < 0.3 else None,
+        per_label=LabelRate("app", dice.randint(1, 2), window()) if dice.random() < 0.3 else None,
+        cycles=Cycles(keep=dice.choice(list(CycleKeeper)), window=dice.choice((20.0, 60.0, 3600.0))),
+    )
+    made.policy = msgspec.structs.replace(made.policy, limits=limits, victims=Victims(cost=cost))
+    made.restart()
+    _dressed(made, dice)
+    return made
+
+
+def _dressed(made: Simulation, dice: random.Random) -> None:
+    """Whatever pod comes has what the keys look at; preemptors belong to the workloads of victims."""
+    put = made.put
+
+    def dress(pod: Json) -> None:
+        meta = pod["metadata"]
+        if meta["name"] not in made.pods:
+            if dice.random() < 0.5:
+                meta.setdefault("annotations", {})[POD_DELETION_COST] = str(dice.randint(-5, 5))
+            if dice.random() < 0.3:
+                meta.setdefault("annotations", {})[SAVED] = rfc3339(START - dice.randint(-100, 3000))
+            if dice.random() < 0.3:
+                meta["labels"]["jobset.sigs.k8s.io/jobset-name"] = dice.choice(("s", "t"))
+            if dice.random() < 0.7 and pod["status"]["phase"] == "Running":
+                pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+            if MARK in meta["labels"] and dice.random() < 0.7:
+                owner = dice.choice(("x", "y", "z"))
+                meta["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": owner, "controller": True}]
+        put(pod)
+
+    made.put = dress  # type: ignore[method-assign]
+
+
+def life(seed: int) -> Simulation:
+    """Such a cluster once it has lived."""
+    made = costly(seed)
+    made.slow_writes = bool(seed % 2)
+    run(lived(made, SETTLED, trouble, *((oddities,) if seed % 3 == 2 else ())))
+    return made
+
+
+def in_vain(made: Simulation) -> list[str]:
+    """Plans that evicted in vain though nothing outside had changed."""
+    return made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2)
+
+
+@pytest.mark.parametrize("first", range(0, CLUSTERS, 50))
+def test_every_eviction_ends_in_a_bound_pod(first: int):
+    """No plan ends otherwise; costs, limits and cycles have a part in a good many of the clusters."""
+    found, parts = {}, Counter[str]()
+    for seed in range(first, first + 50):
+        made = life(seed)
+        if said := in_vain(made):
+            found[seed] = said
+        parts.update({"evicts": bool(made.evicted), "cycle": any(line["message"] == "cycle" for line in made.told)})
+        reasons = " ".join(str(line.get("reason", "")) for line in made.told)
+        parts.update({"stays": "of its own workload were evicted" in reasons})
+        parts.update({name: f"limits.{name}" in reasons for name in ("perWorkload", "perNamespace", "perLabel")})
+        decisive = " ".join(str(line.get("because", "")) for line in made.told)
+        parts.update(
+            {"costs": any(words in decisive for words in ("ready", "deletion cost", "work", "lately", "grace"))}
+        )
+    assert not found
+    assert parts["evicts"] >= 35
+    assert all(parts[name] for name in ("cycle", "stays", "perWorkload")), parts
+
+
+@pytest.mark.soak
+@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 10**9))
+def test_the_same_in_many_more_clusters(seed: int):
+    """The same over many more clusters."""
+    assert not in_vain(life(seed))
