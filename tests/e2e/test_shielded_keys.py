@@ -138,7 +138,7 @@ async def test_a_budget_that_never_allows_anything_is_told(sandbox, kubeconfig, 
 
     async def told() -> bool:
         said = await giveway("doctor", "--kubeconfig", kubeconfig, "--policies", str(tmp_path), "--format", "json")
-        row = next((one for one in json.loads(said.stdout)["checks"] if one["name"] == "budgets-never-allowing"), None)
-        return row is not None and f"{sandbox.id}/never" in str(row) and f"{sandbox.id}/sometimes" not in str(row)
+        findings = [one for one in json.loads(said.stdout)["findings"] if one["check"] == "budgets-never-allowing"]
+        return f"{sandbox.id}/never" in str(findings) and f"{sandbox.id}/sometimes" not in str(findings)
 
     await eventually(told, 20, "the doctor tells of the budget")

@@ -37,6 +37,14 @@ Json = dict[str, Any]
 SETTLED = 300.0
 CLUSTERS = 200
 SAVED = "example.com/saved-at"
+PARTS = {
+    "a cycle is told": "'message': 'cycle'",
+    "who evicted stays": "of its own workload were evicted",
+    "a limit of a workload": "limits.perWorkload",
+    "a share": "limits.perNamespace",
+    "a cost decides": "of its victims are ready",
+}
+"""What has a part in some of any fifty clusters, by words that are told."""
 
 
 def costly(seed: int) -> Simulation:
@@ -88,17 +96,18 @@ def _dressed(made: Simulation, dice: random.Random) -> None:
     made.put = dress  # type: ignore[method-assign]
 
 
-def life(seed: int) -> Simulation:
-    """Such a cluster once it has lived."""
-    made = costly(seed)
-    made.slow_writes = bool(seed % 2)
-    run(lived(made, SETTLED, trouble, *((oddities,) if seed % 3 == 2 else ())))
-    return made
+def life(seed: int) -> tuple[Simulation, list[str]]:
+    """Such a cluster once it has lived, and the plans that evicted in vain though nothing outside had changed."""
+    found: list[tuple[Simulation, list[str]]] = []
 
+    async def live() -> None:
+        made = costly(seed)
+        made.slow_writes = bool(seed % 2)
+        await lived(made, SETTLED, trouble, *((oddities,) if seed % 3 == 2 else ()))
+        found.append((made, made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2)))
 
-def in_vain(made: Simulation) -> list[str]:
-    """Plans that evicted in vain though nothing outside had changed."""
-    return made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2)
+    run(live())
+    return found[0]
 
 
 @pytest.mark.parametrize("first", range(0, CLUSTERS, 50))
@@ -106,20 +115,23 @@ def test_every_eviction_ends_in_a_bound_pod(first: int):
     """No plan ends otherwise; costs, limits and cycles have a part in a good many of the clusters."""
     found, parts = {}, Counter[str]()
     for seed in range(first, first + 50):
-        made = life(seed)
-        if said := in_vain(made):
+        made, said = life(seed)
+        if said:
             found[seed] = said
-        parts.update({"evicts": bool(made.evicted), "cycle": any(line["message"] == "cycle" for line in made.told)})
-        reasons = " ".join(str(line.get("reason", "")) for line in made.told)
-        parts.update({"stays": "of its own workload were evicted" in reasons})
-        parts.update({name: f"limits.{name}" in reasons for name in ("perWorkload", "perNamespace", "perLabel")})
-        decisive = " ".join(str(line.get("because", "")) for line in made.told)
-        parts.update(
-            {"costs": any(words in decisive for words in ("ready", "deletion cost", "work", "lately", "grace"))}
-        )
+        told = str(made.told)
+        parts.update(name for name, words in PARTS.items() if words in told)
+        parts.update(["evicts"] if made.evicted else [])
     assert not found
-    assert parts["evicts"] >= 35
-    assert all(parts[name] for name in ("cycle", "stays", "perWorkload")), parts
+    assert parts["evicts"] >= 30
+    assert all(parts[name] for name in PARTS), parts
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(1523, id="a victim is gone and one of the same name there before the watch shows either")]
+)
+def test_clusters_that_were_found_later(seed: int):
+    """Clusters of longer runs in which a plan evicted in vain once."""
+    assert not life(seed)[1]
 
 
 @pytest.mark.soak
@@ -127,4 +139,4 @@ def test_every_eviction_ends_in_a_bound_pod(first: int):
 @given(seed=st.integers(0, 10**9))
 def test_the_same_in_many_more_clusters(seed: int):
     """The same over many more clusters."""
-    assert not in_vain(life(seed))
+    assert not life(seed)[1]

@@ -1,7 +1,9 @@
 """Costs, limits of workloads and fair turns in the simulation: what two policies make of the same future."""
 
 import json
+import random
 
+from tests.preemption.building import NOW
 from tests.simulation.clusters import (
     added,
     cluster_of,
@@ -14,6 +16,7 @@ from tests.simulation.clusters import (
     replica_set,
     run,
 )
+from webhook.kube.instants import rfc3339
 from webhook.simulation.report.compare import differences
 from webhook.simulation.report.summary import summarize
 
@@ -68,16 +71,42 @@ def test_a_workload_is_not_evicted_again_at_once():
 
 
 def test_nobody_starves_beside_a_namespace_with_many_pods():
-    """A younger preemptor of another namespace is served after one of the many, not after all of them."""
-    nodes = [node(f"n{number:02d}", "1") for number in range(12)]
-    victims = [pod(f"v{number}", "1", on=f"n{number:02d}") for number in range(12)]
-    greedy = [pod(f"g{number}", "1", "high", namespace="greedy") for number in range(11)]
-    modest = pod("modest", "1", "high", namespace="modest")
-    modest["metadata"]["creationTimestamp"] = greedy[0]["metadata"]["creationTimestamp"].replace("2027", "2028")
-    spaces = [{"metadata": {"name": name}} for name in ("greedy", "modest")]
-    objects = added(cluster_of(nodes, [*victims, *greedy, modest]), "Namespace", *spaces)
-    result = run(objects, policies(limits={"perCluster": {"evictions": 1, "window": "1m"}}), until=1800)
-    when = placed(result)
+    """A younger preemptor of another namespace waits two minutes at most; by age it would wait eleven."""
+    waiting, when = served({"greedy": 11, "modest": 1})
     assert len(when) == 12
-    assert sorted(when, key=lambda name: when[name]).index("modest") <= 1
-    assert len(evicted(result)) == 12
+    assert 60.0 * waiting.index("modest-0") == 660.0
+    assert when["modest-0"] <= 120.0
+
+
+def test_every_namespace_has_its_turn():
+    """Of random numbers of pods the n-th of a namespace waits for n rounds at most, whatever the others ask for."""
+    for seed in range(6):
+        dice = random.Random(seed)
+        sizes = {f"ns-{number}": dice.choice([1, 1, 2, 3, 8]) for number in range(dice.randint(2, 5))}
+        _, when = served(sizes, dice)
+        assert len(when) == sum(sizes.values())
+        for name, size in sizes.items():
+            times = sorted(at for pod_name, at in when.items() if pod_name.startswith(f"{name}-"))
+            assert all(at <= 60.0 * ((place + 1) * len(sizes) + 1) for place, at in enumerate(times)), (
+                seed,
+                name,
+                size,
+            )
+
+
+def served(sizes, dice=None):
+    """Preemptors by namespace, the oldest first, of which one is served a minute; when each of them is placed."""
+    names = [f"{namespace}-{number}" for namespace, count in sizes.items() for number in range(count)]
+    if dice is not None:
+        dice.shuffle(names)
+    nodes = [node(f"n{number:02d}", "1") for number in range(len(names))]
+    victims = [pod(f"v{number}", "1", on=f"n{number:02d}") for number in range(len(names))]
+    preemptors = [pod(name, "1", "high", namespace=name.rpartition("-")[0]) for name in names]
+    for age, one in enumerate(preemptors):
+        one["metadata"]["creationTimestamp"] = rfc3339(NOW - 3600 + age)
+    spaces = [{"metadata": {"name": name}} for name in sizes]
+    objects = added(cluster_of(nodes, [*victims, *preemptors]), "Namespace", *spaces)
+    once_a_minute = policies(limits={"perCluster": {"evictions": 1, "window": "1m"}})
+    result = run(objects, once_a_minute, until=60.0 * (len(names) + 2))
+    assert len(evicted(result)) == len(names)
+    return names, placed(result)

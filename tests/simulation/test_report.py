@@ -45,7 +45,7 @@ def test_differences_are_told_as_sentences():
         "With B 2 h more of work is lost.",
         "With B 2 pods of ReplicaSet/default/web are evicted that stay with A.",
         "With B 2 pods of ReplicaSet/default/web wait in the end that run with A.",
-        "With A 1 pod of Pod/default/p waits in the end that runs with B.",
+        "With A Pod/default/p waits in the end that runs with B.",
     ]
     a, _ = both()
     assert differences(a, a) == ["A and A do the same."]

@@ -1,19 +1,23 @@
 """Whose turn it is: the highest priority first, and among equals the namespace that has had least.
 
-A namespace has had so many tries and victims. One that had nothing to try for a while begins where the others are, so
-nobody saves up turns; and every try counts, so a namespace with many pods for which nothing helps starves no other.
+What it has had are victims. A namespace that comes back begins where the others are, and nobody is more than ten
+victims behind, so nobody saves up turns. Tries in vain count, too, until all of the namespace that are ready have had
+theirs: so a namespace with many pods for which nothing helps starves no other, and who waited for a limit loses nothing
+by it.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import NamedTuple
 
 __all__ = ["FairOrder", "WaitingTurn"]
 
-_TRY, _VICTIM = 1.0, 10.0
-"""What a try and a victim count."""
+_VICTIM = 10.0
+"""How many tries a victim counts as."""
+_MOST_BEHIND = 100.0
+"""By how much a namespace may have had less than another one."""
 _MOST_NAMESPACES = 10_000
 
 
@@ -40,16 +44,26 @@ class FairOrder:
     def __init__(self) -> None:
         self._levels: dict[int, _Level] = {}
         self._priorities: list[int] = []
+        self._ready: Counter[str] = Counter()
+        """How many of each namespace are put in."""
         self._had: OrderedDict[str, float] = OrderedDict()
-        """What each namespace has had; one that is left out has had what `_least` says."""
-        self._least = 0.0
+        self._tries: Counter[str] = Counter()
+        """Tries of each namespace that took nothing, since it was last without anybody ready."""
+        self._last, self._most = 0.0, 0.0
+        """What the namespace whose turn was last has had, and the one that has had most."""
 
     def clear(self) -> None:
         """Forget everything."""
         self._levels.clear()
         self._priorities.clear()
+        self._ready.clear()
         self._had.clear()
-        self._least = 0.0
+        self._tries.clear()
+        self._last = self._most = 0.0
+
+    def join(self, namespace: str) -> None:
+        """A namespace that had no pod has one: it begins where the others are, and not with what it did not take."""
+        self._had[namespace] = max(self._had.get(namespace, 0.0), self._last)
 
     def push(self, priority: int, waiting: WaitingTurn) -> None:
         """It waits for its turn; its namespace stands before the slash of its key."""
@@ -58,6 +72,9 @@ class FairOrder:
             level = self._levels[priority] = _Level()
             heapq.heappush(self._priorities, -priority)
         namespace = waiting.key.partition("/")[0]
+        if not self._ready[namespace]:
+            del self._tries[namespace]
+        self._ready[namespace] += 1
         rows = level.namespaces.setdefault(namespace, [])
         if not rows or waiting < rows[0]:
             heapq.heappush(level.order, (self._so_far(namespace), waiting, namespace))
@@ -85,7 +102,8 @@ class FairOrder:
         heapq.heappop(level.order)
         rows = level.namespaces[namespace]
         taken = heapq.heappop(rows)
-        self._least = max(self._least, self._so_far(namespace))
+        self._last = self._had.get(namespace, 0.0)
+        self._ready[namespace] -= 1
         if rows:
             heapq.heappush(level.order, (self._so_far(namespace), rows[0], namespace))
         else:
@@ -94,17 +112,19 @@ class FairOrder:
 
     def tried(self, namespace: str) -> None:
         """A pod of the namespace has had its turn."""
-        self._count(namespace, _TRY)
+        self._tries[namespace] += 1
 
     def took(self, namespace: str, victims: int) -> None:
-        """So many pods go for one of the namespace."""
-        self._count(namespace, _VICTIM * victims)
-
-    def _so_far(self, namespace: str) -> float:
-        return max(self._had.get(namespace, 0.0), self._least)
-
-    def _count(self, namespace: str, amount: float) -> None:
-        self._had[namespace] = self._so_far(namespace) + amount
+        """So many pods go for one of the namespace: then its try was not in vain."""
+        if not victims:
+            return
+        self._tries[namespace] -= 1
+        had = max(self._had.get(namespace, 0.0), self._most - _MOST_BEHIND) + _VICTIM * victims
+        self._had[namespace] = had
+        self._most = max(self._most, had)
         self._had.move_to_end(namespace)
         while len(self._had) > _MOST_NAMESPACES:
             self._had.popitem(last=False)
+
+    def _so_far(self, namespace: str) -> float:
+        return max(self._had.get(namespace, 0.0), self._most - _MOST_BEHIND) + self._tries[namespace]

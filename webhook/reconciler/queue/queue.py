@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -103,6 +103,8 @@ class Queue:
         self._behind: set[str] = set()
         """Keys of preemptors that pods of higher priority keep from a plan until they are placed."""
         self._active = FairOrder()
+        self._of_namespace: Counter[str] = Counter()
+        """How many entries each namespace has."""
         self._timers: list[tuple[float, int, str]] = []
         self._turn = 0
         self._woken = 0
@@ -139,6 +141,10 @@ class Queue:
         self.remove(key)
         entry = QueuedPreemptor(key, uid, priority, created)
         self._entries[key] = entry
+        namespace = key.partition("/")[0]
+        self._of_namespace[namespace] += 1
+        if self._of_namespace[namespace] == 1:
+            self._active.join(namespace)
         if due > now:
             self._set_timer(entry, QueueState.BACKOFF, due)
         else:
@@ -149,6 +155,7 @@ class Queue:
         """Forget every preemptor."""
         self._behind.clear()
         self._active.clear()
+        self._of_namespace.clear()
         self._entries.clear()
         for entries in self._in_state.values():
             entries.clear()
@@ -158,6 +165,7 @@ class Queue:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._in_state[entry.state].pop(key, None)
+            self._of_namespace[key.partition("/")[0]] -= 1
 
     def pop(self, now: float) -> QueuedPreemptor | None:
         """The next one to try, marked busy; None if nothing is due."""

@@ -46,9 +46,8 @@ def differences(a: Summary, b: Summary) -> list[str]:
         counts = Counter(row.owner for row in one.evictions if row.pod not in spared)
         evicted += [(count, owner, one.name, other.name) for owner, count in counts.items()]
     for count, owner, with_, stays in sorted(evicted, key=lambda row: (-row[0], row[1], row[2])):
-        pods, are = _by_number(count, "pod", "pods"), _by_number(count, "is", "are")
-        stay = _by_number(count, "stays", "stay")
-        found.append(f"With {with_} {count} {pods} of {owner} {are} evicted that {stay} with {stays}.")
+        are, stay = _by_number(count, "is", "are"), _by_number(count, "stays", "stay")
+        found.append(f"With {with_} {_pods_of(owner, count)} {are} evicted that {stay} with {stays}.")
     found += _owners_placed(a, b)
     for one, other in ((b, a), (a, b)):
         for name, why in one.refused.items():
@@ -112,12 +111,12 @@ def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
         if abs(lost := other.lost - one.lost) >= _LEAST_WORK:
             parts.append(f"loses {shown(abs(lost))} {'more' if lost > 0 else 'less'} of work")
         if waiting := other.waiting - one.waiting:
-            parts.append(f"has {abs(waiting)} {'more' if waiting > 0 else 'fewer'} waiting")
+            parts.append(f"has {abs(waiting)} {'more' if waiting > 0 else 'fewer'} waiting in the end")
         longer = (other.longest or 0.0) - (one.longest or 0.0)
         if one.longest is not None and other.longest is not None and abs(longer) >= _LEAST:
-            parts.append(f"waits {shown(abs(longer))} {'longer' if longer > 0 else 'less'} at most")
+            parts.append(f"waits up to {shown(abs(longer))} {'longer' if longer > 0 else 'less'} for a place")
         if parts:
-            rows.append((abs(lost), name, ", ".join(parts)))
+            rows.append((abs(lost), name, " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)))
     for _, name, text in sorted(rows, key=lambda row: (-row[0], row[1])):
         yield f"With {b.name} namespace {name} {text}."
 
@@ -135,11 +134,16 @@ def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
             later.append((other.longest - one.longest, owner))
     for change, owner in sorted(waiting, key=lambda row: (-abs(row[0]), row[1])):
         with_, runs, count = (b.name, a.name, change) if change > 0 else (a.name, b.name, -change)
-        pods, wait, run = (_by_number(count, *words) for words in (("pod", "pods"), ("waits", "wait"), ("runs", "run")))
-        yield f"With {with_} {count} {pods} of {owner} {wait} in the end that {run} with {runs}."
+        wait, run = _by_number(count, "waits", "wait"), _by_number(count, "runs", "run")
+        yield f"With {with_} {_pods_of(owner, count)} {wait} in the end that {run} with {runs}."
     for seconds, owner in sorted(later, key=lambda row: (-abs(row[0]), row[1])):
         if abs(seconds) >= _LEAST:
             yield f"With {b.name} {owner} is placed {shown(abs(seconds))} {'later' if seconds > 0 else 'earlier'}."
+
+
+def _pods_of(owner: str, count: int) -> str:
+    """So many pods of an owner; a pod without one is its own."""
+    return owner if owner.startswith("Pod/") else f"{count} {_by_number(count, 'pod', 'pods')} of {owner}"
 
 
 def _by_number(count: int, one: str, many: str) -> str:
