@@ -55,7 +55,7 @@ def lasting(sandbox: Any, name: str, seconds: int) -> dict[str, Any]:
 
 async def at_work(sandbox: Any) -> bool:
     """Whether both the rule and the shield are in force by now."""
-    stray = {"metadata": {"name": "probe", "annotations": KEYS}, "target": {"kind": "Node", "name": "none"}}
+    stray = {"metadata": {"name": "p", "annotations": KEYS}, "target": {"kind": "Node", "name": "none"}}
     try:
         await sandbox.client.create(f"{sandbox.pods}/p/binding", stray, dryRun="All")
     except ApiError as error:
@@ -85,7 +85,7 @@ async def nobody_writes_them(sandbox: Any) -> None:
     await client.create(sandbox.pods, full)
     await client.create(sandbox.pods, pod("bare", schedulerName="nobody"))
     for key, value in KEYS.items():
-        for name, change in (("bare", value), ("full", f"{value}0"), ("full", None)):
+        for name, change in (("bare", value), ("full", value[:-1]), ("full", None)):
             body = {"metadata": {"annotations": {key: change}}}
             for path in (f"{sandbox.pods}/{name}", f"{sandbox.pods}/{name}/status"):
                 await refused(client.patch(path, body), "builtin/shield")

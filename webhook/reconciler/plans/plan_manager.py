@@ -272,16 +272,14 @@ class PlanManager:
     def came_to_node(self, change: Change[Pod]) -> None:
         """A pod changed: the plans for the node that it came to, or left, have lost or got their room."""
         new, old = change.new, change.old
-        before = old.status.nominated_node_name if old else ""
-        gone = new is None or is_terminal(new) or (old is not None and old.metadata.uid != new.metadata.uid)
-        if gone and old is not None and old.spec.node_name:
+        if old and old.spec.node_name and (new is None or is_terminal(new) or new.metadata.uid != old.metadata.uid):
             self._touch(old.spec.node_name)
         if new is None or is_terminal(new):
             return
-        nominated = new.status.nominated_node_name if not new.spec.node_name else ""
+        nominated = new.status.nominated_node_name if change.key not in self.plans and not new.spec.node_name else ""
         if makes_company(change):
             self._touch(new.spec.node_name, new)
-        elif nominated and nominated != before and change.key not in self.plans:
+        elif nominated and nominated != (old.status.nominated_node_name if old else ""):
             self._touch(nominated, new)
 
     def object_changed(self, change: Change[Any]) -> None:
