@@ -17,7 +17,8 @@ from webhook.kube.objects import Pod
 from webhook.policy.model import GroupDisruption, Groups, Schedule
 from webhook.reconciler.evaluate import evaluator
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.plan import Plan, PlanLook, unneeded
+from webhook.reconciler.plans.plan import Plan, PlanLook
+from webhook.reconciler.plans.unneeded import unneeded
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.service import ReconcilerService

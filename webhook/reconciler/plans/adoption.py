@@ -21,7 +21,8 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, groups_of
 from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.plans.plan_manager import PlanManager, time_for
+from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.plans.plan_times import time_for
 from webhook.reconciler.preemptors import PolicySet, grace_under, instant, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PLAN,

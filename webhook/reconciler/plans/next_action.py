@@ -26,8 +26,9 @@ from webhook.kube.pods import is_deferred, is_terminal
 from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.objections import has_budget, is_doubtful, objection
-from webhook.reconciler.plans.plan import Ending, Plan, remaining, to_displace, unneeded
-from webhook.reconciler.plans.plan_devices import asked_in_step, awaits_deallocation, claims_in_the_way, taken_text
+from webhook.reconciler.plans.plan import Ending, Plan, remaining, to_displace
+from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
+from webhook.reconciler.plans.unneeded import unneeded
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.state.annotations import PlanStage, PlanVictim, carries
 
@@ -48,7 +49,6 @@ __all__ = [
     "next_action",
     "over",
     "policy_for",
-    "time_limit",
     "was_cleared",
 ]
 
@@ -299,42 +299,6 @@ def was_cleared(plan: Plan, pod: Pod) -> bool:
     Who takes a plan away takes both; who nominates the pod elsewhere leaves no empty field.
     """
     return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.record.id)
-
-
-def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
-    """When a plan is given up if nothing happens, in monotonic seconds; infinite if others have to act first.
-
-    These are the preemptor's scheduler, and kube-controller-manager while it has not taken a victim's devices back.
-
-    The time counts from when the room was there, and only while the preemptor's scheduler is seen at work: if that is
-    away, no node is to blame. Before, it counts from when the last pod that leaves the node has had its time to end, or
-    something came in the way of the room.
-    """
-    state = context.evaluator.state
-    if awaits_deallocation(state, plan):
-        return math.inf
-    if math.isfinite(plan.roomy) and any(math.isinf(sibling.roomy) for sibling in context.siblings(plan)):
-        return math.inf  # it waits for the room of another member, whose time counts
-    if math.isinf(plan.roomy):
-        beside = [plan, *context.beside(plan.record.node)]
-        asked = [
-            (one, other.ends[one.uid]) for other in beside for one in other.record.victims if one.uid in other.ends
-        ]
-        ends = [end for one, end in asked if state.pod_of(one.key, one.uid) is not None]
-        return max(plan.started, plan.contested, _room_comes(plan, context), *ends) + timeout
-    pod = state.pods.get(plan.key)
-    if plan.record.resize:
-        return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
-    return context.evaluator.schedulers.chance(pod, plan.roomy, timeout) + timeout if pod is not None else math.inf
-
-
-def _room_comes(plan: Plan, context: PlanContext) -> float:
-    """When the last pod that leaves a plan's node has had its time to end, in monotonic seconds; -inf if none does."""
-    evaluator = context.evaluator
-    pods, clock = evaluator.state.snapshot.pods, evaluator.clock
-    rows = evaluator.leaving_within(math.inf)
-    ends = pods.gone_at[rows[pods.node[rows] == evaluator.state.snapshot.nodes.find(plan.record.node)]]
-    return float(ends.max()) - clock.wall() + clock.monotonic() if len(ends) else -math.inf
 
 
 def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:

@@ -9,19 +9,17 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
-from webhook.preemption.decision import fits, fits_on, victims_needed
+from webhook.preemption.decision import fits_on
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.preemption.victims.units import group_units
-from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage, PlanVictim
 from webhook.reconciler.state.state import State
 
@@ -29,12 +27,10 @@ __all__ = [
     "Ending",
     "Plan",
     "PlanLook",
-    "Unneeded",
     "as_victims",
     "is_there",
     "remaining",
     "to_displace",
-    "unneeded",
 ]
 
 
@@ -335,61 +331,3 @@ def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:
 def remaining(state: State, plan: Plan) -> list[PlanVictim]:
     """The victims that have yet to be asked."""
     return [victim for victim in plan.record.victims if is_there(state, plan, victim)]
-
-
-class Unneeded(NamedTuple):
-    """Victims, by uid, that have not been asked and may stay, and why."""
-
-    uids: frozenset[str] = frozenset()
-    why: str = ""
-
-
-def unneeded(
-    evaluator: Evaluator,
-    plan: Plan,
-    rules: Rules,
-    wait: float,
-    asking: frozenset[str] = frozenset(),
-    *,
-    unsure: Collection[str] = (),
-) -> Unneeded:
-    """Which victims of a plan may stay; not those that have been asked or, by uid, are being asked.
-
-    What goes together by the rules stays or goes whole: if one of a group has been asked, the others are needed.
-
-    All of them if the preemptor fits by now. Otherwise those without which it fits once the other victims are gone,
-    however long these take, and the pods that leave anyway within `wait` seconds; those that are `unsure` to leave, by
-    `namespace/name`, are not counted on.
-    """
-    state = evaluator.state
-    pod = state.pods.get(plan.key)
-    leaving = np.setdiff1d(evaluator.leaving_within(wait), state.snapshot.pod_rows(list(unsure)))
-    look = plan.look
-    if (look.version, look.counted_on) != (state.snapshot.version, leaving.tobytes()):
-        look.version, look.counted_on, look.needed = state.snapshot.version, leaving.tobytes(), set()
-    unasked = frozenset(victim.uid for victim in plan.record.victims if is_there(state, plan, victim)) - asking
-    unasked -= plan.bound_to_go()
-    if pod is None or unasked <= look.needed:
-        return Unneeded()
-    look.needed |= unasked
-    found = fits(state.snapshot, pod)
-    if plan.record.node in found:
-        return Unneeded(unasked, f"it fits on {plan.record.node} by now")
-    if plan.gone and not plan.left_out.issuperset(found):
-        return Unneeded(unasked, "it fits without further evictions by now")
-    # The snapshot's rows of the victims that are there; a new pod of a victim's name is none.
-    uids, pods = {victim.uid for victim in plan.record.victims}, state.snapshot.pods
-    rows = state.snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
-    victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}
-    asked = [row for uid, row in victims.items() if uid not in unasked | plan.unneeded]
-    among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
-    leaves = np.zeros(pods.rows, np.bool_)
-    leaves[leaving] = True
-    leaves[asked] = True
-    leaves[among] = False
-    begun = np.array(asked, np.intp)
-    must_go = victims_needed(
-        state.snapshot, pod, plan.record.node, among, rules=rules, begun=begun, without=np.flatnonzero(leaves)
-    )
-    staying = unasked - {pods.uids[row] for row in must_go.tolist()}
-    return Unneeded(staying, f"it fits on {plan.record.node} without them once pods that are leaving are gone")

@@ -31,17 +31,17 @@ from webhook.reconciler.plans.next_action import (
     next_action,
     over,
     policy_for,
-    time_limit,
     was_cleared,
 )
 from webhook.reconciler.plans.plan import Ending, Plan, as_victims
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
+from webhook.reconciler.plans.plan_times import time_for, time_limit
 from webhook.reconciler.plans.siblings import Siblings
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, carries
 
-__all__ = ["PlanManager", "time_for"]
+__all__ = ["PlanManager"]
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
@@ -390,11 +390,3 @@ class PlanManager:
         made = {plan.record.node for plan in self.plans.values() if math.isinf(plan.emptied)}
         found = list(nodes)
         return found[0] if found and made.issuperset(found) else ""
-
-
-def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
-    """Seconds a plan may take: the policy's, from when the last of its victims has had its time to end.
-
-    If it were given up earlier, they would have ended for nothing, and others after them.
-    """
-    return policy.plan_timeout + max((grace_under(policy, victim) for victim in victims), default=0)

@@ -1,0 +1,59 @@
+"""How long a plan may take: when it is given up if nothing happens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from webhook.kube.objects import Pod
+from webhook.policy.model import PreemptionPolicy
+from webhook.reconciler.plans.next_action import PlanContext
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan_devices import awaits_deallocation
+from webhook.reconciler.preemptors import grace_under
+
+__all__ = ["time_for", "time_limit"]
+
+
+def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
+    """Seconds a plan may take: the policy's, from when the last of its victims has had its time to end.
+
+    If it were given up earlier, they would have ended for nothing, and others after them.
+    """
+    return policy.plan_timeout + max((grace_under(policy, victim) for victim in victims), default=0)
+
+
+def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
+    """When a plan is given up if nothing happens, in monotonic seconds; infinite if others have to act first.
+
+    These are the preemptor's scheduler, and kube-controller-manager while it has not taken a victim's devices back.
+
+    The time counts from when the room was there, and only while the preemptor's scheduler is seen at work: if that is
+    away, no node is to blame. Before, it counts from when the last pod that leaves the node has had its time to end, or
+    something came in the way of the room.
+    """
+    state = context.evaluator.state
+    if awaits_deallocation(state, plan):
+        return math.inf
+    if math.isfinite(plan.roomy) and any(math.isinf(sibling.roomy) for sibling in context.siblings(plan)):
+        return math.inf  # it waits for the room of another member, whose time counts
+    if math.isinf(plan.roomy):
+        beside = [plan, *context.beside(plan.record.node)]
+        asked = [
+            (one, other.ends[one.uid]) for other in beside for one in other.record.victims if one.uid in other.ends
+        ]
+        ends = [end for one, end in asked if state.pod_of(one.key, one.uid) is not None]
+        return max(plan.started, plan.contested, _room_comes(plan, context), *ends) + timeout
+    pod = state.pods.get(plan.key)
+    if plan.record.resize:
+        return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
+    return context.evaluator.schedulers.chance(pod, plan.roomy, timeout) + timeout if pod is not None else math.inf
+
+
+def _room_comes(plan: Plan, context: PlanContext) -> float:
+    """When the last pod that leaves a plan's node has had its time to end, in monotonic seconds; -inf if none does."""
+    evaluator = context.evaluator
+    pods, clock = evaluator.state.snapshot.pods, evaluator.clock
+    rows = evaluator.leaving_within(math.inf)
+    ends = pods.gone_at[rows[pods.node[rows] == evaluator.state.snapshot.nodes.find(plan.record.node)]]
+    return float(ends.max()) - clock.wall() + clock.monotonic() if len(ends) else -math.inf

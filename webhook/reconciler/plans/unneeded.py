@@ -1,0 +1,73 @@
+"""Which victims of a plan need not go any more. Pure, but for what the plan remembers of the last look."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.preemption.decision import fits, victims_needed
+from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.plans.plan import Plan, is_there
+
+__all__ = ["Unneeded", "unneeded"]
+
+
+class Unneeded(NamedTuple):
+    """Victims, by uid, that have not been asked and may stay, and why."""
+
+    uids: frozenset[str] = frozenset()
+    why: str = ""
+
+
+def unneeded(
+    evaluator: Evaluator,
+    plan: Plan,
+    rules: Rules,
+    wait: float,
+    asking: frozenset[str] = frozenset(),
+    *,
+    unsure: Collection[str] = (),
+) -> Unneeded:
+    """Which victims of a plan may stay; not those that have been asked or, by uid, are being asked.
+
+    What goes together by the rules stays or goes whole: if one of a group has been asked, the others are needed.
+
+    All of them if the preemptor fits by now. Otherwise those without which it fits once the other victims are gone,
+    however long these take, and the pods that leave anyway within `wait` seconds; those that are `unsure` to leave, by
+    `namespace/name`, are not counted on.
+    """
+    state = evaluator.state
+    pod = state.pods.get(plan.key)
+    leaving = np.setdiff1d(evaluator.leaving_within(wait), state.snapshot.pod_rows(list(unsure)))
+    look = plan.look
+    if (look.version, look.counted_on) != (state.snapshot.version, leaving.tobytes()):
+        look.version, look.counted_on, look.needed = state.snapshot.version, leaving.tobytes(), set()
+    unasked = frozenset(victim.uid for victim in plan.record.victims if is_there(state, plan, victim)) - asking
+    unasked -= plan.bound_to_go()
+    if pod is None or unasked <= look.needed:
+        return Unneeded()
+    look.needed |= unasked
+    found = fits(state.snapshot, pod)
+    if plan.record.node in found:
+        return Unneeded(unasked, f"it fits on {plan.record.node} by now")
+    if plan.gone and not plan.left_out.issuperset(found):
+        return Unneeded(unasked, "it fits without further evictions by now")
+    # The snapshot's rows of the victims that are there; a new pod of a victim's name is none.
+    uids, pods = {victim.uid for victim in plan.record.victims}, state.snapshot.pods
+    rows = state.snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
+    victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}
+    asked = [row for uid, row in victims.items() if uid not in unasked | plan.unneeded]
+    among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
+    leaves = np.zeros(pods.rows, np.bool_)
+    leaves[leaving] = True
+    leaves[asked] = True
+    leaves[among] = False
+    begun = np.array(asked, np.intp)
+    must_go = victims_needed(
+        state.snapshot, pod, plan.record.node, among, rules=rules, begun=begun, without=np.flatnonzero(leaves)
+    )
+    staying = unasked - {pods.uids[row] for row in must_go.tolist()}
+    return Unneeded(staying, f"it fits on {plan.record.node} without them once pods that are leaving are gone")
