@@ -197,7 +197,7 @@ def _patrol() -> None:
         setting.add(waiting)
         record = PlanRecord(id=f"x{number}", node=f"n{number}")
         plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, stage=PlanStage.WAITING)
-        reconciler.plan_manager.add(plan)
+        reconciler.plan_manager.index.add(plan)
     setting.clock.now = 60.0
     stalls = []
     while not stalls or reconciler.plan_manager.unchecked:

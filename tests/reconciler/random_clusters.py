@@ -11,12 +11,14 @@ import msgspec
 
 from tests.preemption.building import budget, node
 from tests.reconciler.builders import START, policy
+from tests.reconciler.notice_judge import NoticeJudge, say_ready
 from tests.reconciler.simulation import Simulation
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     MANAGED,
     MARK,
+    NOTICE,
     BudgetMode,
     EvictionMode,
     Limits,
@@ -27,7 +29,7 @@ from webhook.policy.model import (
     Victims,
 )
 
-__all__ = ["lived", "oddities", "simulated", "trouble", "troubled"]
+__all__ = ["lived", "oddities", "simulated", "trouble", "troubled", "with_notices"]
 
 Json = dict[str, Any]
 
@@ -161,6 +163,29 @@ def troubled(seed: int) -> Simulation:
     return made
 
 
+def with_notices(seed: int) -> tuple[Simulation, NoticeJudge]:
+    """The same under a policy by which victims are told before; some pods answer, some of them at all times."""
+    made, dice = troubled(seed), random.Random(f"notices {seed}")
+    seconds = dice.choice((1.0, 5.0, 30.0, 90.0))
+    made.policy = msgspec.structs.replace(made.policy, victims=Victims(notice=seconds))
+    made.restart()
+    if dice.random() < 0.3:
+        made.killed_at = frozenset(dice.sample(range(1, 40), dice.randint(1, 4)))
+    loop = asyncio.get_running_loop()
+
+    def answer(old: Json | None, new: Json | None) -> None:
+        if new is None or not new["spec"].get("nodeName"):
+            return
+        told = NOTICE in new["metadata"].get("annotations", {})
+        was = old is not None and NOTICE in old["metadata"].get("annotations", {})
+        if (told and not was and dice.random() < 0.4) or (old is None and dice.random() < 0.1):
+            after = dice.choice((0.0, 0.1, dice.uniform(0, seconds)))
+            loop.call_later(after, say_ready, made, new["metadata"]["name"])
+
+    made.changes.append(answer)
+    return made, NoticeJudge(made, seconds)
+
+
 def _terms(rare: random.Random) -> list[tuple[float, float, float]]:
     """Leaders of the first minute, with clocks that are wrong by up to half a minute, and one for the rest."""
     terms, at = [], 0.0
@@ -238,7 +263,8 @@ def _relabel(made: Simulation, name: str, app: str) -> None:
 
 def _exclude(made: Simulation) -> None:
     pairs = (PreemptionPair(victims=PodsMatch(namespaces=("elsewhere",))),)
-    _use(made, msgspec.structs.replace(made.policy, victims=Victims(pairs=pairs)))
+    victims = msgspec.structs.replace(made.policy.victims, pairs=pairs)
+    _use(made, msgspec.structs.replace(made.policy, victims=victims))
 
 
 def _manage_another(made: Simulation) -> None:

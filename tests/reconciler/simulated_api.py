@@ -32,8 +32,7 @@ class SimulatedApi:
         return msgspec.convert(self._found(path.rsplit("/", 1)[1]), as_)
 
     async def patch(self, path: str, body: Json, *, kind: str = "merge", as_: type[Pod] = Pod) -> Pod:
-        """Change a pod's status, as `Client.patch`."""
-        del kind
+        """Change a pod's status, as `Client.patch`; a strategic merge has one condition of each type."""
         if self._cluster.slow_writes:
             await asyncio.sleep(self._cluster.dice.choice((0.0, 0.05, 0.5)))
         pod = copy.deepcopy(self._found(path.split("/")[-2]))
@@ -43,9 +42,12 @@ class SimulatedApi:
             raise ApiError(409, "Conflict", "it has changed")
         annotations = {**pod["metadata"].get("annotations", {}), **meta.get("annotations", {})}
         pod["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
-        pod["status"] = {
-            key: value for key, value in {**pod["status"], **body.get("status", {})}.items() if value is not None
-        }
+        status = {**pod["status"], **body.get("status", {})}
+        if kind == "strategic":
+            known = {one["type"]: one for one in pod["status"].get("conditions", ())}
+            new = {one["type"]: one for one in body.get("status", {}).get("conditions", ())}
+            status["conditions"] = list({**known, **new}.values())
+        pod["status"] = {key: value for key, value in status.items() if value is not None}
         self._cluster.put(pod)
         return msgspec.convert(pod, as_)
 

@@ -18,6 +18,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from tests.reconciler.builders import START, Setting
+from tests.reconciler.notice_judge import untold
 from tests.reconciler.outcome_judge import OutcomeJudge
 from tests.reconciler.simulated_api import SimulatedApi
 from tests.reconciler.simulated_devices import EXTENDED, SimulatedDevices
@@ -78,6 +79,8 @@ class Simulation:
         """The steps at which the process is killed; another one begins at once."""
         self.asked: list[Callable[[str], None]] = []
         """Who is told of each pod that is evicted, before it is."""
+        self.changes: list[Callable[[Json | None, Json | None], None]] = []
+        """Who is told of each pod that is different on the server, new or gone: as it was and as it is."""
         self._killed = asyncio.Event()
         self.terms: list[tuple[float, float, float]] = []
         """When reconcilers begin and end to lead, and how wrong their clocks are; empty for one that always leads."""
@@ -92,6 +95,7 @@ class Simulation:
         self.devices: SimulatedDevices | None = None
         self.spares = SpareJudge(self)
         self.outcomes = OutcomeJudge(self)
+        self.changes.append(self.outcomes.changed)
         self.clock = SimulatedClock()
         self._begin(0.0)
 
@@ -216,7 +220,7 @@ class Simulation:
             self.devices.came(pod)
         self._version += 1
         pod["metadata"]["resourceVersion"] = str(self._version)
-        self.outcomes.changed(known, pod)
+        self._tell_changed(known, pod)
         self.pods[name] = pod
         self._show(name, copy.deepcopy(pod))
 
@@ -224,11 +228,15 @@ class Simulation:
         """The pod has ended; its controller may make another one."""
         if name in self.pods and self.pods[name]["metadata"]["uid"] == uid:
             gone = self.pods.pop(name)
-            self.outcomes.changed(gone, None)
+            self._tell_changed(gone, None)
             self._show(name, None)
             if self.devices:
                 self.devices.gone(gone)
             self._replace(gone)
+
+    def _tell_changed(self, old: Json | None, new: Json | None) -> None:
+        for told in self.changes:
+            told(old, new)
 
     def _replace(self, gone: Json) -> None:
         owner = next((one["name"] for one in gone["metadata"].get("ownerReferences", ())), "")
@@ -237,7 +245,7 @@ class Simulation:
             return
         self._version += 1
         new, base = copy.deepcopy(gone), gone["metadata"]["name"].partition("-r")[0]
-        new["metadata"]["uid"] = f"uid-{base}-r{self._version}"
+        new["metadata"] |= {"uid": f"uid-{base}-r{self._version}", "annotations": untold(gone)}
         if how != "same":
             new["metadata"]["name"] = f"{base}-r{self._version}"
         new["metadata"].pop("deletionTimestamp", None)

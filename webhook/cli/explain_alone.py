@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from webhook.cli.decide_explain import listed
 from webhook.cli.output import literal, people_console
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, READY
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason, is_marked
 from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
+from webhook.reconciler.state.notices import is_ready, notice_of
 
 __all__ = ["explain_alone", "written_on"]
 
@@ -58,6 +59,11 @@ def _as_victim(pod: Pod) -> list[str]:
 def written_on(pod: Pod) -> list[str]:
     """What is written on the pod of plans past and present."""
     lines = []
+    if (notice := notice_of(pod)) is not None:
+        whom = f"pod {notice.preemptor}" if notice.preemptor else f"a pod of another namespace (uid {notice.uid})"
+        lines.append(f"It is asked to leave by {notice.by}, for {whom} of priority {notice.priority}.")
+        ready = is_ready(pod, notice.plan)
+        lines.append("It says that it is ready to leave." if ready else f"With {READY}=true it is asked at once.")
     decision = decision_of(pod)
     if decision is not None:
         victims = ", ".join(victim.pod for victim in decision.victims) or "nobody"
@@ -81,6 +87,8 @@ def written_on(pod: Pod) -> list[str]:
         )
     elif plan is not None:
         lines.append(f"A plan is under way: node {plan.node} is reserved until {plan.deadline}.")
+        if plan.notice:
+            lines.append(f"Its victims are told {plan.notice:g} s before they are asked to leave.")
     elif pod.status.nominated_node_name and not pod.spec.node_name:
         lines.append(f"It is nominated to {pod.status.nominated_node_name}, though not by giveway.")
     return lines

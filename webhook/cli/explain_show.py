@@ -26,6 +26,8 @@ from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.possible_evictions import PossibleEviction, possible_evictions
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason
+from webhook.reconciler.state.annotations import UnreadableError, plan_of
+from webhook.reconciler.state.notices import is_ready, notice_of
 from webhook.reconciler.state.state import State
 
 __all__ = ["show"]
@@ -42,7 +44,7 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
     else:
         assert policy is not None
         console.print(f"[green]{key} is acted for, by policy {policy.name}.[/green]")
-    for line in written_on(pod):
+    for line in [*written_on(pod), *_victims_told(pod, state)]:
         console.print(literal(line))
     clock = clock or SteadyClock()
     if pod.spec.node_name and not pod.metadata.deletion_timestamp:
@@ -65,6 +67,22 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
     if policy is not None and not why_not:
         now = (_now_together if gang else _now)(state, pod, policy, policy_set, clock)
         console.print(f"Now: {literal(now)}")
+
+
+def _victims_told(pod: Pod, state: State) -> list[str]:
+    """Which victims of the plan on the pod have been told, and by when they are asked to leave."""
+    try:
+        plan = plan_of(pod)
+    except UnreadableError:
+        return []
+    lines = []
+    for victim in plan.victims if plan is not None and plan.notice else ():
+        known = state.pod_of(victim.key, victim.uid)
+        notice = notice_of(known) if known is not None else None
+        if known is not None and plan is not None and notice is not None and notice.plan == plan.id:
+            said = ", and is ready" if is_ready(known, plan.id) else ""
+            lines.append(f"Victim {victim.key} is asked to leave by {notice.by}{said}.")
+    return lines
 
 
 def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:

@@ -19,7 +19,7 @@ from webhook.page.model import Certificate
 from webhook.policy.files.loading import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import debug
-from webhook.reconciler.evict.executor import FAULT_POINTS
+from webhook.reconciler.evict.executor import FAULT_POINTS, NOTICE_FAULT_POINTS
 from webhook.reconciler.service import ReconcilerOptions
 
 __all__ = ["add_reconciler", "command", "reconciler_options"]
@@ -44,7 +44,12 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
 
 def reconciler_options(function: F) -> F:
     """Add the options of a command that reconciles; each can be given as GIVEWAY_… in the environment."""
-    hidden = click.option("--fault-point", envvar="GIVEWAY_FAULT_POINT", type=click.Choice(FAULT_POINTS), hidden=True)
+    hidden = click.option(
+        "--fault-point",
+        envvar="GIVEWAY_FAULT_POINT",
+        type=click.Choice(FAULT_POINTS + NOTICE_FAULT_POINTS),
+        hidden=True,
+    )
     function = hidden(function)
     for name, help_, more in reversed(_ROWS):
         variable = "GIVEWAY_" + name.partition("/")[0].removeprefix("--").replace("-", "_").upper()

@@ -16,7 +16,7 @@ from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, 
 from webhook.installation.install import MADE_BY_WEBHOOK, NAMESPACE
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import LEASE, POD
-from webhook.policy.model import PLAN
+from webhook.policy.model import NOTICE, NOTICE_CONDITION, PLAN, READY
 
 __all__ = ["keys_to_remove", "remove"]
 
@@ -64,9 +64,11 @@ async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[st
     await _delete(cluster, running, told)
     if not await _within(end, lambda: _no_pods(cluster.client, f"{_LABEL}=giveway")):
         told("some of giveway's pods still end; going on")
-    count = await _take_plans_off(cluster.client)
-    if count:
-        told(f"took the plan off {count} pods that giveway wanted to make room for")
+    plans, notices = await _take_plans_off(cluster.client)
+    if plans:
+        told(f"took the plan off {plans} pods that giveway wanted to make room for")
+    if notices:
+        told(f"took the notice off {notices} pods that giveway wanted to evict")
     await _delete(cluster, rest, told)
     left: list[Key] = []
 
@@ -84,26 +86,34 @@ async def _delete(cluster: ObjectApplier, keys: Iterable[Key], told: Callable[[s
             told(f"{key} deleted")
 
 
-async def _take_plans_off(client: Client) -> int:
-    """Clear plans and nominations: nobody else clears a nomination (docs/kubernetes-behaviour.md K11)."""
-    count = 0
+async def _take_plans_off(client: Client) -> tuple[int, int]:
+    """Clear plans, nominations and notices: nobody else clears a nomination (docs/kubernetes-behaviour.md K11).
+
+    Returns from how many pods a plan was taken, and from how many a notice.
+    """
+    plans = notices = 0
     async for page in client.pages(POD.path(), dict, resume=True):
         for pod in page.items or ():
-            metadata = pod["metadata"]
-            if PLAN not in (metadata.get("annotations") or {}):
-                continue
-            body = {
-                "metadata": {"uid": metadata["uid"], "annotations": {PLAN: None}},
-                "status": {"nominatedNodeName": None},
-            }
-            try:
-                await client.patch(POD.path(metadata["namespace"], metadata["name"], "status"), body)
-            except ApiError as error:
-                if error.status not in (404, 409):
-                    raise
-            else:
-                count += 1
-    return count
+            annotations = pod["metadata"].get("annotations") or {}
+            if PLAN in annotations:
+                plans += await _clear(client, pod, {PLAN: None}, {"nominatedNodeName": None})
+            if NOTICE in annotations:
+                condition = {"type": NOTICE_CONDITION, "status": "False", "reason": "Withdrawn"}
+                notices += await _clear(client, pod, {NOTICE: None, READY: None}, {"conditions": [condition]})
+    return plans, notices
+
+
+async def _clear(client: Client, pod: dict[str, Any], annotations: dict[str, None], status: dict[str, Any]) -> bool:
+    """Take annotations off a pod, and change its status; whether it is still there."""
+    metadata = pod["metadata"]
+    body = {"metadata": {"uid": metadata["uid"], "annotations": annotations}, "status": status}
+    try:
+        await client.patch(POD.path(metadata["namespace"], metadata["name"], "status"), body, kind="strategic")
+    except ApiError as error:
+        if error.status not in (404, 409):
+            raise
+        return False
+    return True
 
 
 async def _no_pods(client: Client, selector: str) -> bool:

@@ -56,6 +56,12 @@ class ReconcilerMetrics:
             ["group"],
             registry=registry,
         )
+        self.notices = Counter(
+            "giveway_preemption_notices",
+            "Victims told before they are asked to leave, and what came of it: told, ready, expired, left, withdrawn",
+            ["outcome"],
+            registry=registry,
+        )
         self._rules, self._namespaces = set[str](), set[str]()
         self.budget_refusals = Counter(
             "giveway_budget_refusals", "Evictions a disruption budget refused", registry=registry

@@ -31,9 +31,9 @@ from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.gang_preemption import GangPreemption, leave_out
 from webhook.reconciler.plans import news as plan_news
+from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
-from webhook.reconciler.plans.next_action import End
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptor_evaluation import PreemptorEvaluation
@@ -42,6 +42,7 @@ from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Evaluation, Reporter
 from webhook.reconciler.state.annotations import PLAN
+from webhook.reconciler.state.notices import has_notice
 from webhook.reconciler.state.state import State
 
 __all__ = ["Reconciler"]
@@ -133,6 +134,8 @@ class Reconciler:
     def _look_at(self, key: str) -> None:
         """A preemptor comes to the queue; a plan that an earlier leader wrote on it goes on here, or is taken off."""
         pod = self.state.pods.get(key)
+        if pod is not None and has_notice(pod):
+            self.plan_manager.notice_seen(key, pod)
         if pod is not None and is_marked(pod):
             self.event_handlers.offer(key, pod, has_plan=key in self.plans)
         if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
@@ -158,6 +161,7 @@ class Reconciler:
         await self.executor.stop()
         await self.extender_client.close()
         self.plan_manager.unchecked.clear()
+        self.plan_manager.notices.unchecked.clear()
         self._unseen.clear()
         self.state.expect_not_cleared(list(self.state.expectations.cleared))
         while not self._news.empty():
@@ -185,10 +189,16 @@ class Reconciler:
             self._unseen |= {key: None} if self._is_found(key, change.new) else {}
             # 4. Plans for the node that it came to may have lost their room.
             self.plan_manager.came_to_node(change)
+            # 5. It may have a notice, and leave by itself, or be ready.
+            if (left := self.plan_manager.notices.left(change)) is not None:
+                self.plan_manager.asked(*left)
+                self.reporter.victim_left(*left)
+            if change.new is not None and has_notice(change.new):
+                self.plan_manager.notice_seen(key, change.new)
         else:
             work |= self.event_handlers.changed(kind, change)
             self.plan_manager.object_changed(change)
-        if work or self._unseen or self.plan_manager.unchecked:
+        if work or self._unseen or self.plan_manager.unchecked or self.plan_manager.notices.unchecked:
             self._wake()
 
     async def work(self) -> None:
@@ -231,7 +241,11 @@ class Reconciler:
                 log.exception("%s could not be taken up", key)
             if self.clock.stopwatch() > end:
                 break
-        # 4. Preempt for those whose turn it is, for a moment.
+        # 4. Take notices off behind which none of all these plans stands.
+        while not self._unseen and self.plan_manager.notices.unchecked and self.clock.stopwatch() <= end:
+            if (noticed := self.plan_manager.notices.withdrawn_next(self.state.pods)) and not self.plan_manager.dry_run:
+                self.executor.withdraw(noticed)
+        # 5. Preempt for those whose turn it is, for a moment.
         while not self._unseen and (entry := self.queue.pop(self.clock.monotonic())) is not None:
             try:
                 self._preempt(entry)
@@ -241,7 +255,7 @@ class Reconciler:
             if self.clock.stopwatch() > end:
                 self._wake()
                 break
-        if self._unseen or self.plan_manager.unchecked:
+        if self._unseen or self.plan_manager.unchecked or self.plan_manager.notices.unchecked:
             self._wake()
         self.reporter.depths(self.queue.depths(), len(self.plans))
 

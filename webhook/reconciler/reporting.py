@@ -15,7 +15,7 @@ from webhook.kube.objects import Pod, key_of
 from webhook.kube.owner_events import OwnerEvents
 from webhook.kube.pods import workload_of
 from webhook.kube.resources import POD
-from webhook.policy.model import PreemptorNaming
+from webhook.policy.model import READY, PreemptorNaming
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable, Waits
 from webhook.reconciler.metrics import ReconcilerMetrics
@@ -24,6 +24,7 @@ from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.node_backoff import LeftOut
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
+from webhook.reconciler.state.notices import NoticeRecord, is_ready, notice_of
 
 __all__ = ["DEVICES_TAKEN", "Evaluation", "Reporter", "Tell"]
 
@@ -127,6 +128,7 @@ class Reporter:
                 alternatives=outcome.alternatives,
                 because=outcome.because,
                 candidates=outcome.candidates,
+                notice=plan.record.notice,
             )
         self.metrics.victims.observe(len(record.victims))
         if isinstance(outcome, Evicts) and outcome.cycles and not dry_run:
@@ -153,14 +155,44 @@ class Reporter:
         self.metrics.evicted(name, grounds.rule if grounds else "", pod.metadata.namespace)
         if source := group_of(pod).source:
             self.metrics.group_evictions.labels(source).inc()
+        if pod.metadata.uid in plan.notices:
+            self.metrics.notices.labels("ready" if is_ready(pod, plan.record.id) else "expired").inc()
         rule = f"{grounds.rule}: {grounds.text}" if grounds else f"policy {name}"
-        same = plan.key.partition("/")[0] == pod.metadata.namespace
-        by = plan.key if same or self._names_preemptors(name) else f"{plan.uid} of another namespace,"
+        by = self.preemptor_shown(plan, pod) or f"{plan.uid} of another namespace,"
         note = f"Preempted by pod {by} of priority {plan.priority} on node {pod.spec.node_name} ({rule})"
         self._event(pod, "Preempted", "Preempting", note, urgent=True)
         if self._owners is not None:
             told = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
             self._owners.event(pod.metadata, "PodPreempted", "Preempting", told)
+
+    def preemptor_shown(self, plan: Plan, victim: Pod) -> str:
+        """The preemptor, as `namespace/name`; empty if the policy does not let this victim's namespace know it."""
+        same = plan.key.partition("/")[0] == victim.metadata.namespace
+        return plan.key if same or self._names_preemptors(plan.record.policy) else ""
+
+    def told(self, plan: Plan, pod: Pod, notice: NoticeRecord) -> None:
+        """A victim has a notice."""
+        self.metrics.notices.labels("told").inc()
+        self._tell("notice", plan=plan.record.id, preemptor=plan.key, victim=key_of(pod), by=notice.by)
+        whom = notice.preemptor or f"{plan.uid} of another namespace,"
+        note = (
+            f"Is asked to leave by {notice.by} for pod {whom} of priority {plan.priority} on node"
+            f" {pod.spec.node_name}; with the annotation {READY}=true it is asked at once"
+        )
+        self._event(pod, "PreemptionNotice", "Preempting", note, urgent=True)
+
+    def victim_left(self, plan: Plan, pod: Pod) -> None:
+        """A victim left by itself after it was told, which counts as an eviction."""
+        self.metrics.notices.labels("left").inc()
+        self._tell("victim left", plan=plan.record.id, preemptor=plan.key, victim=key_of(pod))
+
+    def withdrawn(self, pod: Pod) -> None:
+        """A notice was taken off a pod: it stays."""
+        self.metrics.notices.labels("withdrawn").inc()
+        record = notice_of(pod)
+        self._tell("notice withdrawn", plan=record.plan if record else "", victim=key_of(pod))
+        note = "Is not asked to leave after all: what its notice said does not hold any more"
+        self._event(pod, "PreemptionNoticeWithdrawn", "Preempting", note, urgent=True)
 
     def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
         """A disruption budget did not let a victim go."""

@@ -7,7 +7,8 @@ import pytest
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
-from webhook.reconciler.plans.next_action import Ask, PlanContext, next_action
+from webhook.reconciler.plans.actions import Ask
+from webhook.reconciler.plans.next_action import PlanContext, next_action
 from webhook.reconciler.plans.plan import Plan, PlanLook
 from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
 

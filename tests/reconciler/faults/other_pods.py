@@ -14,7 +14,8 @@ from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simula
 from tests.reconciler.simulation import Simulation
 from webhook.reconciler.evaluate.pods_ahead import PodsAhead
 from webhook.reconciler.plans import next_action as actions
-from webhook.reconciler.plans import plan_manager
+from webhook.reconciler.plans import plan_manager, plan_times
+from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.state.state import State
 
 
@@ -164,13 +165,13 @@ def another_clock_is_ahead() -> Simulation:
 
 
 def believe_what_is_written(patch: Patch) -> None:
-    beside = plan_manager.PlanManager._plans_for
-    patch.setattr(plan_manager.PlanManager, "_plans_for", lambda self, node: beside(self, node)[:0])
+    beside = PlanIndex.on_node
+    patch.setattr(PlanIndex, "on_node", lambda self, node: beside(self, node)[:0])
 
 
 def count_from_the_beginning(patch: Patch) -> None:
     believe_what_is_written(patch)
-    patch.setattr(actions, "_room_comes", lambda *_: -math.inf)
+    patch.setattr(plan_times, "_room_comes", lambda *_: -math.inf)
     limit = plan_manager.time_limit
 
     def as_if_nothing_came(plan: Any, context: Any, timeout: float) -> float:

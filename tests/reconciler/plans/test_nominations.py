@@ -77,7 +77,7 @@ async def test_attempts_that_count(ending: Ending, counts: bool):
     reconciler = Reconciler(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
     entry = reconciler.queue.offer("default/p", uid="uid-p", priority=100, created=0.0, now=0.0)
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0, gone={"uid-v"})
-    reconciler.plan_manager.add(plan)
+    reconciler.plan_manager.index.add(plan)
     reconciler._end(plan, ending)
     assert entry.attempts == int(counts)
 
@@ -89,7 +89,7 @@ async def test_a_clearing_that_never_began():
     reconciler = desk.reconciler
     setting.add(preemptor())
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
-    reconciler.plan_manager.add(plan)
+    reconciler.plan_manager.index.add(plan)
     reconciler._end(plan, Ending.TIMED_OUT)
     assert reconciler.executor.clearing == {"x"}
     await reconciler.stop()

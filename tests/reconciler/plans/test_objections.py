@@ -6,7 +6,8 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.next_action import Action, End, PlanContext, next_action
+from webhook.reconciler.plans.actions import Action, End
+from webhook.reconciler.plans.next_action import PlanContext, next_action
 from webhook.reconciler.plans.plan import Plan, PlanLook
 from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
 

@@ -11,7 +11,7 @@ from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, 
 from webhook.kube.instants import rfc3339
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
-from webhook.reconciler.plans.next_action import Ask, End, Wait
+from webhook.reconciler.plans.actions import Ask, End, Wait
 from webhook.reconciler.plans.plan import Ending
 from webhook.reconciler.state.annotations import PLAN, encode
 

@@ -225,7 +225,7 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
         setting.add(waiting)
         record = PlanRecord(id=f"x{number}", node="n1")
         plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, stage=PlanStage.WAITING)
-        reconciler.plan_manager.add(plan)
+        reconciler.plan_manager.index.add(plan)
 
     def slow(looking):
         def look(*arguments, **options):

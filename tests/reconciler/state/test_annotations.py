@@ -95,7 +95,7 @@ def test_stages_in_a_record():
         '{"id":"a"}',
         '{"id":"","node":"n"}',
         '{"id":"a","node":"n","victims":[{"name":1}]}',
-        '{"id":"a","node":"n","version":5}',
+        '{"id":"a","node":"n","version":6}',
         '{"id":"a","node":"n","version":3,"devices":[["d","p","../x"]]}',
         '{"id":"a","node":"n","version":3,"stage":"Later"}',
         '{"id":"a","node":"n","version":3,"stage":"Nominating"}',

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from webhook.kube.instants import epoch
 from webhook.kube.objects import Pod
+from webhook.policy.model import NOTICE_CONDITION, READY
 
-__all__ = ["RUN_SECONDS", "is_starting", "seconds_to_end", "seconds_to_removal"]
+__all__ = ["READY_SECONDS", "RUN_SECONDS", "is_starting", "seconds_to_end", "seconds_to_ready", "seconds_to_removal"]
 
 RUN_SECONDS = "embedded.giveway.dev/run-seconds"
 """Annotation of a pod that ends by itself: after so many seconds its phase is Succeeded."""
+
+READY_SECONDS = "embedded.giveway.dev/ready-seconds"
+"""Annotation of a pod that answers a notice: so many seconds after it was told it says that it is ready to leave."""
 
 
 def is_starting(pod: Pod) -> bool:
@@ -23,6 +27,21 @@ def seconds_to_end(pod: Pod, now: float) -> float | None:
         return None
     try:
         return max(0.0, epoch(started) + float(text) - now)
+    except ValueError:
+        return None
+
+
+def seconds_to_ready(pod: Pod, now: float) -> float | None:
+    """In how many seconds a pod that was told says that it is ready to leave; None if it does not, or has done so.
+
+    `now` is in seconds since the epoch.
+    """
+    annotations = pod.metadata.annotations or {}
+    told = next((one for one in pod.status.conditions or () if one.type == NOTICE_CONDITION), None)
+    if told is None or told.status != "True" or READY_SECONDS not in annotations or annotations.get(READY) == "true":
+        return None
+    try:
+        return max(0.0, epoch(told.last_transition_time or "") + float(annotations[READY_SECONDS]) - now)
     except ValueError:
         return None
 

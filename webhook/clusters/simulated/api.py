@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from webhook.clusters.model.kubelet import is_starting, seconds_to_end, seconds_to_removal
+from webhook.clusters.model.kubelet import is_starting, seconds_to_end, seconds_to_ready, seconds_to_removal
 from webhook.clusters.simulated.budgets import Budgets
 from webhook.clusters.simulated.clock import Timers
 from webhook.clusters.simulated.history import SimulationHistory
@@ -20,6 +20,7 @@ from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects import Condition, Pod, PodStatus, key_of
+from webhook.policy.model import READY
 from webhook.preemption.snapshot.pod_view import grace_of
 
 __all__ = ["Api", "SimulatedClient"]
@@ -62,6 +63,7 @@ class Api:
                 self._run(key, pod.metadata.uid)
             else:
                 self._end_by_itself(key, pod)
+                self._answer_later(key, pod)
 
     def create(self, pod: Pod) -> Pod:
         """A new pod; it gets a uid."""
@@ -159,7 +161,26 @@ class Api:
             if why:
                 self.history.story(pod).why = why
         changed: Pod = self.tracker.put("Pod", _replace(pod, metadata=meta, status=status))
+        if "conditions" in told:
+            self._answer_later(key, changed)
         return changed
+
+    def _answer_later(self, key: str, pod: Pod) -> None:
+        """Let a pod that was told to leave say in its time that it is ready, if it does so."""
+        seconds = seconds_to_ready(pod, self.clock.wall())
+        if seconds is not None:
+            self.later(seconds, self._say_ready, key, pod.metadata.uid)
+
+    def _say_ready(self, key: str, uid: str) -> None:
+        pod = self.tracker.pod(key)
+        left = seconds_to_ready(pod, self.clock.wall()) if pod is not None and pod.metadata.uid == uid else None
+        if pod is None or left is None:
+            return
+        if left > 0:  # this answers another notice, which came later
+            self._answer_later(key, pod)
+            return
+        annotations = {**(pod.metadata.annotations or {}), READY: "true"}
+        self.tracker.put("Pod", _replace(pod, metadata=_replace(pod.metadata, annotations=annotations)))
 
     def _run(self, key: str, uid: str) -> None:
         """The kubelet has started a pod: it is Running and Ready."""

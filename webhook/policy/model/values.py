@@ -30,10 +30,13 @@ __all__ = [
     "NAMESPACE",
     "NAMESPACES",
     "NEW_CLASS_GLOB",
+    "NOTICE",
+    "NOTICE_CONDITION",
     "OWN_ANNOTATIONS",
     "PLAN",
     "POD_DELETION_COST",
     "PROTECTION_DURATION",
+    "READY",
     "RECOGNISED_ANNOTATION",
     "RECONCILER_ANNOTATIONS",
     "TOLERATION_SECONDS",
@@ -57,9 +60,15 @@ PLAN = "giveway.dev/plan"
 """The annotation with a plan under way, on its preemptor. Only the reconciler writes it."""
 DECISION = "giveway.dev/decision"
 """The annotation with the last decision made for a pod. Only the reconciler writes it."""
+NOTICE = "giveway.dev/notice"
+"""The annotation on a victim with by when it is asked to leave, and for whom. Only the reconciler writes it."""
+READY = "giveway.dev/ready-to-leave"
+"""The annotation by which a victim that has a notice says, when exactly true, that it need not be waited for."""
+NOTICE_CONDITION = "giveway.dev/PreemptionNotice"
+"""The condition of a pod that says the same as the notice."""
 GIVEN = "giveway.dev/given"
 """The annotation with what the webhook gave a new pod. Only the webhook writes it."""
-RECONCILER_ANNOTATIONS = (PLAN, DECISION)
+RECONCILER_ANNOTATIONS = (PLAN, DECISION, NOTICE)
 """What the reconciler writes on pods, and nobody else."""
 OWN_ANNOTATIONS = (*RECONCILER_ANNOTATIONS, GIVEN)
 """giveway's own annotations on pods: nobody else writes them, whatever the policies say."""
@@ -68,6 +77,7 @@ KNOWN_ANNOTATIONS = {
     CAN_BE_PREEMPTED: "the pod may be a victim, when exactly true",
     PROTECTION_DURATION: "seconds after its start during which the pod is no victim",
     POD_DELETION_COST: "what the eviction of the pod costs, where a policy counts it",
+    READY: "the pod need not be waited for after a notice, when exactly true",
     "volcano.sh/preemptable": "Volcano's spelling of preemptible",
 }
 """The annotations about preemption that are known, with what they say."""

@@ -22,13 +22,15 @@ from webhook.policy.model.values import (
 )
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
-from webhook.policy.shapes.shapes import Choice, ListOf, Text
+from webhook.policy.shapes.shapes import Choice, Duration, ListOf, Text
 
 __all__ = ["SCHEDULERS", "PodsMatch", "PreemptibilityAnnotations", "PreemptionPair", "Signal", "VictimMode", "Victims"]
 
 SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
 ANY = "*"
 """Stands for any value of an annotation."""
+_LONGEST_NOTICE = 86400.0
+"""Seconds: for a day at most, a node is kept for a pod while others use it."""
 _VALUES = ListOf(Text("a value of the annotation, or * for any", longest=253), least=1)
 
 
@@ -150,6 +152,14 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
     cost: Annotated[
         EvictionCost, Field("By what victims of equal priority are compared, beyond Kubernetes' own keys.")
     ] = EvictionCost()
+    notice: Annotated[
+        float,
+        Field(
+            "How long before it is asked to leave a victim is told so; one that says it is ready is asked at once."
+            " Nobody is told if 0.",
+            Duration(_LONGEST_NOTICE),
+        ),
+    ] = 0.0
     scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", SCHEDULERS)] = (
         "default-scheduler",
     )

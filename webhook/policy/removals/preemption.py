@@ -77,6 +77,12 @@ def _preemptors(old: Preemptors, new: Preemptors) -> Iterator[str]:
     yield from lost("schedulers are no longer served", old.scheduler_names, new.scheduler_names)
 
 
+@compares(Victims, "notice")
+def _notice(old: Victims, new: Victims) -> Iterator[str]:
+    if new.notice < old.notice:
+        yield f"victims are told {new.notice:g} s before they are asked to leave, not {old.notice:g} s"
+
+
 @compares(Victims, "mode")
 def _mode(old: Victims, new: Victims) -> Iterator[str]:
     if old.mode is VictimMode.OPT_IN and new.mode is VictimMode.OPT_OUT:

@@ -1,8 +1,8 @@
 """Carrying plans out (docs/semantics.md E1 to E4), and taking them off their pods when they are over.
 
 What the next step is says `plans.next_action`: nominate, displace lower nominations, try whether the victims would go,
-ask them. `Executor._step` does it, and has a case for each action. Every step can be the last one of this process: the
-plan written on the preemptor says to the next leader how to go on.
+tell them, ask them. `Executor._step` does it, and has a case for each action. Every step can be the last one of this
+process: the plan written on the preemptor says to the next leader how to go on.
 """
 
 from __future__ import annotations
@@ -17,31 +17,24 @@ from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
+from webhook.reconciler.evict.notice_writer import NoticeWriter
 from webhook.reconciler.evict.writer import EvictionResult, Writer
-from webhook.reconciler.plans.next_action import (
-    Action,
-    Ask,
-    Displace,
-    End,
-    Enter,
-    Nominate,
-    Spare,
-    Try,
-    Wait,
-    policy_for,
-)
+from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Enter, Nominate, Notify, Spare, Try, Wait
+from webhook.reconciler.plans.next_action import policy_for
 from webhook.reconciler.plans.plan import Ending, Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import DecisionRecord, PlanStage, PlanVictim
 
-__all__ = ["FAULT_POINTS", "Concluded", "Displaced", "Executor", "no_checkpoint"]
+__all__ = ["FAULT_POINTS", "NOTICE_FAULT_POINTS", "Concluded", "Displaced", "Executor", "no_checkpoint"]
 
 log = logging.getLogger(__name__)
 
 FAULT_POINTS = ("decided", "nominated", "displaced", "first-victim", "all-but-last", "evicted", "bound")
 """The steps between which a process can end, in their order."""
+NOTICE_FAULT_POINTS = ("first-told", "told", "withdrawing", "withdrawn")
+"""Those of a notice: the first two after the nomination, the others once no plan stands behind it."""
 _CLEAR_PAUSE = 5.0
 """Seconds before a nomination that could not be cleared is tried again."""
 _WEIGHTS = {Ending.DEPOSED: 0, Ending.REFUSED: 1, Ending.FAILED: 2}
@@ -90,6 +83,7 @@ class Executor:
         self._reporter = reporter
         self._news = news
         self._checkpoint = checkpoint
+        self._notices = NoticeWriter(writer, manager, reporter, checkpoint)
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[str, asyncio.Task[None]] = {}
         """Plan's id to the task that carries it out."""
@@ -110,6 +104,11 @@ class Executor:
         self.clearing.add(plan_id)
         self._state.expect_cleared(plan_id, node, pod, done=False)
         self._start(self._clear(pod, plan_id, node, ended))
+
+    def withdraw(self, key: str) -> None:
+        """Take the notice off a pod, unless that is being done."""
+        if key not in self._notices.withdrawing:
+            self._start(self._notices.withdraw(key))
 
     async def stop(self) -> None:
         """End every task without writing: this process leads no more. One may not even have begun."""
@@ -180,6 +179,9 @@ class Executor:
                 results = await asyncio.gather(*(self._try(plan, victim) for victim in victims))
                 self._manager.touch_siblings(plan)
                 self._news.put_nowait(None)
+            case Notify(victims, seconds):
+                results = await asyncio.gather(*(self._notices.tell(plan, victim, seconds) for victim in victims))
+                await self._checkpoint("told")
             case Ask(victims):
                 results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
         return [ending for ending in results if ending is not None]

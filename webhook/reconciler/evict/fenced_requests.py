@@ -79,6 +79,16 @@ class FencedRequests:
         path = POD.path(meta.namespace, meta.name, "status")
         return await self.timely(what, lambda: self._client.patch(path, guarded, as_=Pod))
 
+    async def patch_as_it_is(
+        self, what: str, pod: Pod, annotations: dict[str, str | None], condition: dict[str, Any]
+    ) -> Pod:
+        """Write annotations and a condition of a pod, if it is still as it is known."""
+        meta = pod.metadata
+        known = {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": annotations}
+        body = {"metadata": known, "status": {"conditions": [condition]}}
+        path = POD.path(meta.namespace, meta.name, "status")
+        return await self.timely(what, lambda: self._client.patch(path, body, kind="strategic", as_=Pod))
+
     async def read(self, known: ObjectMeta | PlanVictim) -> Pod:
         """The pod as the server has it. Raises StaleError if it is gone or another of its name."""
         path = POD.path(known.namespace, known.name)

@@ -13,6 +13,7 @@ from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.notices import is_ready, notice_of
 from webhook.reconciler.state.state import State
 
 __all__ = ["UnderWay", "by_gang", "shown_as_one", "victims_shown"]
@@ -48,7 +49,7 @@ def victims_shown(state: State, plans: Iterable[UnderWay]) -> dict[str, VictimSh
     for one in plans:
         names = _names_of_groups(state, one.record.victims)
         for victim in one.record.victims:
-            shown = _victim(state, victim, names.get(victim.group, ""), one.plan)
+            shown = _victim(state, victim, names.get(victim.group, ""), one.plan, one.record.id)
             known = found.get(victim.key)
             if known is None or known.state == _FIRST:
                 found[victim.key] = shown
@@ -122,7 +123,7 @@ def _names_of_groups(state: State, victims: Iterable[PlanVictim]) -> dict[int, s
     return names
 
 
-def _victim(state: State, victim: PlanVictim, group: str, plan: Plan | None) -> VictimShown:
+def _victim(state: State, victim: PlanVictim, group: str, plan: Plan | None, plan_id: str) -> VictimShown:
     """A victim and how far it is: by its pod, and by what was done for a plan under way if that is known."""
     pod = state.pod_of(victim.key, victim.uid)
     progress = _FIRST
@@ -136,4 +137,6 @@ def _victim(state: State, victim: PlanVictim, group: str, plan: Plan | None) -> 
         progress = "asked"
     elif plan is not None and victim.uid in plan.asking:
         progress = "being asked"
+    elif (notice := notice_of(pod)) is not None and notice.plan == plan_id:
+        progress = "told, and ready" if is_ready(pod, plan_id) else f"to be asked by {notice.by}"
     return VictimShown(pod=victim.key, state=progress, group=group)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from webhook.kube.instants import epoch
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model import PreemptionPolicy
@@ -34,6 +35,7 @@ from webhook.reconciler.state.annotations import (
     plan_of,
     with_names,
 )
+from webhook.reconciler.state.notices import notice_of
 
 __all__ = ["Adopted", "TakeOff", "adopt", "disagreement", "recall_evictions", "recalled"]
 
@@ -102,13 +104,14 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         since={stage: now - max(0.0, wall - instant(at)) for stage, at in record.stages.items()},
         written=record.stage,
         seen=True,
+        notices=_notices(remaining, record, now, wall),
         ends={one.metadata.uid: _ends(manager, one, policy) for one in there if one not in remaining},
         gone={victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining} | missing,
     )
     if (decision := decision_of(pod)) is not None and decision.plan == record.id:
         owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
         plan.recall(owners, _came_since(manager.evaluator, record, instant(decision.at)))
-    manager.add(plan)
+    manager.index.add(plan)
     for victim in record.victims:
         if state.pod_of(victim.key, victim.uid) is None:
             state.expect_deallocated(victim.uid)
@@ -134,6 +137,17 @@ def _came_since(evaluator: Evaluator, record: PlanRecord, at: float) -> set[str]
     victims, state = {victim.uid for victim in record.victims}, evaluator.state
     there = [state.pod_of(one.key, one.uid) for one in state.pods_on(record.node) if one.uid not in victims]
     return {workload_of(pod) for pod in there if pod and instant(pod.metadata.creation_timestamp) >= at - _AHEAD}
+
+
+def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float) -> dict[str, float]:
+    """Until when the notices of these victims last, in monotonic seconds; `wall` is `now` in seconds since the epoch.
+
+    What a victim was told is kept, whatever the policy says by now; by a clock that is behind it is not longer than the
+    plan says from now on.
+    """
+    found = [(victim.metadata.uid, notice_of(victim)) for victim in victims]
+    told = [(uid, one) for uid, one in found if one is not None and one.plan == record.id]
+    return {uid: now + min(epoch(one.by) - wall, record.notice) for uid, one in told}
 
 
 def _ends(manager: PlanManager, victim: Pod, policy: PreemptionPolicy) -> float:

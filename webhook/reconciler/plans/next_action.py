@@ -4,7 +4,7 @@ The executor asks before each step and before each try, the plan manager wheneve
 for what it finds on pods, and a rehearsal for what it only imagines: so all of them go by the same rules.
 
 A plan goes through stages. `STAGES` has a row for each: what to do next in it, when it is written on the preemptor, and
-which step of a plan the page shows. A new stage, say one that tells the victims and waits before they are asked, is
+which step of a plan the page shows. A new stage is
 1. a name in `PlanStage` (`state.annotations`), at its place in the order,
 2. a function here from a `Situation` to the next action, and its row: `Enter` goes on to another stage, `Wait` has the
    plan looked at again at that time or when something happens to its node; `plan.since` has when each stage began,
@@ -25,6 +25,8 @@ from webhook.kube.objects import Pod
 from webhook.kube.pods import is_deferred, is_terminal
 from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Enter, Nominate, Notify, Spare, Try, Wait
+from webhook.reconciler.plans.notices import askable, not_told
 from webhook.reconciler.plans.objections import has_budget, is_doubtful, objection
 from webhook.reconciler.plans.plan import Ending, Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
@@ -34,18 +36,9 @@ from webhook.reconciler.state.annotations import PlanStage, PlanVictim, carries
 
 __all__ = [
     "STAGES",
-    "Action",
-    "Ask",
-    "Displace",
-    "End",
-    "Enter",
-    "Nominate",
     "PlanContext",
     "Situation",
-    "Spare",
     "StageRow",
-    "Try",
-    "Wait",
     "next_action",
     "over",
     "policy_for",
@@ -85,59 +78,6 @@ class Situation(NamedTuple):
     asking: Collection[str]
 
 
-class Nominate(NamedTuple):
-    """Write nomination and plan, with which that stage begins."""
-
-    stage: PlanStage
-
-
-class Enter(NamedTuple):
-    """The stage is over: go on with this one."""
-
-    stage: PlanStage
-
-
-class Displace(NamedTuple):
-    """Clear the nominations of these pods, if there are any."""
-
-    pods: tuple[Pod, ...]
-
-
-class Spare(NamedTuple):
-    """These victims, by uid, stay, and why."""
-
-    uids: frozenset[str]
-    why: str
-
-
-class Try(NamedTuple):
-    """Ask with `dryRun` whether the API server would let these victims go: one that it keeps would cost the others."""
-
-    victims: tuple[PlanVictim, ...]
-
-
-class Ask(NamedTuple):
-    """Ask these victims to leave, side by side."""
-
-    victims: tuple[PlanVictim, ...]
-
-
-class Wait(NamedTuple):
-    """Nothing is to be done until something happens, or until then, in monotonic seconds."""
-
-    until: float
-
-
-class End(NamedTuple):
-    """The plan is over."""
-
-    ending: Ending
-    note: str = ""
-
-
-Action = Nominate | Enter | Displace | Spare | Try | Ask | Wait | End
-
-
 def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection[str] = ()) -> Action:
     """What to do next for a plan; the victims `asking`, by uid, are being asked, so it is too late for them.
 
@@ -157,7 +97,13 @@ def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection
 
 def _nominating(situation: Situation) -> Action:
     """Before anything else the nomination is written."""
-    return Nominate(PlanStage.ASSEMBLING if situation.plan.record.gang else PlanStage.EVICTING)
+    return Nominate(PlanStage.ASSEMBLING if situation.plan.record.gang else _first_stage(situation))
+
+
+def _first_stage(situation: Situation) -> PlanStage:
+    """The stage after the nomination, or after those of a whole gang."""
+    told = situation.plan.record.notice and _unasked(situation)
+    return PlanStage.NOTIFYING if told else PlanStage.EVICTING
 
 
 def _assembling(situation: Situation) -> Action:
@@ -167,7 +113,7 @@ def _assembling(situation: Situation) -> Action:
         return gap
     if any(sibling.stage is PlanStage.NOMINATING for sibling in context.siblings(plan)):
         return Wait(now + _ASSEMBLY_PAUSE)
-    return Enter(PlanStage.EVICTING)
+    return Enter(_first_stage(situation))
 
 
 def _gap(situation: Situation) -> Action | None:
@@ -187,13 +133,28 @@ def _gap(situation: Situation) -> Action | None:
     return None
 
 
-def _evicting(situation: Situation) -> Action:
-    """Ask the victims, as long as the plan is right by the rules of now."""
-    plan, context, pod, now, asking = situation
-    # 1. All victims have been asked, for this plan or another one; nobody is for a gang that lacks a member.
+def _notifying(situation: Situation) -> Action:
+    """Tell the victims, as long as the plan is right by the rules of now, and wait until one of them may be asked."""
+    plan, context, _, now, _ = situation
     left = _unasked(situation)
     if not left:
-        return Enter(PlanStage.WAITING)
+        return Enter(PlanStage.EVICTING)
+    policy = _look_again(situation, left)
+    if not isinstance(policy, PreemptionPolicy):
+        return policy
+    # Nobody is told for a plan that another victim's refusal would end.
+    if untried := _to_try(situation, left, policy):
+        return Try(untried)
+    if untold := not_told(plan, left, policy.victims.notice):
+        return Notify(untold, policy.victims.notice)
+    found = askable(context.evaluator.state, plan, left, now)
+    return Enter(PlanStage.EVICTING) if found.victims else Wait(found.later)
+
+
+def _look_again(situation: Situation, left: list[PlanVictim]) -> PreemptionPolicy | Action:
+    """The policy by which the victims that are left may be told and asked now; if they may not, what to do instead."""
+    plan, context, pod, now, asking = situation
+    # 1. Nobody goes for a gang that lacks a member.
     if (gap := _gap(situation)) is not None:
         return gap
     # 2. By the rules of now, the rest of it still has to be right.
@@ -207,36 +168,61 @@ def _evicting(situation: Situation) -> Action:
     unsure = _not_answered_for(plan, context)
     if (spare := unneeded(context.evaluator, plan, rules, wait, frozenset(asking), unsure=unsure)).uids:
         return Spare(spare.uids, spare.why)
-    # 4. The room must go to nobody of lower priority.
+    return policy
+
+
+def _to_try(situation: Situation, left: list[PlanVictim], policy: PreemptionPolicy) -> tuple[PlanVictim, ...]:
+    """If one of several victims may be kept, those to ask first whether they are; also ones of another plan."""
+    plan, context = situation.plan, situation.context
+    together = [*left, *_shared(situation, left)]
+    if not (context.siblings(plan) or len(together) + len(plan.gone) > 1):
+        return ()
+    untried = [one for one in together if one.uid not in plan.tried]
+    return tuple(one for one in untried if is_doubtful(context.evaluator, one, policy))
+
+
+def _evicting(situation: Situation) -> Action:
+    """Ask the victims, as long as the plan is right by the rules of now."""
+    plan, context, _, now, _ = situation
+    evaluator = context.evaluator
+    # 1. All victims have been asked, for this plan or another one.
+    left = _unasked(situation)
+    if not left:
+        return Enter(PlanStage.WAITING)
+    # 2. The rest of it still has to be right, and everybody has been told.
+    policy = _look_again(situation, left)
+    if not isinstance(policy, PreemptionPolicy):
+        return policy
+    if not_told(plan, left, policy.victims.notice):
+        return Enter(PlanStage.NOTIFYING)
+    # 3. The room must go to nobody of lower priority.
     if not plan.displaced:
-        return Displace(tuple(to_displace(context.evaluator.state, plan)))
-    # 5. If one of several victims may be kept, ask first whether they are: also one that is asked for another plan.
-    evaluator, together = context.evaluator, [*left, *_shared(situation, left)]
-    siblings = list(context.siblings(plan))
-    if siblings or len(together) + len(plan.gone) > 1:
-        untried = [one for one in together if one.uid not in plan.tried and is_doubtful(evaluator, one, policy)]
-        if untried:
-            return Try(tuple(untried))
-    if any(_holds_back(sibling, context, policy) for sibling in siblings):
+        return Displace(tuple(to_displace(evaluator.state, plan)))
+    # 4. Whoever may be kept is tried first.
+    if untried := _to_try(situation, left, policy):
+        return Try(untried)
+    if any(_holds_back(sibling, context, policy) for sibling in context.siblings(plan)):
         return Wait(now + _ASSEMBLY_PAUSE)
+    # 5. Whose notice is not over goes if it is ready.
+    asked, later = askable(evaluator.state, plan, left, now)
     # 6. Devices have to come free together, or pods that want fewer take them one by one.
-    if plan.record.devices:
-        left, later = asked_in_step(evaluator.state, plan, left, policy, now)
-        if not left:
-            return Wait(later)
+    if plan.record.devices and asked:
+        asked, later = asked_in_step(evaluator.state, plan, asked, policy, now)
     # 7. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
-    covered = [victim for victim in left if has_budget(evaluator, victim)]
-    first = slow or (covered if len(covered) < len(left) else left[:-1]) or left
+    covered = [victim for victim in asked if has_budget(evaluator, victim)]
+    last = 0 if math.isfinite(later) and not plan.record.devices else 1
+    first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
     whole = {victim.group for victim in first} - {0}  # a group goes at once, not bit by bit
-    return Ask(tuple(victim for victim in left if victim in first or victim.group in whole))
+    found = tuple(victim for victim in asked if victim in first or victim.group in whole)
+    return Ask(found) if found else Wait(later)
 
 
 def _holds_back(sibling: Plan, context: PlanContext, policy: PreemptionPolicy) -> bool:
     """Whether the plan for another member of the gang has yet to find out whether its victims would go."""
     if sibling.stage in {PlanStage.NOMINATING, PlanStage.ASSEMBLING}:
         return True
-    left = remaining(context.evaluator.state, sibling) if sibling.stage is PlanStage.EVICTING else ()
+    left = remaining(context.evaluator.state, sibling) if sibling.stage is not PlanStage.WAITING else ()
     return any(one.uid not in sibling.tried and is_doubtful(context.evaluator, one, policy) for one in left)
 
 
@@ -269,6 +255,7 @@ STAGES: Mapping[PlanStage, StageRow] = MappingProxyType(
     {
         PlanStage.NOMINATING: StageRow(_nominating, 1, math.inf),
         PlanStage.ASSEMBLING: StageRow(_assembling, 1, math.inf),
+        PlanStage.NOTIFYING: StageRow(_notifying, 1, 0.0),
         PlanStage.EVICTING: StageRow(_evicting, 2, 0.0),
         PlanStage.WAITING: StageRow(_waiting, 3, 2.0),
     }

@@ -133,6 +133,8 @@ class Plan:
     """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
     ends: dict[str, float] = field(default_factory=dict)
     """uid of a victim that was asked to when its grace period ends."""
+    notices: dict[str, float] = field(default_factory=dict)
+    """uid of a victim that has a notice to when that is over: then it may be asked, and earlier if it is ready."""
     tried: dict[str, bool] = field(default_factory=dict)
     """uid of a victim to whether the server has said, asked with `dryRun`, that it lets it go; False if it cannot."""
 
@@ -183,10 +185,16 @@ class Plan:
         """Whether this victim has yet to be asked to leave."""
         return uid not in self.gone and uid not in self.unneeded
 
+    def notice_left(self, uid: str, now: float) -> float:
+        """Seconds until this victim may be asked, if it does not say that it is ready."""
+        return max(0.0, self.notices[uid] - now) if uid in self.notices else self.record.notice
+
     # What changes.
 
     def enter(self, stage: PlanStage, now: float, at: str, write_after: float = math.inf) -> None:
         """Begin a stage now, which is the instant `at`; it is to be written on the preemptor after so many seconds."""
+        if (self.stage, stage) == (PlanStage.NOTIFYING, PlanStage.EVICTING):
+            self.tried.clear()  # what the server said before the notice may be different after it
         self.stage, self.resumes = stage, math.inf
         self.since[stage] = now
         self.record = self.record.entering(stage, at)
@@ -233,6 +241,14 @@ class Plan:
     def note_tried(self, uid: str, *, goes: bool) -> None:
         """The server was asked without effect whether this victim goes; False if it cannot tell."""
         self.tried[uid] = goes
+
+    def promise(self, seconds: float) -> None:
+        """Victims are told so many seconds before they are asked."""
+        self.record = self.record.with_notice(seconds)
+
+    def note_told(self, uid: str, until: float) -> None:
+        """This victim has a notice, which is over then."""
+        self.notices[uid] = until
 
     def note_asking(self, uid: str, *, asking: bool) -> None:
         """This victim is being asked, or has been."""

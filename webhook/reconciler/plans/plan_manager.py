@@ -20,26 +20,25 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
+from webhook.reconciler.plans.actions import Action, End, Enter, Wait
 from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoesOn, StageLasts, VictimsCountAsGone
 from webhook.reconciler.plans.next_action import (
     STAGES,
-    Action,
-    End,
-    Enter,
     PlanContext,
-    Wait,
     next_action,
     over,
     policy_for,
     was_cleared,
 )
+from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Ending, Plan, as_victims
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
+from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_times import time_for, time_limit
-from webhook.reconciler.plans.siblings import Siblings
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, carries
+from webhook.reconciler.state.notices import is_ready
 
 __all__ = ["PlanManager"]
 
@@ -53,8 +52,8 @@ class PlanManager:
     """Owns the plans under way, and what later decisions count of them. In a dry run they are only rehearsed."""
 
     def __init__(self, evaluator: Evaluator, policy_set: PolicySet, *, dry_run: bool = False) -> None:
-        self.plans: dict[str, Plan] = {}
-        """By preemptor, which has at most one."""
+        self.index = PlanIndex()
+        self.plans = self.index.by_preemptor
         self.ended: OrderedDict[str, None] = OrderedDict()
         """Ids of the plans that this process has ended lately: the watch may still show them."""
         self.unchecked: dict[str, None] = {}
@@ -63,15 +62,19 @@ class PlanManager:
         self.clock = evaluator.clock
         self.dry_run = dry_run
         self._state = evaluator.state
-        self._on_node: dict[str, set[str]] = {}
-        """Node to the preemptors whose plans hold room there."""
-        self.siblings = Siblings()
+        self.siblings = self.index.siblings
         self.unseen: dict[str, None] = {}
         """Pods that are yet to be looked at: preemptors come to the queue, plans of earlier leaders are taken over."""
         self._unanswered: dict[str, Plan] = {}
         """Plans that have ended, by id, as long as a victim that they asked has not been answered for."""
+        self.notices = Notices(self.index, self._unanswered)
         self.context = PlanContext(
-            evaluator, policy_set, self._plans_for, self._unanswered.values, self.siblings.of, lambda: bool(self.unseen)
+            evaluator,
+            policy_set,
+            self.index.on_node,
+            self._unanswered.values,
+            self.siblings.of,
+            lambda: bool(self.unseen),
         )
         self._next_check = 0.0
 
@@ -100,7 +103,7 @@ class PlanManager:
             attempt=attempts + 1,
             resize=bool(pod.spec.node_name),
         )
-        record = record.for_gang(gang) if gang is not None else record
+        record = (record.for_gang(gang) if gang is not None else record).with_notice(policy.victims.notice)
         grounds = outcome.grounds if isinstance(outcome, Evicts) else {}
         plan = Plan(
             record,
@@ -113,34 +116,29 @@ class PlanManager:
             left_out=frozenset(left_out),
             grounds={one.metadata.uid: grounds[key_of(one)] for one in victims if grounds},
         )
-        self.add(plan)
+        self.index.add(plan)
         self.expect(plan, policy, victims)
         self.hold_devices(plan, devices_for(self._state.snapshot, pod, plan.record.node))
         if self.dry_run:
             # It is held as if it were carried out, for as long as its preemptor is pending and its room is there: every
             # later decision is what it would be, and there is no more to remember than one plan a preemptor.
-            plan.rehearse(now + max((grace_under(policy, victim) for victim in victims), default=0))
+            plan.rehearse(now + seconds - policy.plan_timeout)
         return plan
-
-    def add(self, plan: Plan) -> None:
-        """Begin a plan: it holds its room from now on. Raises ValueError if the preemptor has one."""
-        if plan.key in self.plans:
-            raise ValueError(f"{plan.key} has a plan already: {self.plans[plan.key].record.id}")
-        self.plans[plan.key] = plan
-        self.siblings.add(plan)
-        self._on_node.setdefault(plan.record.node, set()).add(plan.key)
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
         """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
-        now = self.clock.wall()
+        now, uptime = self.clock.wall(), self.clock.monotonic()
         shared = self.planned(but=plan)
-        ends = {pod.metadata.uid: now + grace_under(policy, pod) for pod in victims}
+        ends = {
+            pod.metadata.uid: now + plan.notice_left(pod.metadata.uid, uptime) + grace_under(policy, pod)
+            for pod in victims
+        }
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
         plan.look.version = self._state.snapshot.version
         own = [pod for pod in victims if key_of(pod) not in shared]  # the others count for the plans that they are of
         limiter = self.evaluator.limiter
-        count, begun = limiter.note if self.dry_run else limiter.plan, self.clock.monotonic()
-        tickets = count([limiter.eviction_of(pod) for pod in own], begun)
+        count = limiter.note if self.dry_run else limiter.plan
+        tickets = count([limiter.eviction_of(pod) for pod in own], uptime)
         owners = frozenset(owner for pod in victims if (owner := workload_of(pod)))
         plan.note_expected(owners, dict(zip((pod.metadata.uid for pod in own), tickets, strict=True)))
 
@@ -173,12 +171,10 @@ class PlanManager:
         """Something happened to a plan that those of its gang may have waited for."""
         self.unchecked |= {sibling.key: None for sibling in self.siblings.of(plan)}
 
-    def _plans_for(self, node: str) -> list[Plan]:
-        return [self.plans[key] for key in self._on_node.get(node, ())]
-
     def exclude(self, plan: Plan, unneeded: Collection[str]) -> None:
         """These victims, by uid, turned out not to be needed: they stay, and nothing counts them as leaving."""
         plan.spare(unneeded)
+        self.notices.look_at(plan)
         self._expect_only(plan, {victim.uid for victim in plan.record.victims} - plan.unneeded, nominated=True)
         self._touch_others(plan)
 
@@ -195,6 +191,8 @@ class PlanManager:
 
     def enter(self, plan: Plan, stage: PlanStage) -> None:
         """Begin a stage of a plan."""
+        policy = policy_for(pod, self.context.policy_set) if (pod := self._state.pods.get(plan.key)) else None
+        plan.promise(policy.victims.notice if policy and stage is PlanStage.NOTIFYING else 0.0)
         plan.enter(stage, self.clock.monotonic(), rfc3339_micro(self.clock.wall()), STAGES[stage].write_after)
         self.touch_siblings(plan)
 
@@ -202,6 +200,7 @@ class PlanManager:
         """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked."""
         if plan.ended is None:
             return
+        self.notices.look_at(plan)
         if plan.asking:
             self._unanswered[plan.record.id] = plan
         else:
@@ -221,13 +220,8 @@ class PlanManager:
         """End a plan; None if it has ended before. One ended because the lease is lost may be taken up again."""
         if self.plans.get(plan.key) is not plan:
             return None
-        del self.plans[plan.key]
-        keys = self._on_node[plan.record.node]
-        keys.discard(plan.key)
-        if not keys:
-            del self._on_node[plan.record.node]
         self.touch_siblings(plan)
-        self.siblings.remove(plan)
+        self.index.remove(plan)
         plan.end(ending)
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
         self._touch_others(plan)
@@ -269,6 +263,12 @@ class PlanManager:
         self._note_touched(plan)
         return NominationCleared(plan, pod) if lacks_post_filter(pod) else None
 
+    def notice_seen(self, key: str, pod: Pod) -> None:
+        """The watch showed a pod with a notice: no plan may stand behind it, or the pod says that it is ready."""
+        plan = self.notices.seen(key, pod)
+        if plan is not None and is_ready(pod, plan.record.id):
+            self.unchecked[plan.key] = None
+
     def came_to_node(self, change: Change[Pod]) -> None:
         """A pod changed: the plans for the node that it came to, or left, have lost or got their room."""
         new, old = change.new, change.old
@@ -294,13 +294,13 @@ class PlanManager:
 
     def _touch(self, node: str, newcomer: Pod | None = None) -> None:
         """Something, or a pod, came to a node or happened to it: the plans there are to be looked at."""
-        for plan in self._plans_for(node):
+        for plan in self.index.on_node(node):
             plan.touch(freed=self.clock.monotonic() if newcomer is None else None, newcomer=newcomer)
             self.unchecked[plan.key] = None
 
     def _touch_others(self, plan: Plan) -> None:
         """A plan will not ask some of its victims: those plans are to be looked at that counted on it."""
-        for other in self._plans_for(plan.record.node):
+        for other in self.index.on_node(plan.record.node):
             if other is not plan:
                 self._note_touched(other)
 

@@ -16,11 +16,12 @@ __all__ = ["time_for", "time_limit"]
 
 
 def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
-    """Seconds a plan may take: the policy's, from when the last of its victims has had its time to end.
+    """Seconds a plan may take: the policy's, from when the last of its victims has had its notice and its time to end.
 
     If it were given up earlier, they would have ended for nothing, and others after them.
     """
-    return policy.plan_timeout + max((grace_under(policy, victim) for victim in victims), default=0)
+    found = [grace_under(policy, victim) for victim in victims]
+    return policy.plan_timeout + (policy.victims.notice + max(found) if found else 0.0)
 
 
 def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
@@ -29,8 +30,8 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
     These are the preemptor's scheduler, and kube-controller-manager while it has not taken a victim's devices back.
 
     The time counts from when the room was there, and only while the preemptor's scheduler is seen at work: if that is
-    away, no node is to blame. Before, it counts from when the last pod that leaves the node has had its time to end, or
-    something came in the way of the room.
+    away, no node is to blame. Before, it counts from when the last notice is over, when the last pod that leaves the
+    node has had its time to end, or when something came in the way of the room.
     """
     state = context.evaluator.state
     if awaits_deallocation(state, plan):
@@ -43,7 +44,8 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
             (one, other.ends[one.uid]) for other in beside for one in other.record.victims if one.uid in other.ends
         ]
         ends = [end for one, end in asked if state.pod_of(one.key, one.uid) is not None]
-        return max(plan.started, plan.contested, _room_comes(plan, context), *ends) + timeout
+        told = [until for uid, until in plan.notices.items() if plan.needs(uid)]
+        return max(plan.started, plan.contested, _room_comes(plan, context), *ends, *told) + timeout
     pod = state.pods.get(plan.key)
     if plan.record.resize:
         return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left

@@ -7,7 +7,8 @@ leader, what was decided and at which attempt.
 
 Version 3 is the first with stages. Plans of version 1 and 2 (with digests) are read as in stage `Evicting`. A version
 before takes a plan of version 3 off its pod and decides again. Version 4 is that of a gang: its plans name one another.
-A field that an older version must not pass over needs a
+Version 5 is that of a plan whose victims are told before they are asked (`state.notices`): whoever does not know that
+would ask too early. A field that an older version must not pass over needs a
 new version; a stage that it does not know it refuses anyway.
 
 Both have a bounded size, however many victims there are: the API server takes 256 KiB of annotations in all. A plan
@@ -31,7 +32,7 @@ import msgspec
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
-from webhook.policy.model import DECISION, PLAN, RECONCILER_ANNOTATIONS
+from webhook.policy.model import DECISION, PLAN, READY, RECONCILER_ANNOTATIONS
 
 __all__ = [
     "DECISION",
@@ -53,8 +54,9 @@ __all__ = [
     "with_names",
 ]
 
-_VERSION, _GANG_VERSION = 3, 4
-"""Of the plans that are written, for one pod and for a gang; older ones are understood, too."""
+_VERSION, _GANG_VERSION, _NOTICE_VERSION = 3, 4, 5
+"""Of the plans that are written, for one pod, for a gang, and once victims have a notice; older ones are understood."""
+_OF_PLANS = frozenset((*RECONCILER_ANNOTATIONS, READY))
 _LONGEST = 64 * 1024
 """Bytes that are read."""
 _ROOM = 32 * 1024
@@ -68,6 +70,8 @@ _MOST_VICTIMS = 1000
 _MOST_DEVICES = 1000
 _DEVICE = re.compile(r"[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?", re.ASCII)
 """A driver, a pool of it, or a device of that."""
+_LONGEST_NOTICE = 86400.0
+"""Seconds, as in a policy."""
 _ATTEMPTS = range(1_000_001)
 _INT32 = range(-(2**31), 2**31)
 _ID = re.compile(r"[A-Za-z0-9.-]{1,128}", re.ASCII)
@@ -85,6 +89,7 @@ class PlanStage(StrEnum):
 
     NOMINATING = "Nominating"
     ASSEMBLING = "Assembling"
+    NOTIFYING = "Notifying"
     EVICTING = "Evicting"
     WAITING = "Waiting"
 
@@ -130,7 +135,8 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `stages` says when the stages so far began, `stage` is the one it is in. `devices` are those that the plan holds,
     none if they are too many to be written. `resize` says that the pod is bound and wants to grow. `digests` stands
-    instead of the victims if they are too many: the bytes of one, a colon, all of them in base64.
+    instead of the victims if they are too many: the bytes of one, a colon, all of them in base64. `notice` is for how
+    many seconds its victims are told before they are asked: the most if the policy has changed.
     """
 
     id: str
@@ -146,14 +152,21 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     resize: bool = False
     digests: str | msgspec.UnsetType = msgspec.UNSET
     gang: GangRecord | msgspec.UnsetType = msgspec.UNSET
+    notice: float = 0.0
 
     def for_gang(self, gang: GangRecord) -> PlanRecord:
         """The plan as one of those of a gang."""
-        return msgspec.structs.replace(self, gang=gang, version=_GANG_VERSION)
+        return msgspec.structs.replace(self, gang=gang, version=max(self.version, _GANG_VERSION))
 
     def entering(self, stage: PlanStage, at: str) -> PlanRecord:
         """The plan as it is in another stage, which began at that instant."""
         return msgspec.structs.replace(self, stage=stage, stages={**self.stages, stage: at})
+
+    def with_notice(self, seconds: float) -> PlanRecord:
+        """The plan as one whose victims are told so many seconds before they are asked."""
+        if not seconds:
+            return self
+        return msgspec.structs.replace(self, notice=max(self.notice, seconds), version=_NOTICE_VERSION)
 
 
 class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -196,6 +209,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """Nodes that kube-scheduler did not take though there was room; for people, nobody acts on it."""
     candidates: int = 0
     decision_ms: float = 0.0
+    notice: float = 0.0
+    """For how many seconds victims are told before they are asked; for people."""
     more_victims: int = 0
     """Victims that are not named, since the annotation would be too long."""
 
@@ -249,8 +264,8 @@ def plan_of(pod: Pod) -> PlanRecord | None:
     if text is None:
         return None
     record = _decode(_PLAN, text)
-    if not isinstance(record, PlanRecord) or record.version > _GANG_VERSION:
-        raise UnreadableError(f"annotation {PLAN} is not a plan of version {_GANG_VERSION} or older")
+    if not isinstance(record, PlanRecord) or record.version > _NOTICE_VERSION:
+        raise UnreadableError(f"annotation {PLAN} is not a plan of version {_NOTICE_VERSION} or older")
     victims = record.victims
     if not (
         _ID.fullmatch(record.id)
@@ -261,6 +276,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         and (not record.gang or (_ID.fullmatch(record.gang.id) and _are_names(*record.gang.members)))
         and (not record.digests or (not victims and _are_digests(record.digests)))
         and len(record.devices) <= _MOST_DEVICES
+        and 0 <= record.notice <= _LONGEST_NOTICE
         and all(_DEVICE.fullmatch(name) for one in record.devices for name in (one.driver, one.pool, one.device))
         and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
         and all(_are_names(victim.namespace, victim.name) and _ID.fullmatch(victim.uid) for victim in victims)
@@ -299,8 +315,8 @@ def carries(pod: Pod, plan: str) -> bool:
 
 
 def not_own(pod: Pod) -> dict[str, str]:
-    """A pod's annotations without those that the reconciler writes itself."""
-    return {key: text for key, text in (pod.metadata.annotations or {}).items() if key not in RECONCILER_ANNOTATIONS}
+    """A pod's annotations without those that the reconciler writes itself, and the answer to its notice."""
+    return {key: text for key, text in (pod.metadata.annotations or {}).items() if key not in _OF_PLANS}
 
 
 def _plausible_victim(victim: DecidedVictim) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from webhook.clusters.embedded.standins.controller import CONFLICT, NOT_FOUND, Controller, StandInInformers, tolerating
-from webhook.clusters.model.kubelet import is_starting, seconds_to_end, seconds_to_removal
+from webhook.clusters.model.kubelet import is_starting, seconds_to_end, seconds_to_ready, seconds_to_removal
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.kube.resources import POD
+from webhook.policy.model import READY
 
 __all__ = ["Kubelet"]
 
@@ -54,6 +55,8 @@ class Kubelet(Controller):
             self._queue.add_after(change.key, seconds_to_removal(grace, self.termination_seconds))
         elif is_starting(pod) or seconds_to_end(pod, time.time()) is not None:
             self._queue.add(change.key)
+        elif (answers := seconds_to_ready(pod, time.time())) is not None:
+            self._queue.add_after(change.key, answers)
 
     async def sync(self, key: str) -> None:
         """Let a pod run, end or be gone, as it is due."""
@@ -67,6 +70,11 @@ class Kubelet(Controller):
                 await client.delete(POD.path(pod.metadata.namespace, pod.metadata.name), body)
         elif is_starting(pod):
             await self._set_status(pod, "Running")
+        elif seconds_to_ready(pod, time.time()) == 0:
+            path = POD.path(pod.metadata.namespace, pod.metadata.name, "status")
+            body = {"metadata": {"uid": pod.metadata.uid, "annotations": {READY: "true"}}}
+            with tolerating(NOT_FOUND, CONFLICT):
+                await self._client_of(pod.spec.node_name).patch(path, body)
         elif (left := seconds_to_end(pod, time.time())) is not None:
             if left > 0:
                 self._queue.add_after(key, left)

@@ -1,0 +1,206 @@
+"""Victims are told before they are asked to leave, keep their time whoever leads, and are told if they may stay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.preemption.building import node
+from tests.reconciler.builders import policy
+from tests.reconciler.faults.fault import preemptor, victim
+from tests.reconciler.notice_judge import NoticeJudge, say_ready
+from tests.reconciler.simulation import Simulation
+from tests.reconciler.virtual_time import run
+from webhook.policy.model import NOTICE, READY, Victims
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 20.0
+Json = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def errors(caplog: pytest.LogCaptureFixture):
+    """What the reconcilers logged as errors: there must be none."""
+    caplog.set_level(logging.ERROR)
+    yield
+    assert not [record.getMessage() for record in caplog.records]
+
+
+def two_victims(*others: Json, nodes: int = 1, **fields: Any) -> tuple[Simulation, NoticeJudge]:
+    """A full node with two pods, both of which a preemptor needs to go."""
+    under = policy(victims=Victims(notice=SECONDS), **fields)
+    made = Simulation(under, [node(f"n{number}", "8") for number in range(1, nodes + 1)], [], random.Random(1))
+    for name in ("a", "b"):
+        made.put(victim(name, "n1"))
+    for other in others:
+        made.put(other)
+    made.put(preemptor(cpu="8"))
+    return made, NoticeJudge(made, SECONDS)
+
+
+def lived(
+    make: Callable[[], tuple[Simulation, NoticeJudge]] = two_victims,
+    seconds: float = 120.0,
+    **happens: Callable[[Simulation], None],
+) -> tuple[Simulation, NoticeJudge]:
+    """The cluster that is made, and its judge, when it has lived; something `happens` at `at_SECONDS`."""
+    found: list[tuple[Simulation, NoticeJudge]] = []
+
+    async def live() -> None:
+        made, judge = make()
+        for at, what in happens.items():
+            asyncio.get_running_loop().call_later(float(at[3:]), what, made)
+        await made.live(seconds)
+        found.append((made, judge))
+
+    run(live())
+    return found[0]
+
+
+def faultless(made: Simulation, judge: NoticeJudge) -> bool:
+    """Nothing is wrong with any notice, none is left over, and no plan evicted in vain."""
+    assert not judge.faults
+    assert not judge.left_over()
+    assert not made.outcomes.in_vain
+    assert not made.remembered()
+    return True
+
+
+def test_victims_are_told_and_asked_when_that_is_over():
+    """Both have the whole time, then both go, and the preemptor is bound."""
+    made, judge = lived()
+    assert faultless(made, judge)
+    assert sorted(made.evicted) == ["a", "b"]
+    assert made.pods["p"]["spec"]["nodeName"] == "n1"
+    assert all(SECONDS <= at - judge.told[uid][0] < SECONDS + 3 for uid, at in judge.asked.items())
+
+
+def test_who_is_ready_goes_at_once():
+    """Each for itself: the other one keeps its time."""
+    made, judge = lived(at_5=lambda made: say_ready(made, "a"))
+    assert faultless(made, judge)
+    assert judge.asked["uid-a"] < 6.0
+    assert judge.asked["uid-b"] >= SECONDS
+    assert made.pods["p"]["spec"]["nodeName"] == "n1"
+
+
+def test_what_was_said_before_the_notice_is_no_answer():
+    """An annotation from before, such as one in a template, shortens nothing."""
+    made, judge = lived(at_0=lambda made: [say_ready(made, name) for name in ("a", "b")])
+    assert faultless(made, judge)
+    assert min(judge.asked.values()) >= SECONDS
+
+
+def test_who_would_fit_without_it_has_no_notice_any_more():
+    """A pod leaves by itself on another node: the plan ends, both notices are taken off, and nobody goes."""
+    kept = victim("kept", "n2", "8", priority=200)
+    made, judge = lived(lambda: two_victims(kept, nodes=2), at_8=lambda made: made.leave("kept"))
+    assert faultless(made, judge)
+    assert (made.evicted, judge.withdrawn, judge.asked) == ([], 2, {})
+    assert made.pods["p"]["spec"]["nodeName"] == "n2"
+
+
+def test_a_victim_that_is_not_needed_any_more_stays():
+    """Of two victims one is enough once another pod of the node has left: the notice of the other is taken off."""
+
+    def make() -> tuple[Simulation, NoticeJudge]:
+        under = policy(victims=Victims(notice=SECONDS))
+        made = Simulation(under, [node("n1", "8")], [], random.Random(1))
+        for name in ("a", "b"):
+            made.put(victim(name, "n1", "2"))
+        made.put(victim("other", "n1", "4", priority=200))
+        made.put(preemptor(cpu="4"))
+        return made, NoticeJudge(made, SECONDS)
+
+    made, judge = lived(make, at_8=lambda made: made.leave("other"))
+    assert faultless(made, judge)
+    assert (made.evicted, judge.withdrawn) == ([], 2)
+
+
+def test_the_preemptor_is_deleted():
+    """Both notices are taken off."""
+    made, judge = lived(at_8=lambda made: made.withdraw("p"))
+    assert faultless(made, judge)
+    assert (made.evicted, judge.withdrawn) == ([], 2)
+
+
+def test_a_victim_is_deleted_by_somebody_else():
+    """The plan goes on with the other one, which keeps its time."""
+    made, judge = lived(at_8=lambda made: made.leave("a"))
+    assert faultless(made, judge)
+    assert (made.evicted, list(judge.asked)) == (["b"], ["uid-b"])
+    assert made.pods["p"]["spec"]["nodeName"] == "n1"
+
+
+def test_a_notice_longer_than_a_plan_may_take():
+    """The time of a plan does not run against the notice."""
+    made, judge = lived(lambda: two_victims(plan_timeout=5.0))
+    assert faultless(made, judge)
+    assert [line["ending"] for line in made.told if line["message"] == "plan ended"] == ["bound"]
+
+
+def test_nothing_is_decided_in_the_meantime():
+    """Neither the notices nor an answer from a pod that is to wait have anybody tried again."""
+    made, _ = lived(seconds=SECONDS - 5, at_3=lambda made: say_ready(made, "p"))
+    said = [line["message"] for line in made.told]
+    assert said == ["decision", "notice", "notice", "plan ended"], made.told  # the last one by the end of the test
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["nobody answers", "one is ready"])
+def test_killed_at_every_step(answers: bool):
+    """Whichever step is the last of a process, the next one gives nobody the time twice, and asks nobody too early."""
+    happens = {"at_5": lambda made: say_ready(made, "a")} if answers else {}
+    steps = lived(**happens)[0].steps
+    assert steps >= 8
+    for step in range(1, steps + 1):
+
+        def make(step: int = step) -> tuple[Simulation, NoticeJudge]:
+            made, judge = two_victims()
+            made.killed_at = frozenset({step})
+            return made, judge
+
+        made, judge = lived(make, **happens)
+        assert faultless(made, judge), step
+        assert sorted(made.evicted) == ["a", "b"], step
+        assert made.pods["p"]["spec"]["nodeName"] == "n1", step
+        assert max(judge.asked.values()) < SECONDS + 4, f"step {step}: somebody had the time twice"
+
+
+@pytest.mark.parametrize("ahead", [-6.0, 0.0, 6.0])
+@pytest.mark.parametrize("at", [0.05, 0.2, 1.0, 5.0, 12.0, SECONDS - 0.1, SECONDS + 0.1, SECONDS + 2.0])
+def test_another_leader_with_another_clock(at: float, ahead: float):
+    """What a victim was told holds, as well as clocks agree; nobody has the whole time again."""
+
+    def make() -> tuple[Simulation, NoticeJudge]:
+        made, judge = two_victims()
+        made.terms = [(0.0, at, 0.0), (at + 0.5, math.inf, ahead)]
+        return made, judge
+
+    made, judge = lived(make)
+    assert faultless(made, judge)
+    assert (sorted(made.evicted), made.pods["p"]["spec"]["nodeName"]) == (["a", "b"], "n1")
+    assert max(judge.asked.values()) < SECONDS + abs(ahead) + 4
+
+
+def test_killed_while_notices_are_taken_off():
+    """Whichever step is the last of a process, nobody keeps a notice of a plan that is over."""
+    gone = {"at_8": lambda made: made.withdraw("p")}
+    for step in range(1, lived(**gone)[0].steps + 1):
+
+        def make(step: int = step) -> tuple[Simulation, NoticeJudge]:
+            made, judge = two_victims()
+            made.killed_at = frozenset({step})
+            return made, judge
+
+        made, judge = lived(make, **gone)
+        assert faultless(made, judge), step
+        assert made.evicted == [], step
+        assert not any(NOTICE in pod["metadata"]["annotations"] for pod in made.pods.values()), step
+        assert not any(READY in pod["metadata"]["annotations"] for pod in made.pods.values()), step

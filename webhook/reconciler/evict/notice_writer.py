@@ -1,0 +1,162 @@
+"""Telling victims before they are asked to leave, and taking notices off behind which no plan stands (docs/notice.md).
+
+Both are one PATCH of a pod's status with its resourceVersion. So a notice that another plan has written meanwhile is
+never taken off, and one that is taken off late is not written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from webhook.kube.errors import ApiError
+from webhook.kube.instants import epoch, rfc3339
+from webhook.kube.objects import Pod, key_of
+from webhook.policy.model import NOTICE, NOTICE_CONDITION, READY
+from webhook.reconciler.evict.fenced_requests import TRIES, DeposedError, FencedRequests, StaleError
+from webhook.reconciler.plans.plan import Ending, Plan, is_there
+from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import PlanVictim
+from webhook.reconciler.state.notices import NoticeRecord, encode, has_notice, notice_of
+
+__all__ = ["NoticeWriter"]
+
+log = logging.getLogger(__name__)
+
+_AGAIN = 5.0
+"""Seconds before a notice that could not be taken off is tried again."""
+_WITHDRAWN = "giveway does not ask the pod to leave after all"
+
+
+class NoticeWriter:
+    """Writes notices through `requests`, and takes them off. `checkpoint` is awaited between steps."""
+
+    def __init__(
+        self,
+        requests: FencedRequests,
+        manager: PlanManager,
+        reporter: Reporter,
+        checkpoint: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._requests = requests
+        self._manager = manager
+        self._state = manager.evaluator.state
+        self._clock = manager.clock
+        self._reporter = reporter
+        self._checkpoint = checkpoint
+        self.withdrawing: set[str] = set()
+        """Pods, by `namespace/name`, whose notice is being taken off."""
+
+    async def tell(self, plan: Plan, victim: PlanVictim, seconds: float) -> Ending | None:
+        """Tell a victim that it is asked to leave in so many seconds; why the plan must end, None if it goes on."""
+        pod = self._state.pod_of(victim.key, victim.uid)
+        if pod is None:
+            return None
+        try:
+            until = await self._told(plan, victim, pod, seconds)
+        except StaleError:
+            return None  # it is gone
+        except DeposedError:
+            return Ending.DEPOSED
+        except ApiError as error:
+            log.warning("plan %s: %s has no notice: %s", plan.record.id, victim.key, error)
+            self._manager.evaluator.eviction_backoff.refused(pod, self._clock.monotonic())
+            return Ending.FAILED
+        if until is None:
+            return plan.ended
+        plan.note_told(victim.uid, until - self._clock.wall() + self._clock.monotonic())
+        if len(plan.notices) == 1:
+            await self._checkpoint("first-told")
+        return plan.ended
+
+    async def _told(self, plan: Plan, victim: PlanVictim, pod: Pod, seconds: float) -> float | None:
+        """Write the notice; returns until when, in seconds since the epoch, or None if the victim need not go.
+
+        Raises StaleError if it is gone, ApiError if the API refuses.
+        """
+        for attempt in range(TRIES):
+            if plan.ended is not None or not is_there(self._state, plan, victim):
+                return None
+            now = self._clock.wall()
+            until = float(math.ceil(now + seconds))  # an instant of whole seconds, and not one too few
+            whom = self._reporter.preemptor_shown(plan, pod)
+            record = NoticeRecord(
+                plan=plan.record.id, by=rfc3339(until), preemptor=whom, uid=plan.uid, priority=plan.priority
+            )
+            text = f"asked to leave by {record.by} for pod {whom or plan.uid} of priority {plan.priority}"
+            annotations = {NOTICE: encode(record), READY: None}
+            try:
+                await self._requests.patch_as_it_is(
+                    "notice", pod, annotations, _condition("True", "Preempting", text, now)
+                )
+            except ApiError as error:
+                if error.status == 404:
+                    return None
+                await self._requests.pause(error, attempt, also=(409,))
+            else:
+                self._reporter.told(plan, pod, record)
+                return until
+            pod = await self._requests.read(victim)
+            known = notice_of(pod)
+            if known is not None and known.plan == plan.record.id:  # only the answer was lost
+                self._reporter.told(plan, pod, known)
+                return epoch(known.by)
+        raise ApiError(409, "Conflict", f"{victim.key} keeps changing")
+
+    async def withdraw(self, key: str) -> None:
+        """Take a notice off a pod as long as no plan stands behind it; on an error tried again every few seconds."""
+        known = self._state.pods.get(key)
+        if known is None:
+            return
+        self.withdrawing.add(key)
+        try:
+            await self._checkpoint("withdrawing")
+            await self._take_off(known)
+        except (StaleError, DeposedError):
+            return
+        except Exception:
+            log.exception("the notice of %s could not be taken off", key)
+        finally:
+            self.withdrawing.discard(key)
+
+    async def _take_off(self, pod: Pod) -> None:
+        """Take the notice off this pod. Raises StaleError if it is gone."""
+        current: Pod | None = pod
+        for attempt in itertools.count():
+            try:
+                current = current or await self._requests.read(pod.metadata)
+                if not has_notice(current) or self._manager.notices.stands(current):
+                    return
+                condition = _condition("False", "Withdrawn", _WITHDRAWN, self._clock.wall())
+                await self._requests.patch_as_it_is("withdraw", current, {NOTICE: None, READY: None}, condition)
+            except ApiError as error:
+                if error.status == 404:
+                    return
+                await self._pause(key_of(pod), error, attempt)
+            else:
+                self._reporter.withdrawn(current)
+                await self._checkpoint("withdrawn")
+                return
+            current = None
+
+    async def _pause(self, key: str, error: ApiError, attempt: int) -> None:
+        try:
+            await self._requests.pause(error, min(attempt, TRIES - 2), also=(409,))
+        except ApiError:
+            log.warning("the notice of %s cannot be taken off yet: %s", key, error)
+            await asyncio.sleep(_AGAIN)
+
+
+def _condition(status: str, reason: str, message: str, now: float) -> dict[str, Any]:
+    return {
+        "type": NOTICE_CONDITION,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": rfc3339(now),
+    }

@@ -1,0 +1,82 @@
+"""What can be done next for a plan. `plans.next_action` says what is, `evict.executor` does it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from webhook.kube.objects import Pod
+from webhook.reconciler.plans.plan import Ending
+from webhook.reconciler.state.annotations import PlanStage, PlanVictim
+
+__all__ = [
+    "Action",
+    "Ask",
+    "Displace",
+    "End",
+    "Enter",
+    "Nominate",
+    "Notify",
+    "Spare",
+    "Try",
+    "Wait",
+]
+
+
+class Nominate(NamedTuple):
+    """Write nomination and plan, with which that stage begins."""
+
+    stage: PlanStage
+
+
+class Enter(NamedTuple):
+    """The stage is over: go on with this one."""
+
+    stage: PlanStage
+
+
+class Displace(NamedTuple):
+    """Clear the nominations of these pods, if there are any."""
+
+    pods: tuple[Pod, ...]
+
+
+class Spare(NamedTuple):
+    """These victims, by uid, stay, and why."""
+
+    uids: frozenset[str]
+    why: str
+
+
+class Try(NamedTuple):
+    """Ask with `dryRun` whether the API server would let these victims go: one that it keeps would cost the others."""
+
+    victims: tuple[PlanVictim, ...]
+
+
+class Notify(NamedTuple):
+    """Tell these victims that they are asked to leave in so many seconds."""
+
+    victims: tuple[PlanVictim, ...]
+    seconds: float
+
+
+class Ask(NamedTuple):
+    """Ask these victims to leave, side by side."""
+
+    victims: tuple[PlanVictim, ...]
+
+
+class Wait(NamedTuple):
+    """Nothing is to be done until something happens, or until then, in monotonic seconds."""
+
+    until: float
+
+
+class End(NamedTuple):
+    """The plan is over."""
+
+    ending: Ending
+    note: str = ""
+
+
+Action = Nominate | Enter | Displace | Spare | Try | Notify | Ask | Wait | End

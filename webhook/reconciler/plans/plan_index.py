@@ -1,0 +1,42 @@
+"""The plans under way, by what they have in common: preemptor, id, node, gang."""
+
+from __future__ import annotations
+
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.siblings import Siblings
+
+__all__ = ["PlanIndex"]
+
+
+class PlanIndex:
+    """Plans under way; each preemptor has at most one."""
+
+    def __init__(self) -> None:
+        self.by_preemptor: dict[str, Plan] = {}
+        self.by_id: dict[str, Plan] = {}
+        self.siblings = Siblings()
+        self._on_node: dict[str, set[str]] = {}
+        """Node to the preemptors whose plans hold room there."""
+
+    def add(self, plan: Plan) -> None:
+        """The plan has begun. Raises ValueError if the preemptor has one."""
+        if plan.key in self.by_preemptor:
+            raise ValueError(f"{plan.key} has a plan already: {self.by_preemptor[plan.key].record.id}")
+        self.by_preemptor[plan.key] = plan
+        self.by_id[plan.record.id] = plan
+        self.siblings.add(plan)
+        self._on_node.setdefault(plan.record.node, set()).add(plan.key)
+
+    def remove(self, plan: Plan) -> None:
+        """The plan has ended."""
+        del self.by_preemptor[plan.key]
+        self.by_id.pop(plan.record.id, None)
+        self.siblings.remove(plan)
+        keys = self._on_node[plan.record.node]
+        keys.discard(plan.key)
+        if not keys:
+            del self._on_node[plan.record.node]
+
+    def on_node(self, node: str) -> list[Plan]:
+        """The plans that hold room on a node."""
+        return [self.by_preemptor[key] for key in self._on_node.get(node, ())]

@@ -1,0 +1,68 @@
+"""What a victim is told before it is asked to leave, as an annotation on it (docs/notice.md), and its answer.
+
+`giveway.dev/notice` is the one place that says who has a notice of which plan, and by when. It is written on each
+victim in one go with a condition, so a new leader keeps what the one before promised, and gives nobody the time twice.
+`giveway.dev/ready-to-leave` is for the victim to write. The notice takes an older one off, so it always answers this
+one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from webhook.kube.instants import InstantError, epoch
+from webhook.kube.objects import Pod
+from webhook.policy.model import NOTICE, READY
+
+__all__ = ["NoticeRecord", "encode", "has_notice", "is_ready", "notice_of"]
+
+_LONGEST = 4096
+"""Characters that are read."""
+
+
+class NoticeRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The notice of one victim: it is asked to leave `by` then (RFC 3339) at the latest, and not earlier unless ready.
+
+    `preemptor` is `namespace/name`, left out if the policy does not name it to other namespaces; `uid` is its uid.
+    """
+
+    plan: str
+    by: str
+    uid: str
+    priority: int
+    preemptor: str = ""
+
+
+_NOTICE = msgspec.json.Decoder(NoticeRecord)
+
+
+def encode(record: NoticeRecord) -> str:
+    """The annotation's text."""
+    return msgspec.json.encode(record).decode()
+
+
+def has_notice(pod: Pod) -> bool:
+    """Whether a pod carries a notice, whatever that says."""
+    return NOTICE in (pod.metadata.annotations or {})
+
+
+def notice_of(pod: Pod) -> NoticeRecord | None:
+    """The notice on a pod; None if it has none, or one that giveway would not write."""
+    text = (pod.metadata.annotations or {}).get(NOTICE)
+    if text is None or len(text) > _LONGEST:
+        return None
+    try:
+        record: NoticeRecord = _NOTICE.decode(text)
+        epoch(record.by)
+    except (msgspec.DecodeError, UnicodeError, InstantError):
+        return None
+    return record
+
+
+def is_ready(pod: Pod, plan: str) -> bool:
+    """Whether a pod that has a notice of this plan says that it need not be waited for."""
+    annotations = pod.metadata.annotations or {}
+    if annotations.get(READY) != "true":
+        return False
+    record = notice_of(pod)
+    return record is not None and record.plan == plan
