@@ -27,9 +27,16 @@ def _body(**spec: object) -> bytes:
     return json.dumps(make_review(make_pod(**spec)), separators=(",", ":")).encode()  # type: ignore[arg-type]
 
 
-def _request(body: bytes, path: str = "/validate") -> bytes:
-    head = f"POST {path}?timeout=10s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+def _request(body: bytes, path: str = "/validate", more: str = "") -> bytes:
+    head = f"POST {path}?timeout=10s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n{more}"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _chunked(body: bytes) -> bytes:
+    """A review in chunks of one byte."""
+    head, _, _ = _request(body).partition(b"Content-Length")
+    chunks = b"".join(b"1\r\n%b\r\n" % body[place : place + 1] for place in range(len(body)))
+    return head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
 def _maps(uid: bytes = b"") -> bytes:
@@ -60,18 +67,22 @@ class _Attacker:
             "127.0.0.1", self._port, ssl=self._tls if tls else None, local_addr=(self._address, 0)
         )
 
-    async def _send(self, request: Callable[[], bytes], pause: float = 0.0) -> None:
+    async def _send(self, request: Callable[[], bytes], pause: float = 0.0, answers: int = 1) -> None:
         """Send one request after the other on one connection."""
         reader, writer = await self._open()
         try:
             while True:
                 writer.write(request())
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-len"))
-                await reader.readexactly(length)
+                for _ in range(answers):
+                    await self._answer(reader)
                 await asyncio.sleep(pause)
         finally:
             writer.transport.abort()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        lengths = [int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-len")]
+        await reader.readexactly(lengths[0] if lengths else 0)
 
     async def names(self) -> None:
         """Names of 250 KB, each another one."""
@@ -112,6 +123,62 @@ class _Attacker:
         """One class that does not exist."""
         await self._send(lambda: MISSING)
 
+    async def chunks(self) -> None:
+        """A body in chunks of one byte."""
+        await self._send(lambda: CHUNKS)
+
+    async def upgrades(self) -> None:
+        """A review that asks for another protocol, too."""
+        await self._send(lambda: UPGRADE)
+
+    async def records(self) -> None:
+        """Each byte in a TLS record of its own."""
+        reader, writer = await self._open()
+        try:
+            while True:
+                for start in range(0, len(TRIVIAL), 400):
+                    for place in range(start, min(start + 400, len(TRIVIAL))):
+                        writer.write(TRIVIAL[place : place + 1])
+                    await asyncio.sleep(0)
+                await self._answer(reader)
+        finally:
+            writer.transport.abort()
+
+    async def pipelined(self) -> None:
+        """Reviews one after the other, without waiting for answers."""
+        await self._send(lambda: TRIVIAL * 100, answers=100)
+
+    async def unread(self) -> None:
+        """Reviews without end, whose answers are not read."""
+        reader, writer = await self._open()
+        reader._transport.pause_reading()  # type: ignore[attr-defined]  # the attack
+        try:
+            while True:
+                writer.write(TRIVIAL * 100)
+                await writer.drain()
+        finally:
+            writer.transport.abort()
+
+    async def fields(self) -> None:
+        """A head of many fields."""
+        await self._send(lambda: FIELDS)
+
+    async def expecting(self) -> None:
+        """A review that waits to be told to go on."""
+        await self._send(lambda: EXPECTING)
+
+    async def elsewhere(self) -> None:
+        """What is no review."""
+        await self._send(lambda: ELSEWHERE, answers=2)
+
+    async def garbage(self) -> None:
+        """What is no HTTP."""
+        await self._send(lambda: b"\0" * 100 + b"\r\n\r\n")
+
+    async def ordinary(self) -> None:
+        """Reviews like the API server's, as quickly as they are answered."""
+        await self._send(lambda: TRIVIAL)
+
     async def logged(self) -> None:
         """Requests that are refused and whose name has 0.7 MB."""
         pod = make_pod(meta={"name": "", "generateName": "g" * 700_000}, priorityClassName="ghost")
@@ -121,6 +188,11 @@ class _Attacker:
 
 MAPS, DEAR = _request(_maps()), _request(_dear())
 TRIVIAL, MISSING = _request(_body()), _request(_body(priorityClassName="ghost"))
+CHUNKS = _chunked(_body(priorityClassName="low-priority", hostname="h" * 64_000))
+UPGRADE = _request(_body(), more="Connection: Upgrade\r\nUpgrade: websocket\r\n")
+EXPECTING = _request(_body(), more="Expect: 100-continue\r\n")
+ELSEWHERE = b"OPTIONS /mutate HTTP/1.1\r\nHost: a\r\n\r\nGET /.env HTTP/1.1\r\nHost: a\r\n\r\n"
+FIELDS = _request(_body(), more="".join(f"X-{number}: {'x' * 1900}\r\n" for number in range(26)))
 
 KINDS: dict[str, dict[str, int]] = {
     "names of 250 KB": {"names": 4},
@@ -131,6 +203,15 @@ KINDS: dict[str, dict[str, int]] = {
     "handshakes": {"handshakes": 50},
     "classes that do not exist": {"unknown": 100, "missing": 100},
     "names of 0.7 MB to log": {"logged": 4},
+    "200 clients with ordinary reviews": {"ordinary": 200},
+    "bodies in chunks of one byte": {"chunks": 20},
+    "TLS records of one byte": {"records": 20},
+    "requests for another protocol": {"upgrades": 100},
+    "requests without waiting for answers": {"pipelined": 50},
+    "answers that are not read": {"unread": 50},
+    "heads of 50 KB": {"fields": 50},
+    "requests that wait to go on": {"expecting": 50},
+    "what is no review, and no HTTP": {"elsewhere": 50, "garbage": 50},
 }
 """The attacks, and how many clients do what."""
 

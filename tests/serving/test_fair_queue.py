@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections import Counter
 
 import pytest
 
+from webhook.serving import turns as turns_module
 from webhook.serving.fair_queue import FairQueue, Peers
 from webhook.serving.turns import FairSemaphore, Turns
+
+
+class Clock:
+    """A clock of work: only `work` takes time."""
+
+    now = 0.0
+
+    def work(self, seconds=0.01):
+        self.now += seconds
+
+    def perf_counter(self):
+        return self.now
+
+    thread_time = monotonic = perf_counter
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """Takes so many seconds of the processor."""
+    clock = Clock()
+    monkeypatch.setattr(turns_module, "time", clock)
+    return clock.work
 
 
 def served(queue, cost, rounds, again):
@@ -54,6 +76,25 @@ def test_behind_one_address_cheap_things_do_not_wait_behind_dear_ones():
     took = served(queue, cost, 20_000, {"honest", "attacker"})
     assert took["honest"] > 0.3 * took["attacker"]
     assert took["attacker"] > 0
+
+
+def test_behind_one_address_a_review_does_not_wait_behind_several_cheaper_ones():
+    """An ordinary review has its turn about as often as one that costs a third of it."""
+    peers, queue = Peers(), FairQueue()
+    cost = {"honest": 0.0003, "attacker": 0.0001}
+    for name, seconds in cost.items():
+        queue.put(peers.flow("10.0.0.1"), name, seconds)
+    took = served(queue, cost, 1000, set(cost))
+    assert took["honest"] / cost["honest"] > 0.7 * took["attacker"] / cost["attacker"]
+
+
+def test_what_has_begun_goes_first_unless_it_is_dear():
+    """A review that was read in its turn does not wait behind all that is still to be read."""
+    peers, queue = Peers(), FairQueue()
+    for name, seconds in (("read", 0.0001), ("ordinary", 0.0003), ("dear", 0.003)):
+        flow = peers.flow("10.0.0.1")
+        queue.put(flow, name, seconds, begun=name != "read")
+    assert [queue.pop()[1] for _ in range(3)] == ["ordinary", "read", "dear"]
 
 
 def test_dear_things_are_not_put_off_for_ever():
@@ -105,21 +146,21 @@ async def test_work_is_done_at_once_while_there_is_time():
     assert not turns.busy
 
 
-async def test_what_a_round_has_no_time_for_waits_and_the_cheap_goes_first():
+async def test_what_a_round_has_no_time_for_waits_and_the_cheap_goes_first(work):
     """After the slice is used up, reviews run by fair shares, and each gets its own result or error."""
     turns, peers = Turns(), Peers()
     order = []
 
-    def work(name):
+    def answer(name):
         order.append(name)
         if name == "error":
             raise ValueError(name)
         return name
 
     async def late(address, name, estimate):
-        turns.spend(peers.flow("x"), 1.0)
-        assert turns.busy
-        return await turns.run(peers.flow(address), lambda: work(name), estimate)
+        turns.do(peers.flow("x"), work)
+        assert turns.full
+        return await turns.run(peers.flow(address), lambda: answer(name), estimate)
 
     runs = [
         asyncio.create_task(late("10.0.0.2", "dear", 0.01)),
@@ -133,17 +174,13 @@ async def test_what_a_round_has_no_time_for_waits_and_the_cheap_goes_first():
     assert not turns.busy
 
 
-async def test_who_has_had_less_than_his_share_does_not_wait_for_a_round():
+async def test_who_has_had_less_than_his_share_does_not_wait_for_a_round(work):
     """While others wait for their turn an address that was quiet goes on at once, until it has had its share."""
     turns, peers = Turns(), Peers()
     quiet, many = peers.flow("10.0.0.1"), peers.flow("10.0.0.2")
-    turns.spend(many, 0.009)
-
-    def work():
-        time.sleep(0.002)
-
+    turns.do(many, lambda: work(0.003))
     for _ in range(50):
-        turns.later(many, work, 0.002)
+        turns.later(many, lambda: work(0.002), 0.002)
     assert turns.must_wait(quiet)
     assert turns.must_wait(many)
     for _ in range(4):  # rounds, in which only the other address is served
@@ -152,15 +189,37 @@ async def test_who_has_had_less_than_his_share_does_not_wait_for_a_round():
     assert not turns.must_wait(quiet)
     assert turns.must_wait(many)
     assert await turns.run(quiet, lambda: 7, 0.0) == 7
-    turns.spend(quiet, 1.0)
+    turns.do(quiet, work)
     assert turns.must_wait(quiet)
 
 
-async def test_a_round_is_bounded_for_everybody():
+async def test_what_is_done_inside_of_other_work_counts_once(work):
+    """Parsing is a part of the reading that it follows from."""
+    turns, peers = Turns(), Peers()
+    flow = peers.flow("a")
+    turns.later(peers.flow("b"), lambda: None, 1.0)
+    turns.do(flow, lambda: turns.do(flow, lambda: work(0.002)))
+    assert turns._used == flow.peer.lines[turns._queue].tag == 0.002
+
+
+async def test_what_follows_from_a_round_leaves_room_in_the_next_one(work):
+    """While what was read is reviewed, less is read; something of what waits is done in any case."""
+    turns, flow = Turns(), Peers().flow("a")
+    done = []
+    for number in range(20):
+        turns.later(flow, lambda number=number: (work(0.0004), done.append(number)), 0.0004)
+    await asyncio.sleep(0)
+    assert len(done) == 3
+    turns.do(flow, work)
+    await asyncio.sleep(0)
+    assert len(done) == 4
+
+
+async def test_a_round_is_bounded_for_everybody(work):
     """So many at once who have had less than their share wait as well."""
     turns, peers = Turns(), Peers()
     for number in range(50):
-        turns.later(peers.flow("10.0.0.2"), lambda: time.sleep(0.002), number / 1000)
+        turns.later(peers.flow("10.0.0.2"), lambda: work(0.002), number / 1000)
     quiet = [peers.flow(f"10.0.1.{number}") for number in range(50)]
     for flow in quiet:
         turns.must_wait(flow)
@@ -169,18 +228,18 @@ async def test_a_round_is_bounded_for_everybody():
     at_once = 0
     for flow in quiet:
         if not turns.must_wait(flow):
-            turns.spend(flow, 0.001)
+            turns.do(flow, lambda: work(0.0015))
             at_once += 1
-    assert 0 < at_once <= 17
+    assert at_once == 2
 
 
-async def test_work_that_nobody_waits_for_any_more_is_not_done():
+async def test_work_that_nobody_waits_for_any_more_is_not_done(work):
     """A review that was given up at its deadline costs no time."""
     turns, flow = Turns(), Peers().flow("a")
     done = []
 
     async def late():
-        turns.spend(flow, 1.0)
+        turns.do(flow, work)
         await turns.run(flow, lambda: done.append(1), 0.0)
 
     task = asyncio.create_task(late())

@@ -30,6 +30,13 @@ def head(length: int, query: str = "timeout=30s") -> bytes:
     ).encode()
 
 
+def chunked(body: bytes) -> bytes:
+    """A request whose body comes in chunks of one byte."""
+    start, _, _ = head(0).partition(b"Content-Length")
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    return start + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
 @pytest.fixture
 def connect(authority):
     """Open a TLS connection to a running server."""
@@ -76,6 +83,37 @@ async def metric(running, name: str, **labels: str) -> float:
     wanted = name + "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}"
     _, text = await running.get("/metrics")
     return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(wanted))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(chunked(b" " * 30_000), id="chunks-of-one-byte"),
+        pytest.param((head(2) + b"{}") * 300, id="requests-in-a-row"),
+    ],
+)
+async def test_what_is_dear_to_parse_is_parsed_in_turns(start, connect, sent):
+    """However many small parts come at once, others have their turn in between."""
+    async with start(objects=Objects([HIGH])) as running:
+        reader, writer = await connect(running)
+        writer.write(head(len(GOOD)) + GOOD)
+        assert await answered(reader) == 200
+        writer.write(sent)
+        longest = 0.0
+        for _ in range(400):
+            began = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - began)
+        assert longest < 0.015
+        assert await answered(reader) == 400
+
+
+async def test_a_body_in_chunks_is_reviewed(start, connect):
+    """A client that does not say the length of a body gets the same answer."""
+    async with start(objects=Objects([HIGH])) as running:
+        reader, writer = await connect(running)
+        writer.write(chunked(GOOD) * 2)
+        assert [await answered(reader), await answered(reader)] == [200, 200]
 
 
 async def test_bodies_that_do_not_come_hold_up_nobody(start, connect):

@@ -26,12 +26,16 @@ def most_connections() -> int:
 
 
 class Connection:
-    """One connection: whose it is, how to end it, and whether it ever carried a review that was answered."""
+    """One connection: whose it is, how to end it, and whether it ever carried a review that was answered.
 
-    __slots__ = ("abort", "deadline", "flow", "group", "protocol", "proven")
+    The handshakes of an address have a share of their own, `greeting`: who begins need not wait behind those who go on
+    all the time, nor they behind many who begin.
+    """
 
-    def __init__(self, flow: Flow, abort: Callable[[], object]) -> None:
-        self.flow, self.abort = flow, abort
+    __slots__ = ("abort", "deadline", "flow", "greeting", "group", "protocol", "proven")
+
+    def __init__(self, flow: Flow, greeting: Flow, abort: Callable[[], object]) -> None:
+        self.flow, self.greeting, self.abort = flow, greeting, abort
         self.deadline: asyncio.TimerHandle | None = None
         self.protocol: object = None
         self.group: _Group | None = None
@@ -88,7 +92,7 @@ class Connections:
 
     def __init__(self, most: int, closed: Callable[[str], object]) -> None:
         self._most, self._most_idle, self._closed = most, max(1, int(most * _IDLE_SHARE)), closed
-        self._peers = Peers()
+        self._peers, self._greeters = Peers(), Peers()
         self._serving: dict[object, Connection] = {}
         self._silent, self._new, self._idle, self._busy = _Group(), _Group(), _Group(), _Group()
 
@@ -104,7 +108,7 @@ class Connections:
 
     def add(self, address: str, abort: Callable[[], object]) -> Connection:
         """Note a new connection, of which nothing was heard yet; `abort` ends it."""
-        connection = Connection(self._peers.flow(address), abort)
+        connection = Connection(self._peers.flow(address), self._greeters.flow(address), abort)
         connection.deadline = asyncio.get_running_loop().call_later(_HEAD_SECONDS, self.end, connection, "head")
         self._move(connection, self._silent)
         return connection

@@ -3,8 +3,8 @@
 Start-time fair queuing (P. Goyal, H. Vin, H. Cheng: SFQ). Each address has a tag, the cost that it has been charged in
 virtual time; whoever has the lowest is next. Virtual time is the tag of who was served last, so nobody saves up while
 idle, and nobody who comes again begins again with an advantage. Within an address its connections share in the same
-way, but the price of what is dear rises with its square: who asks for cheap things does not wait behind a hundred
-that ask for dear ones.
+way, but what is cheap counts about the same, and the price of what is dear rises with its square: who asks for cheap
+things does not wait behind a hundred that ask for dear ones, nor behind several that ask for cheaper ones still.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ __all__ = ["FairQueue", "Flow", "Peer", "Peers"]
 
 T = TypeVar("T")
 
-_DEAR = 0.001
-"""Seconds at which the price of something is twice its cost."""
+_ANY, _DEAR = 0.00025, 0.001
+"""Seconds that anything counts among the connections of an address, and at which the square of a cost counts as much as
+the cost. So what is cheap counts about the same: an honest review need not wait behind several cheaper ones."""
 
 
 class Peer:
@@ -77,11 +78,12 @@ class FairQueue(Generic[T]):
         self.count = 0
         """How many items wait."""
 
-    def put(self, flow: Flow, item: T, estimate: float) -> None:
-        """Let an item wait that will cost about so much."""
+    def put(self, flow: Flow, item: T, estimate: float, *, begun: bool = False) -> None:
+        """Let an item wait that will cost about so much; what has `begun` goes before what is as cheap and has not."""
         line = self._line(flow)
-        start = max(flow.tags.get(self, 0.0), line.now)
-        entry = (start + _price(estimate), next(self._number), start, estimate, flow, item)
+        start = line.now if begun else max(flow.tags.get(self, 0.0), line.now)
+        finish = start + _price(estimate) - (_ANY if begun else 0.0)
+        entry = (finish, next(self._number), start, estimate, flow, item)
         heappush(line.waiting, entry)
         self._waiting[line] = None
         self.count += 1
@@ -117,4 +119,4 @@ class FairQueue(Generic[T]):
 
 
 def _price(cost: float) -> float:
-    return cost + cost * cost / _DEAR
+    return _ANY + cost * cost / _DEAR

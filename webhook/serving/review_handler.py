@@ -137,10 +137,8 @@ class ReviewHandler:
             if not request.content.is_eof():
                 return await self._wait(connection, phase, request, seconds, None)
             body = request.content.read_nowait()
-            if not self._turns.must_wait(connection.flow):
-                began = time.perf_counter()
+            if not self._turns.busy:
                 reviewed = _at_once(self.context, phase, body)
-                self._turns.spend(connection.flow, time.perf_counter() - began)
             elif len(body) <= _SMALL:
                 reviewed = await self._in_turn(connection.flow, self.context, phase, body)
             else:

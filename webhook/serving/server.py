@@ -22,6 +22,7 @@ from webhook.component_base.supervision import Supervisor
 from webhook.policy.evaluation.engine import Engine
 from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.connections import Connections, most_connections
+from webhook.serving.http_connection import HttpProtocols
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.review_handler import ALLOWANCE, ReviewHandler
 from webhook.serving.tls_listener import ServingCertificate, TlsError, TlsListener, load_certificate
@@ -104,7 +105,7 @@ class ReviewServer:
 
     async def __aenter__(self) -> Self:
         certificate = self._load()
-        server: web.Server = web.Server(
+        server = HttpProtocols(
             self.handler,
             request_factory=partial(web.BaseRequest, loop=asyncio.get_running_loop()),
             access_log=None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import time
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,12 +12,13 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from aiohttp import web
 from cryptography import x509
 
 from webhook.component_base.listener import Acceptor
 from webhook.component_base.supervision import Supervisor
 from webhook.serving.connections import Connection, Connections
+from webhook.serving.fair_queue import Flow
+from webhook.serving.http_connection import HttpProtocols
 from webhook.serving.turns import Turns
 
 __all__ = ["ServingCertificate", "TlsError", "TlsListener", "load_certificate"]
@@ -30,6 +30,8 @@ _MOST_GREETING = 256
 """Connections of one address that wait for their turn."""
 _READ_SECONDS, _BYTE_SECONDS = 0.0001, 3e-9
 """What it takes to decrypt and parse what has come: in any case, and for each byte."""
+_MORE = 4096
+"""Bytes that are read at most of a connection while others of it wait: to stop reading takes longer than to read."""
 _GIVING_UP_SECONDS = 0.1
 """From telling the requests that are still in hand to end, until their connections are closed."""
 _CLOSING_SECONDS = 2
@@ -90,15 +92,16 @@ class _Tls(SSLProtocol):
 
     def __init__(
         self,
-        protocol: asyncio.Protocol,
+        server: HttpProtocols,
         context: ssl.SSLContext,
         connection: Connection,
         connections: Connections,
         turns: Turns,
     ) -> None:
+        self._served = server.serve(connection, turns, self._hold)
         super().__init__(
             asyncio.get_running_loop(),
-            protocol,
+            self._served,
             context,
             None,  # type: ignore[arg-type]  # nobody waits for the handshake
             server_side=True,
@@ -107,9 +110,14 @@ class _Tls(SSLProtocol):
         )
         self._ssl_buffer = self._shared
         self._ssl_buffer_view = memoryview(self._shared)
-        self._served, self._connection, self._connections, self._turns = protocol, connection, connections, turns
+        self._connection, self._connections, self._turns = connection, connections, turns
         self._raw: asyncio.Transport | None = None
-        self._cost = _HANDSHAKE_COST
+        self._heard = self._waiting = self._held = False
+
+    def get_buffer(self, n: int) -> memoryview:
+        """Where to put what comes; of what waits not much more is read."""
+        del n
+        return self._ssl_buffer_view[:_MORE] if self._waiting else self._ssl_buffer_view
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note what ends the connection."""
@@ -120,17 +128,24 @@ class _Tls(SSLProtocol):
             transport.abort()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypt and hand on what has come, now or when it is this connection's turn; no more is read until then."""
-        if self._raw is not None and self._turns.must_wait(self._connection.flow):
+        """Decrypt and hand on what has come, now or when it is this connection's turn; little is read until then."""
+        if self._waiting:
             self._incoming.write(self._ssl_buffer_view[:nbytes])
-            self._raw.pause_reading()
-            self._turns.later(self._connection.flow, self._catch_up, self._cost + nbytes * _BYTE_SECONDS)
-            self._cost = _READ_SECONDS
+            self._pause()
             return
-        began = time.perf_counter()
-        super().buffer_updated(nbytes)
-        self._cost = _READ_SECONDS
-        self._turns.spend(self._connection.flow, time.perf_counter() - began)
+        flow, begun, cost = self._connection.flow, False, _READ_SECONDS
+        if self._served.transport is None:  # the handshake is under way; it begins when it has its turn
+            flow, begun = self._connection.greeting, not self._heard
+            cost = _HANDSHAKE_COST if begun else _READ_SECONDS
+            self._heard = True
+        if self._turns.full if begun else self._turns.must_wait(flow):
+            self._incoming.write(self._ssl_buffer_view[:nbytes])
+            self._waiting = True
+            if nbytes > _MORE:
+                self._pause()
+            self._turns.later(flow, self._catch_up, cost + nbytes * _BYTE_SECONDS, begun=begun)
+        else:
+            self._turns.do(flow, super().buffer_updated, nbytes)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Note the end, whether the handshake had been done or not."""
@@ -139,9 +154,21 @@ class _Tls(SSLProtocol):
         self._connections.lost(self._connection)
 
     def _catch_up(self) -> None:
+        self._waiting = False
         super().buffer_updated(0)
-        if self._raw is not None and not self._ssl_reading_paused:
+        self._hold(self._held)
+
+    def _hold(self, held: bool) -> None:
+        """Read no more, or go on with it."""
+        self._held = held
+        if held:
+            self._pause()
+        elif self._raw is not None and not self._ssl_reading_paused:
             self._raw.resume_reading()
+
+    def _pause(self) -> None:
+        if self._raw is not None:
+            self._raw.pause_reading()
 
 
 class TlsListener:
@@ -155,7 +182,7 @@ class TlsListener:
 
     def __init__(
         self,
-        server: web.Server,
+        server: HttpProtocols,
         sock: socket.socket,
         context: ssl.SSLContext,
         supervisor: Supervisor,
@@ -193,30 +220,38 @@ class TlsListener:
 
         accepted.setblocking(False)
         connection = self._connections.add(accepted.getpeername()[0], abort)
-        loop.add_reader(accepted, self._hear, accepted, connection)
+        try:
+            accepted.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            loop.add_reader(accepted, self._hear, accepted, connection)
+        except OSError:
+            self._connections.lost(connection)
+            raise
+        else:
+            self._hear(accepted, connection)
 
     def _hear(self, accepted: socket.socket, connection: Connection) -> None:
         """Begin TLS when it is the connection's turn; of too many that wait for it the newest goes."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(accepted)
-        begin = partial(self._begin, accepted, connection)
-        if not self._turns.must_wait(connection.flow):
-            begin()
-        elif connection.flow.peer.greeting >= _MOST_GREETING:
+        begin, flow = partial(self._begin, accepted, connection), connection.greeting
+        if not self._turns.must_wait(flow):
+            self._turns.do(flow, begin)
+        elif flow.peer.greeting >= _MOST_GREETING:
             self._connections.end(connection, "handshake")
         else:
-            connection.flow.peer.greeting += 1
-            self._turns.later(connection.flow, partial(self._greet, begin, connection), _HANDSHAKE_COST)
+            flow.peer.greeting += 1
+            self._turns.later(flow, partial(self._greet, begin, flow), _HANDSHAKE_COST)
 
-    def _greet(self, begin: Callable[[], None], connection: Connection) -> None:
-        connection.flow.peer.greeting -= 1
+    def _greet(self, begin: Callable[[], None], flow: Flow) -> None:
+        flow.peer.greeting -= 1
         begin()
 
     def _begin(self, accepted: socket.socket, connection: Connection) -> None:
         if connection.group is None:  # it has been ended
             return
         connection.abort = _nothing  # as soon as there is a transport, that ends it
-        tls = _Tls(self._server(), self.context, connection, self._connections, self._turns)
+        tls = _Tls(self._server, self.context, connection, self._connections, self._turns)
         loop = asyncio.get_running_loop()
         task = loop.create_task(loop.connect_accepted_socket(lambda: tls, accepted))
         self._beginning.add(task)

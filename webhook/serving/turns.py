@@ -17,60 +17,78 @@ __all__ = ["FairSemaphore", "Turns"]
 
 T = TypeVar("T")
 
-_SLICE = 0.008
+_ROUND = 0.004
 """Seconds of work in one round of the event loop. What is more waits for the next one, and others get in between."""
-_FOR_OTHERS = 2 * _SLICE
-"""Seconds of work in a round until also those wait who have had less than their share."""
+_SLICE = 0.001
+"""Seconds of a round for what has waited. It leads to more in the next rounds: what is read is reviewed."""
 
 
 class Turns:
-    """The event loop's time: work is done at once while a round has time for it, and by fair shares if it has not."""
+    """The event loop's time: work is done at once while a round has time for it, and by fair shares if it has not.
+
+    All that is done for a connection is counted, by `do`: decrypting, parsing, and each step of its tasks.
+    """
 
     def __init__(self) -> None:
         self._queue: FairQueue[Callable[[], object]] = FairQueue()
-        self._used, self._round = 0.0, False
+        self._used, self._waited = 0.0, 0.0
+        self._round = self._in_round = self._working = False
 
     @property
     def busy(self) -> bool:
         """Whether what comes now has to wait, whosever it is."""
-        return self._used > _SLICE or self._queue.count > 0
+        return self._used > _ROUND or self._queue.count > 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the round has no time left even for what has had its turn, and goes on."""
+        return self._used > _ROUND
 
     def must_wait(self, flow: Flow) -> bool:
         """Whether what comes now on this connection has to wait.
 
-        A peer that has had less than its share would be next anyway. Each wait costs it a round, and a review has two.
+        A peer that has had less than its share would be next anyway. Each wait costs it a round.
         """
         if not self.busy:
             return False
-        return self._used > _FOR_OTHERS or not self._queue.behind(flow)
+        return self.full or not self._queue.behind(flow)
 
     @property
     def contended(self) -> bool:
         """Whether others wait for their turn."""
         return self._queue.count > 0
 
-    def spend(self, flow: Flow, seconds: float) -> None:
-        """Count time that was used for a connection."""
-        if self._queue.count:  # if nobody waits, nobody comes short
-            self._queue.charge(flow, seconds)
-        self._used += seconds
-        if self._used > _SLICE / 3 and not self._round:  # a round is not begun for less than it costs
-            self._begin_round()
+    def do(self, flow: Flow, work: Callable[..., T], *arguments: Any) -> T:
+        """Do this now, and count its time for the connection. Raises what it raises."""
+        if self._working:  # it is counted already
+            return work(*arguments)
+        contended = self._in_round or self._queue.count > 0
+        # By the processor's clock: what another process takes of it meanwhile is not this connection's doing
+        ran = time.thread_time() if contended else 0.0
+        self._working, began = True, time.perf_counter()
+        try:
+            return work(*arguments)
+        finally:
+            self._working = False
+            self._used += time.perf_counter() - began
+            if contended:  # if nobody waits, nobody comes short
+                self._queue.charge(flow, time.thread_time() - ran)
+            if self._used > _SLICE / 3 and not self._round:  # a round is not begun for less than it costs
+                self._begin_round()
 
-    def later(self, flow: Flow, work: Callable[[], object], estimate: float) -> None:
-        """Do this when it is the connection's turn; it takes about so many seconds, and raises nothing."""
-        self._queue.put(flow, work, estimate)
+    def later(self, flow: Flow, work: Callable[[], object], estimate: float, *, begun: bool = False) -> None:
+        """Do this when it is the connection's turn; it takes about so many seconds, and raises nothing.
+
+        It has `begun` if it goes on with what has had its turn.
+        """
+        self._queue.put(flow, work, estimate, begun=begun)
         if not self._round:
             self._begin_round()
 
     async def run(self, flow: Flow, work: Callable[[], T], estimate: float) -> T:
-        """Do this at once, or when it is the connection's turn. Raises what it raises."""
-        if not self.must_wait(flow):
-            began = time.perf_counter()
-            try:
-                return work()
-            finally:
-                self.spend(flow, time.perf_counter() - began)
+        """Go on with what has had its turn: at once, or by fair shares if the round is full. Raises what it raises."""
+        if not self.full:
+            return work()
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def carry_out() -> None:
@@ -81,21 +99,21 @@ class Turns:
             except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
                 done.set_exception(error)
 
-        self.later(flow, carry_out, estimate)
+        self.later(flow, carry_out, estimate, begun=True)
         return await done
 
     def _next_round(self) -> None:
-        """Do what waits, for so long as a round may take."""
-        self._used, self._round = 0.0, False
-        while self._used <= _SLICE and self._queue.count:
-            flow, work = self._queue.pop()
-            # By the processor's clock: what another process takes of it meanwhile is not this connection's doing
-            began, ran = time.perf_counter(), time.thread_time()
-            work()
-            cost = time.thread_time() - ran
-            self._used += time.perf_counter() - began
-            self._queue.charge(flow, cost)
-        if (self._queue.count or self._used) and not self._round:
+        """Do what waits, for so long as a round may take; something of it in any case."""
+        others = self._used - self._waited  # what has been done since the last round without waiting
+        limit = min(others + _SLICE, _ROUND)
+        self._used, self._in_round = others, True
+        while self._queue.count:
+            self.do(*self._queue.pop())
+            if self._used > limit:
+                break
+        self._waited = self._used = self._used - others
+        self._round = self._in_round = False
+        if self._queue.count or self._used:
             self._begin_round()
 
     def _begin_round(self) -> None:

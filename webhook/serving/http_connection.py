@@ -1,0 +1,98 @@
+"""HTTP of one connection: what it takes is counted for its client, and what comes is parsed bit by bit.
+
+A byte can cost much or little: 64 KB hold the body of one review, or 11 000 chunks of one byte, which take 80 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from webhook.serving.connections import Connection
+from webhook.serving.fair_queue import Flow
+from webhook.serving.turns import Turns
+
+__all__ = ["HttpConnection", "HttpProtocols"]
+
+T = TypeVar("T")
+
+_LINES = 64
+"""Lines that are parsed in one turn: fields of heads, and chunks. A request of an API server has about ten."""
+_PIECE_SECONDS = 0.0005
+"""What so many lines take, about."""
+
+
+class HttpProtocols(web.Server):
+    """Makes the protocols of connections."""
+
+    def serve(self, connection: Connection, turns: Turns, hold: Callable[[bool], object]) -> HttpConnection:
+        """A protocol for a connection; `hold(True)` has nothing more read of it until `hold(False)`."""
+        return HttpConnection(self, connection, turns, hold, loop=self._loop, **self._kwargs)
+
+
+class HttpConnection(web.RequestHandler):
+    """aiohttp's protocol, in turns."""
+
+    __slots__ = ("_connection", "_hold", "_turns", "_unparsed")
+
+    def __init__(
+        self,
+        server: HttpProtocols,
+        connection: Connection,
+        turns: Turns,
+        hold: Callable[[bool], object],
+        **options: Any,
+    ) -> None:
+        super().__init__(server, **options)
+        self._connection, self._turns, self._hold = connection, turns, hold
+        self._unparsed = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, and what takes long in turns."""
+        if self._unparsed:
+            self._unparsed += data
+        elif data.count(b"\r\n") <= _LINES:
+            self._turns.do(self._connection.flow, super().data_received, data)
+        else:
+            self._unparsed = data
+            self._turns.do(self._connection.flow, self._parse)
+
+    def _parse(self) -> None:
+        """Parse some lines, and leave the rest to the connection's next turn."""
+        end = -1
+        for _ in range(_LINES):
+            end = self._unparsed.find(b"\r\n", end + 1)
+            if end < 0:
+                break
+        end = end + 2 if end >= 0 else len(self._unparsed)
+        super().data_received(self._unparsed[:end])
+        self._unparsed = self._unparsed[end:] if self.transport is not None else b""
+        self._hold(bool(self._unparsed))
+        if self._unparsed:
+            self._turns.later(self._connection.flow, self._parse, _PIECE_SECONDS)
+
+    def _handle_request(self, *arguments: Any) -> Coroutine[Any, Any, Any]:
+        return _Counted(super()._handle_request(*arguments), self._connection.flow, self._turns)
+
+
+class _Counted(Coroutine[Any, Any, T]):
+    """A coroutine, each step of which is counted."""
+
+    __slots__ = ("_coroutine", "_flow", "_turns")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], flow: Flow, turns: Turns) -> None:
+        self._coroutine, self._flow, self._turns = coroutine, flow, turns
+
+    def send(self, value: Any) -> Any:
+        return self._turns.do(self._flow, self._coroutine.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._coroutine.__await__()
