@@ -21,6 +21,8 @@ class GangJudge:
         self.faults: list[str] = []
         self.for_gangs = 0
         """Evictions for gangs."""
+        self.of_groups: set[str] = set()
+        """Pods of groups that were asked to leave."""
         cluster.asked.append(self._asked)
 
     def half_nominated(self) -> list[str]:
@@ -32,6 +34,8 @@ class GangJudge:
     def _asked(self, name: str) -> None:
         """Somebody goes: all members of each gang whose plan names him are nominated, or have a node."""
         uid = self.cluster.pods[name]["metadata"]["uid"] if name in self.cluster.pods else ""
+        if "scheduling.x-k8s.io/pod-group" in self.cluster.pods.get(name, {}).get("metadata", {}).get("labels", {}):
+            self.of_groups.add(name)
         for key, pod in self.cluster.pods.items():
             plan = _plan_on(pod)
             if plan is None or "gang" not in plan or uid not in {one["uid"] for one in plan["victims"]}:

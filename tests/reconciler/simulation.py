@@ -327,13 +327,14 @@ class Simulation:
         self._budget_shown[name] = max(self._budget_shown.get(name, 0.0) + 1e-4, after)
         asyncio.get_running_loop().call_at(self._budget_shown[name], lambda: self.setting.budget(shown))
 
-    def end(self, pod: Json) -> None:
-        """Let a pod go: it is there until its grace period is over, or it has ended by itself."""
+    def end(self, pod: Json, *, evicted: bool = True) -> None:
+        """Let a pod go, which mostly is `evicted`: it is there until its grace period is over, or it has ended."""
         loop, meta = asyncio.get_running_loop(), pod["metadata"]
         grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
         meta["deletionTimestamp"] = rfc3339(START + loop.time() + grace)
-        self.evicted.append(meta["name"])
-        self.outcomes.evicted(meta["uid"])
+        if evicted:
+            self.evicted.append(meta["name"])
+            self.outcomes.evicted(meta["uid"])
         self.put(pod)
         seconds = self.ends_after.get(meta["name"], min(grace, self.dice.choice((0.0, 1.0, 30.0))))
         loop.call_later(seconds, self.remove, meta["name"], meta["uid"])
@@ -352,8 +353,7 @@ class Simulation:
         if name in self.pods and "deletionTimestamp" not in self.pods[name]["metadata"]:
             if self.pods[name]["spec"].get("nodeName"):
                 self.outcomes.left(self.pods[name])
-            self.end(copy.deepcopy(self.pods[name]))
-            self.evicted.pop()
+            self.end(copy.deepcopy(self.pods[name]), evicted=False)
 
     def drop_node(self, name: str) -> None:
         """Somebody deletes a node; its pods go with it."""

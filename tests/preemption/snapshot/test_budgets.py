@@ -1,8 +1,10 @@
 """Disruption budgets: read strictly as the Eviction API does, and loosely as kube-scheduler does."""
 
+import msgspec
 import pytest
 
 from tests.preemption.building import NOW, as_pod, budget, cluster, node, outcome, pod, rules, snapshot_of
+from webhook.kube.objects import PodDisruptionBudget
 from webhook.policy.model import BudgetMode, EvictionMode, PreemptionPolicy, SourcePosition, VictimMode, Victims
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
@@ -213,3 +215,13 @@ def test_deleted_victims_are_counted_as_before():
         )
     )
     assert outcome([victim], by, podDisruptionBudgets=[spent]) == ([], {"victim": "policy/budget"})
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_who_is_asked_first_of_a_budget(strict):
+    """The budgets of a pod are known right after one came, whatever was asked before."""
+    snapshot = snapshot_of(cluster([node("n1")], replicas(1), pod("p")))
+    row = snapshot.pods.find("default", "r0")
+    assert snapshot.budgets.of(row, strict=strict) == []
+    snapshot.set_budget(msgspec.convert(budget("web", {"app": "web"}, 1), PodDisruptionBudget))
+    assert [one.name for one in snapshot.budgets.of(row, strict=strict)] == ["web"]

@@ -3,12 +3,14 @@
 import msgspec
 import pytest
 
-from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import Desk, Setting, budget, node, pod, policy, preemptor
 from webhook.kube.objects import PodGroup
 from webhook.policy.model import (
+    BudgetMode,
     CycleKeeper,
     Cycles,
     EvictionCost,
+    EvictionMode,
     GroupDisruption,
     Groups,
     LabelRate,
@@ -154,6 +156,23 @@ def test_recent_evictions_count_as_a_cost():
         if owner == "dear":
             setting.evaluator.limiter.history.note(f"ReplicaSet/default/{owner}", 0.0, "")
         assert gone(evaluated(setting)) == goes
+
+
+@pytest.mark.parametrize("eviction", list(EvictionMode))
+@pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])
+def test_budgets_are_kept_where_the_api_server_keeps_them(eviction, whole):
+    """Under best-effort no set of victims is planned that the Eviction API would refuse; a policy that deletes may."""
+    groups = Groups(disruption=GroupDisruption.GROUP if whole else GroupDisruption.POD)
+    labels = {"team": "red", "jobset.sigs.k8s.io/jobset-name": "set"}
+    pods = [filler(n, "cheap", labels=labels) for n in range(2)] + [filler(n, "high", priority=200) for n in (2, 3)]
+    setting = setting_of(Limits(), pods, budgets=BudgetMode.BEST_EFFORT, eviction=eviction, groups=groups)
+    setting.budget(budget("b", 1, {"team": "red"}))
+    if eviction is EvictionMode.DELETE:
+        assert gone(evaluated(setting)) == ["cheap-0", "cheap-1"]
+    else:
+        assert isinstance(evaluated(setting), Unschedulable)
+        setting.budget(budget("b", 2, {"team": "red"}))
+        assert gone(evaluated(setting)) == ["cheap-0", "cheap-1"]
 
 
 async def test_the_victims_of_a_gang_count_for_its_namespace():

@@ -25,6 +25,7 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Victim
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, potential_victims
 from webhook.preemption.victims.rules import Rules, VictimReason
+from webhook.preemption.victims.units import Units
 
 __all__ = ["GangDecision", "Placement", "decide_gang"]
 
@@ -84,12 +85,14 @@ def decide_gang(
     leaving: Rows = NO_PODS,
     excluded_nodes: Collection[str] = (),
     evicted: NDArray[np.int64] | None = None,
+    keeps_budgets: bool = False,
 ) -> GangDecision:
     """Decide for the missing members of a gang together; `now` is in seconds since the epoch.
 
     `exclusions` are pods that may not go whatever the rules say, by pod row. The pods in the rows `leaving` count as
     gone. On `excluded_nodes` nobody is placed. `evicted` is by pod row how often the pod's workload was evicted
-    recently. Raises ClusterError for a member that cannot be read.
+    recently. With `keeps_budgets` nobody goes beyond a budget, whatever the rules say. Raises ClusterError for a member
+    that cannot be read.
     """
     if gang.incomplete:
         return GangDecision(gang, reason=gang.incomplete)
@@ -97,7 +100,9 @@ def decide_gang(
     version = snapshot.version
     with TrialPlacement(snapshot, gang.waiting) as trial:
         may_not_go, lately = trial.padded(exclusions), trial.padded(evicted)
-        found = _Decision(trial, gang, rules, now, leaving=leaving).decide(excluded, may_not_go, lately)
+        found = _Decision(trial, gang, rules, now, leaving=leaving, keeps_budgets=keeps_budgets).decide(
+            excluded, may_not_go, lately
+        )
     snapshot.version = version  # it is as before
     return found
 
@@ -105,12 +110,15 @@ def decide_gang(
 class _Decision:
     """One decision, while the members are on trial."""
 
-    def __init__(self, trial: TrialPlacement, gang: Gang, rules: Rules, now: float, *, leaving: Rows) -> None:
+    def __init__(
+        self, trial: TrialPlacement, gang: Gang, rules: Rules, now: float, *, leaving: Rows, keeps_budgets: bool
+    ) -> None:
         self._trial = trial
         self._gang = gang
         self._rules = rules
         self._now = now
         self._leaving = leaving
+        self._keeps_budgets = keeps_budgets or rules.strict_budgets
         self._shapes = _in_order(shapes_of(gang, trial.snapshot, by_labels=rules.pairs is not None), gang)
 
     def decide(self, excluded: Rows, exclusions: Mask | None, evicted: Ints | None) -> GangDecision:
@@ -126,7 +134,8 @@ class _Decision:
         if reason := self._why_not():
             return GangDecision(gang, reason=reason)
         # 3. The cheapest room in any domain.
-        units = EvictionUnits(self._potential(exclusions, evicted), self._rules)
+        potential = self._potential(exclusions, evicted)
+        units = EvictionUnits(potential, self._rules, keeps_budgets=self._keeps_budgets)
         best, where = None, excluded
         for outside in self._promising(domains, units):
             found = self._room(outside, units)
@@ -175,7 +184,18 @@ class _Decision:
         own = snapshot.pods.groups.find(self._gang.key) or 0
         code[(snapshot.pods.group[: len(code)] == own) & (code == Exclusion.NONE) & (own > 0)] = Exclusion.OWN_GROUP
         code[leaving & (code == Exclusion.NONE)] = Exclusion.EXCLUDED
+        if self._keeps_budgets and not self._rules.strict_budgets and len(snapshot.budgets):
+            self._exclude_budgets(code, found[0].units)
         return found[0]._replace(code=code, leaving=None)
+
+    def _exclude_budgets(self, code: NDArray[np.int8], units: Units | None) -> None:
+        """Exclude those whose budget lets nobody go, and the groups that they are of."""
+        snapshot = self._trial.snapshot
+        rows = np.flatnonzero((code == Exclusion.NONE) & (snapshot.pods.node[: len(code)] >= 0))
+        exhausted, _ = snapshot.budgets.refused(rows, strict=True, evicts=self._rules.evicts)
+        code[exhausted] = Exclusion.BUDGET
+        if units is not None:
+            code[units.kept_by(code == Exclusion.BUDGET) & (code == Exclusion.NONE)] = Exclusion.GROUP
 
     def _domains(self, excluded: Rows) -> Iterator[Rows]:
         """For each domain in which the members may be together the nodes (rows) outside; those of bound ones only."""

@@ -47,9 +47,13 @@ class Unit(NamedTuple):
 
 
 class EvictionUnits:
-    """The units that may go for a gang; `beyond_budget` counts as the rules do."""
+    """The units that may go for a gang; `beyond_budget` counts as the rules do.
 
-    def __init__(self, victims: PotentialVictims, rules: Rules) -> None:
+    With `keeps_budgets` no set of them may violate one.
+    """
+
+    def __init__(self, victims: PotentialVictims, rules: Rules, *, keeps_budgets: bool) -> None:
+        self.keeps_budgets = keeps_budgets
         self.victims = victims
         self.rules = rules
         self.snapshot: Snapshot = victims.snapshot

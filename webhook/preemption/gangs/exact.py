@@ -127,7 +127,7 @@ def cheapest_units(members: LikeMembers, units: Sequence[Unit], prices: Eviction
         if found is None:
             continue
         price = prices.price(found)
-        if not (price.violations and prices.rules.strict_budgets) and (lowest is None or price < lowest):
+        if not (price.violations and prices.keeps_budgets) and (lowest is None or price < lowest):
             best, lowest = found, price
         for one in found if price.violations else ():
             more = kept | {one.rows[0]}

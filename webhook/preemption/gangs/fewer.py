@@ -77,7 +77,7 @@ class _Search:
     def _does(self, units: Sequence[Unit]) -> bool:
         """Whether strict budgets let the units go, and the members have room then."""
         prices = self._prices
-        bound = prices.rules.strict_budgets and len(prices.snapshot.budgets)
+        bound = prices.keeps_budgets and len(prices.snapshot.budgets)
         return not (bound and prices.price(units).violations) and self._enough(units)
 
     def _put_back(self, order: Sequence[Unit]) -> None:
@@ -129,7 +129,7 @@ class _Search:
     def _note(self, units: list[Unit]) -> None:
         """Keep the units if they are the cheapest so far."""
         price = self._prices.price(units)
-        if price.violations and self._prices.rules.strict_budgets:
+        if price.violations and self._prices.keeps_budgets:
             return
         if self.best is None or price < self._prices.price(self.best):
             self.best = units

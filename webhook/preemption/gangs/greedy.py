@@ -161,7 +161,7 @@ class _Search:
 
     def _may_go(self, rows: Rows) -> bool:
         """Whether strict budgets let these pods go after those that go already."""
-        if not self._units.rules.strict_budgets or not len(self._units.snapshot.budgets):
+        if not self._units.keeps_budgets or not len(self._units.snapshot.budgets):
             return True
         before = [row for unit in self.chosen.values() for row in unit.rows]
         return not self._units.violations(np.union1d(rows, np.array(before, np.intp)).astype(np.intp))
@@ -179,7 +179,7 @@ class _Search:
     def _spare_budgets(self) -> None:
         """Nobody of a strict budget that the victims use up may go any more."""
         budgets, rules = self._units.snapshot.budgets, self._units.rules
-        if not rules.strict_budgets or not len(budgets):
+        if not self._units.keeps_budgets or not len(budgets):
             return
         taken = np.array([row for unit in self.chosen.values() for row in unit.rows], np.intp)
         rows = np.flatnonzero((self._code == Exclusion.NONE) & (self._units.snapshot.pods.node[: len(self._code)] >= 0))

@@ -207,8 +207,8 @@ class DisruptionBudgets:
     def of(self, row: int, *, strict: bool) -> list[Budget]:
         """The budgets that the pod in this row uses when it goes."""
         coverage = self._coverage(strict=strict)
-        mine = coverage.sets[int(self._sets(np.array([row]), strict=strict)[0])]
-        found = [budget for number in mine if (budget := self._rows[number])]
+        which = int(self._sets(np.array([row]), strict=strict)[0])  # may make the sets again
+        found = [budget for number in coverage.sets[which] if (budget := self._rows[number])]
         return [budget for budget in found if self._pods.names[row] not in budget.disrupted]
 
     def unguarded(self, rows: NDArray[np.intp]) -> Mask:

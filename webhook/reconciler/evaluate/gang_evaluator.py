@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_last_resort
-from webhook.policy.model import PreemptionPolicy
+from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.preemption.gangs.decision import GangDecision, decide_gang
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.pod_groups import GroupKey
@@ -104,6 +104,7 @@ def evaluate_gang(
         leaving=leaving,
         excluded_nodes=left_out,
         evicted=past.evicted_lately(),
+        keeps_budgets=policy.eviction is EvictionMode.EVICT,
     )
     decision, beyond = GangDecision(gang), 0
     for excluded in (exclusions | last, exclusions):

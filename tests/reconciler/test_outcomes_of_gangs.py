@@ -1,0 +1,67 @@
+"""The same as `test_outcomes` where pods belong to groups: gangs that preempt, and groups that go whole."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.reconciler.gang_judge import GangJudge
+from tests.reconciler.gang_trouble import gangs_beside, troubled_gangs
+from tests.reconciler.random_clusters import lived, oddities, trouble
+from tests.reconciler.virtual_time import run
+
+pytestmark = pytest.mark.slow
+
+SETTLED = 300.0
+CLUSTERS = 100
+
+
+def faults(seed: int, seen: Counter[str] | None = None) -> list[str]:
+    """What one random cluster shows: plans that evicted in vain, gangs of which a part was nominated."""
+    found: list[str] = []
+
+    async def live() -> None:
+        made = troubled_gangs(seed)
+        made.slow_writes = bool(seed % 2)
+        judge = GangJudge(made)
+        await lived(made, SETTLED, trouble, gangs_beside, *((oddities,) if seed % 3 == 2 else ()))
+        found.extend(made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2))
+        found.extend(judge.faults + judge.half_nominated())
+        if seen is not None:
+            seen["for gangs"] += judge.for_gangs
+            seen["of groups"] += sum(name in judge.of_groups for name in made.evicted)
+            seen["leaders"] += bool(judge.for_gangs and (made.terms or made.killed_at))
+
+    run(live())
+    return found
+
+
+@pytest.fixture
+def errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What the reconcilers logged as errors: a decision that fails is no decision."""
+    caplog.set_level(logging.ERROR)
+    yield
+    assert not [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("first", range(0, CLUSTERS, 25))
+def test_every_eviction_ends_in_a_bound_pod(first: int, errors: None):
+    """No plan evicts in vain and no gang is half nominated, also with other leaders, kills and changes on the way."""
+    del errors
+    seen: Counter[str] = Counter()
+    found = {seed: said for seed in range(first, first + 25) if (said := faults(seed, seen))}
+    assert not found
+    assert min(seen["for gangs"], seen["of groups"], seen["leaders"]) > 0, seen
+
+
+@pytest.mark.soak
+@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 10**9))
+def test_the_same_in_many_more_clusters(seed: int):
+    """The same over many more clusters."""
+    assert not faults(seed)
