@@ -69,6 +69,17 @@ def test_waits_for_the_room_that_is_left():
     assert setting.evaluate(preemptor("p", "4")) == Waits("n2", 1)
 
 
+def test_a_nomination_keeps_room_also_if_it_fits_no_more():
+    """A pod in front takes what another one is nominated for; that one stays nominated and keeps the rest."""
+    setting = full()
+    setting.add(preemptor("nominee", "4", priority=150, class_name="other", nominated="n1"))
+    assert isinstance(setting.evaluate(preemptor("p", "2")), Evicts)
+    setting.add(in_front("4"))
+    outcome = setting.evaluate(preemptor("p", "2"))
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.behind
+
+
 def test_a_lower_preemptor_does_not_keep_room_from_a_higher_one():
     """Room made for a pod of lower priority is waited for: that one gives way, as kube-scheduler has it."""
     setting = full("v2", "v3")

@@ -172,10 +172,12 @@ class PodsAhead:
     ) -> Iterator[tuple[Pod, Ints, Ints]]:
         """Place so many of each group in the room there is once these pods have left, too.
 
-        Yields who comes, how many, and what they leave: of each group by itself, since the scheduler may have put off
-        the others, and of all in their order.
+        Yields who takes room, how many, and what they leave: of each group by itself, since the scheduler may have put
+        off the others, and of all in their order. Those that are nominated there and find no room any more keep what
+        they need from pods of lower priority all the same.
         """
         snapshot, gone, full = self._state.snapshot, np.concatenate((candidates.pods, leaving)), room.copy()
+        columns, kept = _columns(snapshot, candidates), np.zeros_like(room)
         for group, most in coming:
             try:
                 ahead = compile_pod(group.example)
@@ -191,7 +193,9 @@ class PodsAhead:
             elif len(coming) > 1:
                 yield group.example, alone, full - need[:, None] * alone
             room -= need[:, None] * count
-            yield group.example, count, room
+            unplaced = np.maximum(_nominated_there(snapshot, columns, group, len(count)) - count, 0)
+            kept += need[:, None] * unplaced
+            yield group.example, count + unplaced, room - kept
 
     def _note_lost(self, codes: NDArray[np.int8], lost: Mask, to: Pod) -> None:
         """Mark the candidates that are lost to another pod."""
@@ -228,16 +232,21 @@ def _asks_for_devices(snapshot: Snapshot, group: WaitingGroup) -> bool:
         return False
 
 
-def _not_nominated_elsewhere(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, most: Ints) -> Ints:
-    """How many pods of a group come to each candidate if those that are nominated go where they are nominated."""
-    count = most.copy()
+def _nominated_there(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, size: int) -> Ints:
+    """How many pods of a group are nominated to each candidate."""
+    count = np.zeros(size, np.int64)
     for pod in group.pods.values():
         if pod.status.nominated_node_name:
             row = snapshot.nodes.find(pod.status.nominated_node_name)
-            count -= 1
             if row is not None and columns[row] >= 0:
                 count[columns[row]] += 1
     return count
+
+
+def _not_nominated_elsewhere(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, most: Ints) -> Ints:
+    """How many pods of a group come to each candidate if those that are nominated go where they are nominated."""
+    nominated = sum(1 for pod in group.pods.values() if pod.status.nominated_node_name)
+    return most - nominated + _nominated_there(snapshot, columns, group, len(most))
 
 
 def _needs(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:

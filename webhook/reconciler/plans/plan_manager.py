@@ -272,9 +272,9 @@ class PlanManager:
     def came_to_node(self, change: Change[Pod]) -> None:
         """A pod changed: the plans for the node that it came to, or left, have lost or got their room."""
         new, old = change.new, change.old
-        if old and old.spec.node_name and (new is None or is_terminal(new) or new.metadata.uid != old.metadata.uid):
-            self._touch(old.spec.node_name)
         if new is None or is_terminal(new):
+            if old is not None and old.spec.node_name:
+                self._touch(old.spec.node_name)
             return
         nominated = new.status.nominated_node_name if change.key not in self.plans and not new.spec.node_name else ""
         if makes_company(change):
