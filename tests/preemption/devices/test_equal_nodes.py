@@ -6,6 +6,7 @@ import pytest
 from tests.preemption.building import NOW, as_pod, node, pod
 from webhook.kube.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
 from webhook.preemption.decision import decide
+from webhook.preemption.devices.node_states import pools_of
 from webhook.preemption.filters import devices
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
@@ -77,3 +78,83 @@ def test_nodes_that_differ_in_what_matters_are_searched_apart():
     decision = decide(snapshot, wanted, kubernetes_rules(), NOW)
     found = {one.node: [victim.name for victim in one.victims] for one in decision.candidates}
     assert found == {"n1": ["n1-p1", "n1-p0"], "n2": ["n2-p2", "n2-p0"]}
+
+
+def partitioned(hosts):
+    """Nodes with one device of three partitions, each held by a pod of its own."""
+    snapshot = Snapshot()
+    snapshot.set_device_class(msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
+    for name in hosts:
+        snapshot.set_node(msgspec.convert(node(name), Node))
+        for one in slices_of(name):
+            snapshot.set_resource_slice(one)
+        for n in range(3):
+            holder = f"{name}-p{n}"
+            snapshot.set_pod(as_pod(pod(holder, on=name, priority=n, cpu="")))
+            snapshot.set_resource_claim(claim(holder, 1, [], held=[(name, f"part{n}", holder)]))
+    return snapshot
+
+
+def slices_of(host, *, count=2):
+    """The slices of a node: the counters, and the partitions and the whole that share them."""
+    devices = [
+        {"name": name, "consumesCounters": [{"counterSet": "gpu", "counters": {"parts": {"value": amount}}}]}
+        for name, amount in [("part0", "1"), ("part1", "1"), ("part2", "1"), ("whole", "3")]
+    ]
+    specs = [{"sharedCounters": [{"name": "gpu", "counters": {"parts": {"value": "3"}}}]}, {"devices": devices}]
+    pool = {"name": host, "generation": 1, "resourceSliceCount": count}
+    return [
+        msgspec.convert(
+            {
+                "metadata": {"name": f"{host}-{n}"},
+                "spec": {"driver": DRIVER, "nodeName": host, "pool": pool, **spec},
+            },
+            ResourceSlice,
+        )
+        for n, spec in enumerate(specs)
+    ]
+
+
+@pytest.mark.parametrize("nodes", [1, 40])
+def test_nodes_with_equal_partitions_are_searched_once(nodes, monkeypatch):
+    """Which of a node's partitions are taken says what is left of their counters."""
+    snapshot = partitioned([f"n{number:02}" for number in range(nodes)])
+    snapshot.set_resource_claim(claim("wanted", 2, []))
+    asked = []
+    allocate = devices.allocate
+    monkeypatch.setattr(devices, "allocate", lambda *given: asked.append(1) or allocate(*given))
+    wanted = as_pod(pod("wants", priority=100, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": "wanted"}]))
+    decision = decide(snapshot, wanted, kubernetes_rules(), NOW)
+    assert decision.candidate_count == nodes
+    assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]
+    assert len(asked) == 5
+
+
+def test_counters_that_differ_are_searched_apart():
+    """A node of which the counters allow less is another node."""
+    snapshot = partitioned(["n1", "n2"])
+    less = slices_of("n2")[0]
+    less.spec.shared_counters[0].counters["parts"].value = "2"
+    snapshot.set_resource_slice(less)
+    snapshot.set_resource_claim(claim("wanted", 3, []))
+    wanted = as_pod(pod("wants", priority=100, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": "wanted"}]))
+    decision = decide(snapshot, wanted, kubernetes_rules(), NOW)
+    assert [one.node for one in decision.candidates] == ["n1"]
+
+
+def test_a_pool_of_another_node_matters_only_while_it_is_incomplete():
+    """Its counters are looked at from every node: who asks for all devices is told of a pool that is being updated."""
+    snapshot = partitioned(["n1"])
+    snapshot.set_node(msgspec.convert(node("n2"), Node))
+    assert [pool.id for pool in pools_of(snapshot, snapshot.nodes.find("n2")).pools] == []
+    seen = []
+    for count in (3, 2):
+        for one in slices_of("n1", count=count):
+            snapshot.set_resource_slice(one)
+        found = pools_of(snapshot, snapshot.nodes.find("n2")).pools
+        seen.append([(pool.id, pool.incomplete) for pool in found])
+    assert seen == [[((DRIVER, "n1"), True)], []]
+    snapshot.remove_resource_slice("n1-1")
+    assert [pool.incomplete for pool in pools_of(snapshot, snapshot.nodes.find("n2")).pools] == [True]
+    snapshot.remove_resource_slice("n1-0")
+    assert pools_of(snapshot, snapshot.nodes.find("n2")).pools == []

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.devices.constraints import attribute_of
-from webhook.preemption.devices.pools import NodePlace, Pool, gather_pools
+from webhook.preemption.devices.pools import NodePlace, Pool, consumption_of, gather_pools, judge_remote
 from webhook.preemption.devices.requests import ERROR, MATCHES, ClaimDemand, Request
 from webhook.preemption.snapshot.claim_index import SEVERAL
 from webhook.preemption.snapshot.device_index import DeviceShape
@@ -39,35 +39,47 @@ _NO_VALUE, _NO_TYPE = -1, -2
 class NodeDevicesSeen(NamedTuple):
     """What a node reaches: its pools in the order of the search, and the rows of their devices.
 
-    It is not `simple` with partitions, devices of several allocations, or devices that say by themselves who reaches
-    them: then a search depends on more than which devices are taken.
+    It is not `simple` with devices of several allocations, with devices that say by themselves who reaches them, and
+    with counters that devices of other nodes use, too: then a search depends on more than which of these devices are
+    taken. `counters` is a digest of the counters and of what the devices use of them, empty without any.
     """
 
     place: NodePlace
     pools: list[Pool]
     rows: Rows
     simple: bool
+    counters: bytes
 
 
 def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
     """What the node in this row reaches; kept until a slice of it, or its labels, change."""
     place = NodePlace(snapshot.nodes.names[node], snapshot.nodes.labels[node])
+    judge_remote(snapshot.devices)
     known = snapshot.devices.seen_from.get(place.name)
     if isinstance(known, NodeDevicesSeen) and known.place == place:
         return known
     index, pools = snapshot.devices, gather_pools(snapshot.devices, place)
     devices = [one for pool in pools for one in pool.devices]
     rows = [index.rows_of[one.id] for one in devices]
+    counted = any(one.device.consumes_counters for one in devices)
     simple = (
         len(rows) <= _MOST_DEVICES
         and all(len(some) == 1 for some in rows)
-        and not any(
-            one.device.consumes_counters or one.device.allow_multiple_allocations or one.selects for one in devices
-        )
+        and not any(one.device.allow_multiple_allocations or one.selects for one in devices)
+        and not (counted and any(pool.others for pool in pools))
     )
-    seen = NodeDevicesSeen(place, pools, np.array([some[0] for some in rows], np.intp), simple)
+    counters = _counters_of(pools) if counted and simple else b""
+    seen = NodeDevicesSeen(place, pools, np.array([some[0] for some in rows], np.intp), simple, counters)
     index.seen_from[place.name] = seen
     return seen
+
+
+def _counters_of(pools: Sequence[Pool]) -> bytes:
+    """A digest of the counters that the pools offer, by the first pool of their name, and that their devices use."""
+    names = [name for _, name in (pool.id for pool in pools)]
+    offered = [(names.index(name), pool.counters) for name, pool in zip(names, pools, strict=True)]
+    used = [[consumption_of(one.device) for one in pool.devices] for pool in pools]
+    return blake2b(repr((offered, used)).encode(), digest_size=16).digest()
 
 
 class NodeStates:
@@ -93,7 +105,8 @@ class NodeStates:
     def canonical(self, kind: int, taken: int) -> tuple[object, ...]:
         """The state as the search sees it: equal ones have one outcome.
 
-        Who asks neither for all devices nor for access beside others never looks at a device that is taken.
+        Who asks neither for all devices nor for access beside others never looks at a device that is taken, if that
+        uses no counters.
         """
         facts = self._facts[kind]
         if facts.sees_taken:
@@ -134,7 +147,7 @@ class NodeStates:
         for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             if wrong[place]:
                 continue
-            key = (group, marks[place], matrix[start:end].tobytes())
+            key = (group, marks[place], seen[place].counters, matrix[start:end].tobytes())
             kind = self._kinds.get(key)
             if kind is None:
                 kind = self._kinds[key] = len(self._facts)
@@ -145,7 +158,7 @@ class NodeStates:
                     if any(row[: 2 * len(requests) : 2])
                 ]
                 invalid = any(pool.invalid for pool in seen[place].pools)
-                self._facts.append(_Kind(known, len(names), sees_taken, (group, invalid)))
+                self._facts.append(_Kind(known, len(names), sees_taken or bool(seen[place].counters), (group, invalid)))
             self.kind[nodes[place]] = kind
         # Which of the devices are taken, and whose removal frees them
         pods = snapshot.pods

@@ -14,7 +14,7 @@ from webhook.kube.quantity import QuantityError, nanos
 from webhook.kube.selectors import Labels, node_matcher
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex, PoolId, PublishedSlice
 
-__all__ = ["CounterSets", "NodePlace", "Pool", "PublishedDevice", "consumption_of", "gather_pools"]
+__all__ = ["CounterSets", "NodePlace", "Pool", "PublishedDevice", "consumption_of", "gather_pools", "judge_remote"]
 
 CounterSets = dict[str, dict[str, int]]
 """By counter set and counter, an amount in nanos."""
@@ -66,20 +66,39 @@ class Pool(NamedTuple):
 
 
 def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
-    """The node's pools, in the order in which devices are taken: by name, those with binding conditions last."""
+    """The node's pools, in the order in which devices are taken: by name, those with binding conditions last.
+
+    The slices with counters are looked at from every node. Of pools of which a node sees nothing else only those are
+    in its list that are incomplete or invalid: no device of the others is had there.
+    """
+    judge_remote(index)
     slices: dict[PoolId, list[PublishedSlice]] = {}
     for published in [*index.local.get(node.name, {}).values(), *index.shared.values()]:
-        if not _is_relevant(published, node):
-            continue
-        found = slices.setdefault(published.pool, [])
-        generation = published.slice.spec.pool.generation
-        newest = found[0].slice.spec.pool.generation if found else generation
-        if generation > newest:
-            found[:] = [published]
-        elif generation == newest:
-            found.append(published)
-    pools = [pool for id_, found in slices.items() if (pool := _pool(index, id_, found)) is not None]
+        if _is_relevant(published, node):
+            slices.setdefault(published.pool, []).append(published)
+    seen = {id_: _newest([*found, *index.counted.get(id_, {}).values()]) for id_, found in slices.items()}
+    pools = [pool for id_, found in seen.items() if (pool := _pool(index, id_, found)) is not None]
+    pools += [pool for id_, pool in index.troubled.items() if isinstance(pool, Pool) and id_ not in slices]
     return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id))
+
+
+def judge_remote(index: DeviceIndex) -> None:
+    """Tell which pools whose counters have changed are incomplete or invalid to those who reach no device of them."""
+    for id_ in index.unjudged:
+        slices = index.counted.get(id_)
+        pool = _pool(index, id_, _newest(list(slices.values()))) if slices else None
+        new = pool if pool is not None and (pool.incomplete or pool.invalid) else None
+        if new != index.troubled.pop(id_, None):
+            index.seen_from.clear()
+        if new is not None:
+            index.troubled[id_] = new
+    index.unjudged.clear()
+
+
+def _newest(slices: list[PublishedSlice]) -> list[PublishedSlice]:
+    """Those of the newest generation."""
+    newest = max(one.slice.spec.pool.generation for one in slices)
+    return [one for one in slices if one.slice.spec.pool.generation == newest]
 
 
 def consumption_of(device: Device) -> CounterSets:
@@ -91,10 +110,8 @@ def consumption_of(device: Device) -> CounterSets:
 
 
 def _is_relevant(published: PublishedSlice, node: NodePlace) -> bool:
-    """Counters are looked at from everywhere; a slice that says nothing of nodes is of a kind not known yet."""
+    """A slice that says nothing of nodes is of a kind not known yet."""
     spec = published.slice.spec
-    if spec.shared_counters:
-        return True
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
         return node.matches(spec.node_name, spec.node_selector, everywhere=spec.all_nodes)
     return spec.per_device_node_selection and any(

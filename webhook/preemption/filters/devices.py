@@ -190,7 +190,7 @@ class DeviceFilter:
         """
         uids = self._gone.union(gone)
         freed = self._snapshot.device_claims.freed_without(uids) if uids else frozenset[str]()
-        place, pools, _, _ = pools_of(self._snapshot, node)
+        place, pools, *_ = pools_of(self._snapshot, node)
         taken = TakenDevices(self._snapshot.device_claims, freed, beside)
         steps = Steps(min(MOST_STEPS, self._steps))
         given = steps.left
@@ -221,7 +221,7 @@ class DeviceFilter:
     def _search(self, node: int, taken: Allocated, freed: frozenset[str]) -> DeviceOutcome:
         if self._needs.stale:
             return DeviceOutcome.STALE
-        place, pools, _, _ = pools_of(self._snapshot, node)
+        place, pools, *_ = pools_of(self._snapshot, node)
         if wanted := self._wanted(node, freed):
             steps = Steps(min(MOST_STEPS, self._steps))
             given = steps.left

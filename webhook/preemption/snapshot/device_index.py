@@ -82,6 +82,12 @@ class DeviceIndex:
         self.pools: dict[PoolId, dict[str, PublishedSlice]] = {}
         self.local: dict[str, dict[str, PublishedSlice]] = {}
         self.shared: dict[str, PublishedSlice] = {}
+        self.counted: dict[PoolId, dict[str, PublishedSlice]] = {}
+        """By pool, the slices with its counters, which are looked at from every node."""
+        self.unjudged: set[PoolId] = set()
+        """Pools with counters of which `preemption.devices` has yet to tell whether they are `troubled`."""
+        self.troubled: dict[PoolId, object] = {}
+        """Pools that are incomplete or invalid to the nodes that reach none of their devices."""
         self.classes: dict[str, DeviceClass] = {}
         self.class_of_resource: dict[str, DeviceClass] = {}
         """By the name of an extended resource, the class whose devices serve it."""
@@ -132,6 +138,8 @@ class DeviceIndex:
         self.pools.setdefault(published.pool, {})[name] = published
         if published.host:
             self.local.setdefault(published.host, {})[name] = published
+        elif spec.shared_counters:
+            self.counted.setdefault(published.pool, {})[name] = published
         else:
             self.shared[name] = published
         self.live[rows], self.shape[rows] = True, shapes
@@ -193,6 +201,8 @@ class DeviceIndex:
             host = self.hosts.find(published.host)
             assert host is not None
             self.hosts.drop(host)
+        elif published.slice.spec.shared_counters:
+            _without(self.counted, published.pool, name)
         else:
             del self.shared[name]
         self._note_odd(published, odd=False)
@@ -224,6 +234,8 @@ class DeviceIndex:
     def _judge_pool(self, pool: PoolId) -> None:
         """Note for every slice of the pool whether its devices can be counted."""
         slices = self.pools.get(pool)
+        if pool in self.counted or pool in self.troubled:
+            self.unjudged.add(pool)
         if slices is None:
             return
         plain = _is_plain(list(slices.values()))
@@ -235,7 +247,7 @@ class DeviceIndex:
     def _forget_seen(self, published: PublishedSlice) -> None:
         if published.host:
             self.seen_from.pop(published.host, None)
-        elif self.seen_from:
+        elif self.seen_from and not published.slice.spec.shared_counters:
             self.seen_from.clear()
 
     def _note_odd(self, published: PublishedSlice, *, odd: bool) -> None:
