@@ -128,7 +128,12 @@ def test_every_eviction_ends_in_a_bound_pod(first: int):
 
 
 @pytest.mark.parametrize(
-    "seed", [pytest.param(1523, id="a victim is gone and one of the same name there before the watch shows either")]
+    "seed",
+    [
+        pytest.param(1523, id="a victim is gone and one of the same name there before the watch shows either"),
+        pytest.param(2027, id="a nomination keeps room also if a pod in front leaves it none"),
+        pytest.param(2226, id="a pod that did not leave in a plan's time is not counted on by the next one"),
+    ],
 )
 def test_clusters_that_were_found_later(seed: int):
     """Clusters of longer runs in which a plan evicted in vain once."""

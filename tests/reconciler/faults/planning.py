@@ -115,7 +115,7 @@ def judge_by_labels(patch: Patch) -> None:
 
 
 def asked_in_vain() -> Simulation:
-    """A pod that a plan asked does not leave in that plan's time, and is still being asked when the next one begins."""
+    """A pod that a plan asked does not leave, and is still being asked when its preemptor is another pod."""
     limits = Limits(per_owner=Rate(1, 60.0))
     made = simulated(node("n1", "8"), under=policy(limits=limits, plan_timeout=20.0, wait_for_terminating=0.0))
     made.put(victim("vm", "n1", "3", priority=80, owner="vms"))
@@ -123,6 +123,9 @@ def asked_in_vain() -> Simulation:
     made.put(victim("db", "n1", "2", priority=85))
     made.put(victim("job", "n1", "3", priority=20))
     made.put(preemptor(cpu="4"))
+    again = preemptor(cpu="4")
+    again["metadata"]["uid"] = "uid-p-again"
+    later(10.0, lambda: (made.withdraw("p"), made.put(again)))
     return made
 
 

@@ -344,7 +344,7 @@ class Executor:
         if left in {EvictionResult.BEGUN, EvictionResult.UNWANTED} and (stays or plan.ended is not None):
             action = End(plan.ended) if plan.ended is not None else self._look(plan)
             ending = action.ending if isinstance(action, End) else Ending.OUTDATED
-            if left is EvictionResult.BEGUN and ending is Ending.TIMED_OUT:
+            if left is EvictionResult.BEGUN and ending is Ending.TIMED_OUT and plan.ended is None:
                 self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
             return ending
         self._manager.asked(plan, pod)

@@ -197,18 +197,22 @@ class PlanManager:
         self.touch_siblings(plan)
 
     def settle(self, plan: Plan) -> None:
-        """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked."""
+        """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked.
+
+        Not so if its time was over: nobody knows whether these go at all.
+        """
         if plan.ended is None:
             return
         self.notices.look_at(plan)
-        if plan.asking:
+        asking = plan.asking if plan.ended is not Ending.TIMED_OUT else set()
+        if asking:
             self._unanswered[plan.record.id] = plan
         else:
             self._unanswered.pop(plan.record.id, None)
         if self.dry_run:
             self._state.give_up(plan.record.id, ())
         else:
-            self._expect_only(plan, plan.gone | plan.asking, nominated=False)
+            self._expect_only(plan, plan.gone | asking, nominated=False)
 
     def _expect_only(self, plan: Plan, leaving: set[str], *, nominated: bool) -> None:
         """Expect of a plan that the victims of these uids leave, and that it is `nominated` if so."""
@@ -228,6 +232,10 @@ class PlanManager:
         if ending.lost_room and plan.gone:
             for owner in plan.newcomers & plan.owners:
                 self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
+        if ending is Ending.TIMED_OUT:
+            for victim in plan.record.victims:
+                if victim.uid in plan.asking and (pod := self._state.pod_of(victim.key, victim.uid)) is not None:
+                    self.evaluator.eviction_backoff.refused(pod, self.clock.monotonic())
         if ending is not Ending.DEPOSED:
             self.ended[plan.record.id] = None
         while len(self.ended) > _REMEMBERED:
