@@ -23,7 +23,6 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.plans.history_store import history_lease
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import DEVICES_TAKEN
 from webhook.reconciler.state.state import State
@@ -85,14 +84,15 @@ async def command(
     itself and its Events tell, which the role view lets its owners read.
     """
     if target[0] == "workload" and len(target) > 1:
-        workload = workload_named(target[1] if len(target) == 2 else "", namespace or "default")
+        name = target[1] if len(target) == 2 else ""
+        workload_named(name, "")  # it is one
         async with await Client.connect(kubeconfig) as client:
-            past = await read_past(client, system_namespace, history_lease(lease_name))
+            past = await read_past(client, system_namespace, lease_name)
             try:
                 known = await read_policies(client, policies, system_namespace)
             except NoPoliciesError:
                 known = None
-        explain_workload(workload, past, known)
+        explain_workload(workload_named(name, namespace or "default", past), past, known)
         return
     key = _key_of(target, namespace)
     if files:

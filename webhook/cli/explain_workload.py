@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -11,37 +12,59 @@ from webhook.cli.output import literal, people_console
 from webhook.kube.client import ApiError, Client
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
+from webhook.kube.pods import WORKLOADS
 from webhook.kube.resources import LEASE
 from webhook.policy.model import Policies
 from webhook.reconciler.evaluate.workload_history import KEPT_SECONDS, MOST_EVICTIONS, PastEviction, read_history
-from webhook.reconciler.plans.history_store import HISTORY
+from webhook.reconciler.plans.eviction_ledger import EVICTIONS, read_ledger
+from webhook.reconciler.plans.history_store import HISTORY, history_lease
 
 __all__ = ["explain_workload", "read_past", "workload_named"]
 
 _SHOWN = 20
-_NOBODY_KNOWS = "a leader that was killed did not tell"
+_NOBODY_KNOWS = "somebody that is told within a minute, or never by a leader that was killed"
+_SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
 
 
-def workload_named(name: str, namespace: str) -> str:
-    """`Kind/namespace/name` of `KIND/NAME`; the kind is taken as it is written. Raises UsageError."""
+def workload_named(name: str, namespace: str, known: Iterable[str] = ()) -> str:
+    """`Kind/namespace/name` of `KIND/NAME`, the kind as kubectl takes it (`deploy`, `jobs`); raises UsageError.
+
+    Other kinds are found among those of the `known` workloads, whether in capitals or not.
+    """
     kind, slash, own = name.partition("/")
     if not slash or not kind or not own or "/" in own:
         raise click.UsageError("name one workload: giveway explain workload KIND/NAME -n NAMESPACE")
-    return f"{kind}/{namespace}/{own}"
+    kinds = _SHORT | {resource: workload.kind for (_, resource), workload in WORKLOADS.items()}
+    kinds |= {one.lower(): one for one in (*kinds.values(), *(each.partition("/")[0] for each in known))}
+    return f"{kinds.get(kind.lower(), kind)}/{namespace}/{own}"
 
 
 async def read_past(client: Client, namespace: str, lease: str) -> dict[str, list[PastEviction]]:
-    """The evictions of every workload, with times since the epoch. Raises ApiError, ClickException for others' text."""
+    """The evictions of every workload, with times since the epoch. Raises ApiError, ClickException for others' text.
+
+    The last ones are on the Lease that is led by: the history is written once a minute.
+    """
     try:
-        found = await client.get(LEASE.path(namespace, lease), Lease)
-    except ApiError as error:
-        if error.status == 404:
-            return {}
-        raise
-    try:
-        return dict(read_history((found.metadata.annotations or {}).get(HISTORY, "")).workloads)
+        written = read_history(await _annotation(client, LEASE.path(namespace, history_lease(lease)), HISTORY))
+        ledger = read_ledger(await _annotation(client, LEASE.path(namespace, lease), EVICTIONS))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
+    past = dict(written.workloads)
+    for _, at, eviction in sorted(ledger.evictions, key=lambda row: row[1]):
+        if at > written.at and eviction.owner:
+            past[eviction.owner] = [*past.get(eviction.owner, ()), PastEviction(at, "")]
+    return past
+
+
+async def _annotation(client: Client, path: str, key: str) -> str:
+    """What a Lease tells; nothing if there is none."""
+    try:
+        found = await client.get(path, Lease)
+    except ApiError as error:
+        if error.status == 404:
+            return ""
+        raise
+    return (found.metadata.annotations or {}).get(key, "")
 
 
 def explain_workload(workload: str, past: dict[str, list[PastEviction]], policies: Policies | None) -> None:
@@ -70,8 +93,8 @@ def explain_workload(workload: str, past: dict[str, list[PastEviction]], policie
     if own:
         names = ", ".join(f"{victim} ({count})" for victim, count in own.most_common(_SHOWN))
         console.print(f"For its pods were evicted in the last 30 days: {literal(names)}.")
-    for victim in sorted(own.keys() & {one.preemptor for one in evictions}):
-        console.print(f"[yellow]Cycle:[/yellow] it and {literal(victim)} evict each other.")
+    for cycle in _cycles(workload, past, now):
+        console.print(f"[yellow]Cycle:[/yellow] {literal(' evicted '.join(cycle))}.")
     for policy in policies.preemption if policies else ():
         if (limit := policy.limits.per_workload) is not None:
             used = sum(one.at > now - limit.window for one in evictions)
@@ -79,3 +102,23 @@ def explain_workload(workload: str, past: dict[str, list[PastEviction]], policie
             console.print(
                 f"Policy {literal(policy.name)} lets {left} more of {limit.evictions} go (limits.perWorkload)."
             )
+
+
+def _cycles(workload: str, past: dict[str, list[PastEviction]], now: float) -> Iterator[list[str]]:
+    """The shortest ways on which evictions of the last 30 days lead from a workload to itself, one a first victim."""
+    by: dict[str, set[str]] = {}
+    for victim, rows in past.items():
+        for one in rows:
+            if one.preemptor and one.preemptor != victim and one.at > now - KEPT_SECONDS:
+                by.setdefault(one.preemptor, set()).add(victim)
+    for first in sorted(by.get(workload, ())):
+        before = {first: ""}
+        for evictor in (queue := [first]):
+            new = sorted(by.get(evictor, set()) - before.keys())
+            before |= dict.fromkeys(new, evictor)
+            queue += new
+        if workload in before:
+            way = [workload]
+            while way[-1] != first:
+                way.append(before[way[-1]])
+            yield [workload, *reversed(way)]
