@@ -8,7 +8,7 @@ from webhook.kube.errors import ApiError
 from webhook.kube.objects import ObjectMeta
 from webhook.policy.model import Limits, Policies, PreemptionPolicy, Preemptors, SourcePosition, WorkloadLimit
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
-from webhook.reconciler.evaluate.workload_history import PastEviction, WorkloadHistory
+from webhook.reconciler.evaluate.workload_history import PastEviction, WorkloadHistory, written_text
 from webhook.reconciler.plans.eviction_ledger import EVICTIONS, write_ledger
 from webhook.reconciler.plans.history_store import HISTORY
 
@@ -69,7 +69,8 @@ async def test_what_was_evicted_a_moment_ago_is_told():
         limiter.note([limiter.eviction_of(pod("a", owner=("Job", "db"), node="n1"))], at)
     history.note("Job/default/db", 10.0, API)
     clock.now = 15.0
-    written, ledger = history.text(15.0, clock.wall()), write_ledger(limiter, (), 25.0, START + 25.0)
+    written = written_text(history.rows(15.0), 15.0, clock.wall())
+    ledger = write_ledger(limiter, (), 25.0, START + 25.0)
     server = Leases(**{"lead-evictions": {HISTORY: written}, "lead": {EVICTIONS: ledger}})
     past = await read_past(server, "giveway-system", "lead")
     assert past == {"Job/default/db": [PastEviction(START + 10.0, API), PastEviction(START + 20.0, "")]}

@@ -14,6 +14,7 @@ from webhook.reconciler.evaluate.workload_history import (
     MOST_WORKLOADS,
     WorkloadHistory,
     read_history,
+    written_text,
 )
 
 WEB, API = "Deployment/default/web", "Deployment/default/api"
@@ -23,7 +24,7 @@ DAY = 86_400.0
 def again(history, now, wall):
     """What a later leader makes of what this one wrote, its monotonic clock having begun elsewhere."""
     later = WorkloadHistory()
-    later.load(read_history(history.text(now, wall)), now + 5000.0, wall)
+    later.load(read_history(written_text(history.rows(now), now, wall)), now + 5000.0, wall)
     return later
 
 
@@ -55,7 +56,8 @@ def test_it_is_bounded_and_what_is_written_fits_on_a_lease():
     counts = history.counts(KEPT_SECONDS, float(len(names)))
     assert len(counts) == MOST_WORKLOADS
     assert names[0] not in counts
-    text = history.text(float(len(names)), START)
+    now = float(len(names))
+    text = written_text(history.rows(now), now, START)
     assert len(text) <= 192 * 1024
     written = read_history(text).workloads
     assert len(written) > 4000
@@ -63,7 +65,7 @@ def test_it_is_bounded_and_what_is_written_fits_on_a_lease():
     short = WorkloadHistory()
     for number in range(MOST_WORKLOADS):
         short.note(f"Job/batch/nightly-{number}", float(number), API)
-    assert len(read_history(short.text(1e5, START)).workloads) == MOST_WORKLOADS
+    assert len(read_history(written_text(short.rows(1e5), 1e5, START)).workloads) == MOST_WORKLOADS
 
 
 def test_what_is_old_or_from_a_clock_that_is_ahead():
@@ -72,7 +74,7 @@ def test_what_is_old_or_from_a_clock_that_is_ahead():
     history.note(WEB, 0.0, API)
     assert again(history, KEPT_SECONDS + 1.0, START).counts(KEPT_SECONDS, 1e9) == {}
     later = WorkloadHistory()
-    later.load(read_history(history.text(0.0, START + 50.0)), 7.0, START)
+    later.load(read_history(written_text(history.rows(0.0), 0.0, START + 50.0)), 7.0, START)
     assert [one.at for one in later.of(WEB, 7.0)] == [7.0]
 
 

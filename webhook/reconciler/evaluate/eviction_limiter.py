@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from webhook.kube.objects import Pod
 from webhook.kube.pods import workload_of
@@ -20,6 +21,7 @@ __all__ = [
     "ExhaustedLimits",
     "PlannedEviction",
     "Remaining",
+    "WorkloadsLeft",
     "group_rates",
     "groups_of",
     "has_rates",
@@ -63,6 +65,21 @@ class ExhaustedLimits:
         return " or ".join(f"limits.{name}" for name, full in used if full)
 
 
+class WorkloadsLeft(NamedTuple):
+    """What `perWorkload` still allows of a workload, worked out when it is asked for: there may be 10 000 of them."""
+
+    history: WorkloadHistory
+    planned: dict[str, int]
+    most: int
+    window: float
+    now: float
+
+    def get(self, name: str, default: int) -> int:
+        """How many more evictions of this workload, negative if too many are planned; `default` is the limit."""
+        del default
+        return self.most - len(self.history.of(name, self.now, self.window)) - self.planned.get(name, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Remaining:
     """How many evictions a policy's rates still allow now; an owner or node that is not named has its whole rate.
@@ -74,7 +91,7 @@ class Remaining:
     nodes: dict[str, int]
     cluster: int
     until: float | None
-    workloads: dict[str, int] = field(default_factory=dict)
+    workloads: WorkloadsLeft | None = None
     groups: dict[str, int] = field(default_factory=dict)
 
 
@@ -148,8 +165,8 @@ class EvictionLimiter:
                 counter is not None and len(counter.within(rate.window, now)) > rate.evictions for counter in counters
             ):
                 return f"limits.{name} does not allow so many evictions any more"
-        workloads = self._of_workloads(limits, now)
-        if any(workloads[one.owner][0] < 0 for one in planned if one.owner in workloads):
+        left = self._workloads_left(limits, now)
+        if left is not None and any(left.get(one.owner, 0) < 0 for one in planned if one.owner):
             return "limits.perWorkload does not allow so many evictions any more"
         return ""
 
@@ -206,7 +223,9 @@ class EvictionLimiter:
         owners = _used_up(self._owners, limits.per_owner, now)
         nodes = _used_up(self._nodes, limits.per_node, now)
         cluster = _used_up({"": self._cluster}, limits.per_cluster, now)
-        workloads = {name: end for name, (left, end) in self._of_workloads(limits, now).items() if left <= 0}
+        workloads: dict[str, float] = {}
+        if (limit := limits.per_workload) is not None:
+            workloads = self.history.used_up(limit.evictions, limit.window, now, self._planned())
         ends = [*owners.values(), *nodes.values(), *cluster.values(), *workloads.values()]
         groups: dict[str, float] = {}
         for _, of, rate in group_rates(limits):
@@ -216,17 +235,16 @@ class EvictionLimiter:
             frozenset(owners), frozenset(nodes), bool(cluster), until, frozenset(workloads), frozenset(groups)
         )
 
-    def _of_workloads(self, limits: Limits, now: float) -> dict[str, tuple[int, float]]:
-        """What `perWorkload` still allows of the workloads that were evicted, or will be, and when it allows more."""
-        if (limit := limits.per_workload) is None:
-            return {}
+    def _planned(self) -> dict[str, int]:
+        """How many evictions of each workload are planned and have not happened."""
         planned = {name: sum(map(math.isinf, counter.times.values())) for name, counter in self._owners.items()}
-        found = {}
-        for name in {*self.history.counts(limit.window, now), *(name for name, some in planned.items() if some)}:
-            past = self.history.of(name, now, limit.window)
-            left = limit.evictions - len(past) - planned.get(name, 0)
-            found[name] = left, (past[0].at if past else now) + limit.window
-        return found
+        return {name: some for name, some in planned.items() if some}
+
+    def _workloads_left(self, limits: Limits, now: float) -> WorkloadsLeft | None:
+        limit = limits.per_workload
+        if limit is None:
+            return None
+        return WorkloadsLeft(self.history, self._planned(), limit.evictions, limit.window, now)
 
     def remaining(self, limits: Limits, now: float) -> Remaining:
         """What the rates still allow; numbers of a rate that the limits do not set mean nothing."""
@@ -235,10 +253,11 @@ class EvictionLimiter:
         nodes, nodes_end = _remaining(self._nodes, limits.per_node, now)
         cluster, cluster_end = _remaining({"": self._cluster}, limits.per_cluster, now)
         whole = limits.per_cluster.evictions if limits.per_cluster else 0
-        workloads = self._of_workloads(limits, now)
+        left = self._workloads_left(limits, now)
         ends = [end for end in (owners_end, nodes_end, cluster_end) if end is not None]
-        ends += [end for _, end in workloads.values()]
-        left = {name: most for name, (most, _) in workloads.items()}
+        if left is not None:
+            first = self.history.first_end(left.window, now)
+            ends += [first] if math.isfinite(first) else [now + left.window] if left.planned else []
         groups: dict[str, int] = {}
         for _, of, rate in group_rates(limits):
             counters = {name: one for name, one in self._groups.items() if name.startswith(of)}

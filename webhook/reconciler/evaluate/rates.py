@@ -13,7 +13,7 @@ from webhook.kube.pods import workload_name
 from webhook.policy.model import LabelRate, Limits, Rate, WorkloadLimit
 from webhook.preemption.snapshot.pod_view import Identity, Owner
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.evaluate.eviction_limiter import Remaining, group_rates, groups_of
+from webhook.reconciler.evaluate.eviction_limiter import Remaining, WorkloadsLeft, group_rates, groups_of
 from webhook.reconciler.state.state import State
 
 __all__ = ["NOT_NOW", "Rates", "too_large"]
@@ -92,7 +92,7 @@ class Rates:
         limits, left, pods = self._limits, self.left, self._state.snapshot.pods
         if limits.per_owner:
             yield self._by_name(2, limits.per_owner, row, left.owners, _workload)
-        if limits.per_workload:
+        if limits.per_workload and left.workloads is not None:
             yield self._by_name(5, limits.per_workload, row, left.workloads, _workload)
         for name, of, rate in group_rates(limits):
             key = rate.label if isinstance(rate, LabelRate) else ""
@@ -114,7 +114,7 @@ class Rates:
         code: int,
         rate: Rate | LabelRate | WorkloadLimit,
         row: Rows,
-        used: dict[str, int],
+        used: dict[str, int] | WorkloadsLeft,
         name_of: Callable[[Owner, Identity], str],
     ) -> _Counted:
         """A rate that counts pods by a name; those without one do not count. `used` is what is left by name.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import heapq
 import math
 import zlib
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
@@ -26,6 +27,7 @@ __all__ = [
     "WorkloadHistory",
     "WrittenHistory",
     "read_history",
+    "written_text",
 ]
 
 MOST_WORKLOADS = 10_000
@@ -100,11 +102,36 @@ class WorkloadHistory:
     def counts(self, window: float, now: float) -> dict[str, int]:
         """How often each workload was evicted within the window; those that were not are left out."""
         found: dict[str, int] = {}
-        for workload, evictions in reversed(self._workloads.items()):
-            if evictions[-1].at <= now - window:
-                break
-            found[workload] = sum(one.at > now - window for one in evictions)
+        for workload, evictions in self._since(now - window):
+            inside = evictions[0].at > now - window
+            found[workload] = len(evictions) if inside else sum(one.at > now - window for one in evictions)
         return found
+
+    def used_up(self, most: int, window: float, now: float, planned: Mapping[str, int]) -> dict[str, float]:
+        """The workloads that have had so many evictions within the window, with those `planned`, and until when."""
+        start = now - window
+        ends = {
+            workload: evictions[-left].at + window
+            for workload, evictions in self._since(start)
+            if len(evictions) >= (left := most - planned.get(workload, 0)) > 0 and evictions[-left].at > start
+        }
+        return ends | {workload: now + window for workload, some in planned.items() if some >= most}
+
+    def first_end(self, window: float, now: float) -> float:
+        """When the first of the evictions within the window leaves it; infinite if there is none."""
+        start = now - window
+        firsts = (
+            evictions[0].at if evictions[0].at > start else next(one.at for one in evictions if one.at > start)
+            for _, evictions in self._since(start)
+        )
+        return min(firsts, default=math.inf) + window
+
+    def _since(self, start: float) -> Iterator[tuple[str, deque[PastEviction]]]:
+        """The workloads that were evicted after that, the last one first."""
+        for workload, evictions in reversed(self._workloads.items()):
+            if evictions[-1].at <= start:
+                return
+            yield workload, evictions
 
     def evictors(self, workload: str, window: float, now: float) -> dict[str, str]:
         """The workloads for which pods of this one were evicted within the window, and those for which pods of these.
@@ -123,7 +150,7 @@ class WorkloadHistory:
 
     def most_evicted(self, count: int, window: float, now: float) -> list[tuple[str, int]]:
         """The workloads that were evicted most often within the window, and how often; equal ones by name."""
-        return sorted(self.counts(window, now).items(), key=lambda row: (-row[1], row[0]))[:count]
+        return heapq.nsmallest(count, self.counts(window, now).items(), key=lambda row: (-row[1], row[0]))
 
     def load(self, known: WrittenHistory, now: float, wall: float, *, keep_later: bool = False) -> None:
         """Remember just what an earlier leader wrote; `now` is in monotonic seconds, `wall` since the epoch.
@@ -148,17 +175,19 @@ class WorkloadHistory:
         for workload, one in sorted(rows, key=lambda row: row[1].at):
             self.note(workload, one.at, one.preemptor)
 
-    def text(self, now: float, wall: float) -> str:
-        """What a later leader is to read: of as many workloads as there is room for, those evicted last first."""
-        rows = [
-            (workload, [one for one in evictions if one.at > now - KEPT_SECONDS])
-            for workload, evictions in reversed(self._workloads.items())
-        ]
-        while True:
-            text = _encoded(rows, now, wall)
-            if len(text) <= _ROOM or not rows:
-                return text
-            rows = rows[: len(rows) * _ROOM // (len(text) + 1)]
+    def rows(self, now: float) -> list[tuple[str, list[PastEviction]]]:
+        """The evictions that are remembered by workload, the one that was evicted last first."""
+        start = now - KEPT_SECONDS
+        return [(workload, [one for one in known if one.at > start]) for workload, known in self._since(start)]
+
+
+def written_text(rows: list[tuple[str, list[PastEviction]]], now: float, wall: float) -> str:
+    """What a later leader is to read: of as many workloads as there is room for, the first ones."""
+    while True:
+        text = _encoded(rows, now, wall)
+        if len(text) <= _ROOM or not rows:
+            return text
+        rows = rows[: len(rows) * _ROOM // (len(text) + 1)]
 
 
 def _encoded(rows: list[tuple[str, list[PastEviction]]], now: float, wall: float) -> str:

@@ -17,7 +17,7 @@ from webhook.kube.lease import Lease
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import LEASE
 from webhook.reconciler.clock import MeasuringClock
-from webhook.reconciler.evaluate.workload_history import WorkloadHistory, WrittenHistory, read_history
+from webhook.reconciler.evaluate.workload_history import WorkloadHistory, WrittenHistory, read_history, written_text
 
 __all__ = ["HISTORY", "HistoryStore", "history_lease"]
 
@@ -88,7 +88,8 @@ class HistoryStore:
             if self._unread and (known := self._history_in(lease)) is not None:
                 self._history.load(known, now, wall, keep_later=True)
             self._unread = False
-            changes, text = self._history.changes, self._history.text(now, wall)
+            changes, rows = self._history.changes, self._history.rows(now)
+            text = await asyncio.to_thread(written_text, rows, now, wall)  # of 10 000 workloads it takes a while
             metadata = lease.metadata if lease is not None else ObjectMeta(name=self._name)
             metadata = msgspec.structs.replace(metadata, annotations={**(metadata.annotations or {}), HISTORY: text})
             async with asyncio.timeout(min(_PATIENCE, self._fence())):
