@@ -5,9 +5,10 @@ import shutil
 import ssl
 
 import aiohttp
+import pytest
 
 from tests.admission.builders import make_pod, make_review
-from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, containers
+from tests.manifests.objects import BASE, NAMESPACE, POLICIES, ROOT, base_objects, containers
 from tests.manifests.test_install import (
     answers,
     eventually,
@@ -19,6 +20,7 @@ from tests.manifests.test_install import (
 from tests.ports import free_port
 from webhook.clusters.embedded.access.authorization import unused
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
+from webhook.installation.kustomize import components, render
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
@@ -32,13 +34,15 @@ spec:
   preemptors: {priorityClasses: [high]}
 """
 SELDOM = {
-    "watch podgroups.scheduling.k8s.io": "the embedded API server serves none, so the list is answered with 404",
-    "watch validatingadmissionpolicies.admissionregistration.k8s.io": "the embedded API server serves none either",
-    "get pods": "a pod is read again after a conflict",
-    "get replicasets.apps": "the Event on a victim's Deployment",
-    "patch events.events.k8s.io": "an event that repeats becomes a series",
+    "watch podgroups.scheduling.k8s.io": "tests/e2e/test_gangs.py::test_groups_go_whole",
+    "watch validatingadmissionpolicies.admissionregistration.k8s.io": (
+        "tests/e2e/test_outcomes.py::test_one_victim_that_is_denied_costs_nobody_else"
+    ),
+    "get pods": "tests/reconciler/evict/test_writer.py::test_a_conflict_on_displacing_is_looked_into",
+    "get replicasets.apps": "tests/reconciler/test_acting.py::test_the_victims_deployment_is_told",
+    "patch events.events.k8s.io": "tests/kube/test_events.py::test_repetitions_become_a_series",
 }
-"""Rights of the reconciler that one ordinary preemption does not exercise, each with what it is for."""
+"""Rights of the reconciler that one ordinary preemption does not exercise, each with the test that does."""
 ABSENT = {f"watch {kind.resource.plural}.{kind.resource.group}" for kind in SNAPSHOT_KINDS if kind.optional}
 """Rights to watch kinds that the embedded control plane does not have: they are listed, and found missing."""
 
@@ -55,6 +59,38 @@ def test_the_reconciler_may_watch_what_it_watches():
     allowed = {(group, name) for rule in watching for group in rule["apiGroups"] for name in rule["resources"]}
     refusing = {tuple(path.split("/")[2::2]) for path in EvictionReviews(Client("")).caches}
     assert allowed == {(kind.resource.group, kind.resource.plural) for kind in SNAPSHOT_KINDS} | refusing
+
+
+def test_every_role_is_tried():
+    """No component gives an account of the base more than the base does; the other accounts have tests of their own."""
+    more = {}
+    for component in sorted(path.name for path in (ROOT / "manifests" / "components").iterdir()):
+        for role in render(BASE, components((component,))):
+            if role["kind"] not in {"Role", "ClusterRole"}:
+                continue
+            name = role["metadata"]["name"]
+            rules = rules_of(name)
+            if not all(any(_covers(rule, wanted) for rule in rules) for wanted in role["rules"]):
+                more.setdefault(name, set()).add(component)
+    assert more == {"giveway-native": {"native-policies"}, "giveway-scan": {"scan"}}
+    tried = (ROOT / "tests/manifests/test_component_rights.py").read_text()
+    assert "test_the_keeper_needs_its_rights_and_no_more" in tried
+    assert "test_the_scan_needs_its_rights_and_no_more" in tried
+
+
+def _covers(rule, wanted):
+    """Whether a rule allows all that another one does."""
+    parts = ("apiGroups", "resources", "verbs", "nonResourceURLs")
+    names, asked = (set(one.get("resourceNames", ())) for one in (rule, wanted))
+    of_names = not names or bool(asked and asked <= names)
+    return of_names and all(set(wanted.get(part, ())) <= set(rule.get(part, ())) for part in parts)
+
+
+@pytest.mark.parametrize("right", SELDOM)
+def test_a_right_that_is_seldom_used_has_its_own_test(right):
+    """What an ordinary preemption does not need is needed by another test, which is there."""
+    path, _, name = SELDOM[right].partition("::")
+    assert f"def {name}(" in (ROOT / path).read_text()
 
 
 async def test_the_reconciler_needs_its_rights_and_no_more(tmp_path):
