@@ -142,7 +142,7 @@ def _notifying(situation: Situation) -> Action:
     policy = _look_again(situation, left)
     if not isinstance(policy, PreemptionPolicy):
         return policy
-    # Nobody is told for a plan that another victim's refusal would end.
+    # Nobody is told who would be kept, or for a plan that another victim's refusal would end.
     if untried := _to_try(situation, left, policy):
         return Try(untried)
     if untold := not_told(plan, left, policy.victims.notice):
@@ -172,13 +172,9 @@ def _look_again(situation: Situation, left: list[PlanVictim]) -> PreemptionPolic
 
 
 def _to_try(situation: Situation, left: list[PlanVictim], policy: PreemptionPolicy) -> tuple[PlanVictim, ...]:
-    """If one of several victims may be kept, those to ask first whether they are; also ones of another plan."""
-    plan, context = situation.plan, situation.context
-    together = [*left, *_shared(situation, left)]
-    if not (context.siblings(plan) or len(together) + len(plan.gone) > 1):
-        return ()
-    untried = [one for one in together if one.uid not in plan.tried]
-    return tuple(one for one in untried if is_doubtful(context.evaluator, one, policy))
+    """The victims that may be kept, and of whom it was not asked yet whether they are; also ones of another plan."""
+    untried = [one for one in (*left, *_shared(situation, left)) if one.uid not in situation.plan.tried]
+    return tuple(one for one in untried if is_doubtful(situation.context.evaluator, one, policy))
 
 
 def _evicting(situation: Situation) -> Action:
@@ -198,10 +194,12 @@ def _evicting(situation: Situation) -> Action:
     # 3. The room must go to nobody of lower priority.
     if not plan.displaced:
         return Displace(tuple(to_displace(evaluator.state, plan)))
-    # 4. Whoever may be kept is tried first.
-    if untried := _to_try(situation, left, policy):
+    # 4. If one of several may be kept, it is tried first whether it is: the others would go in vain.
+    siblings = list(context.siblings(plan))
+    several = bool(siblings) or len(left) + len(_shared(situation, left)) + len(plan.gone) > 1
+    if several and (untried := _to_try(situation, left, policy)):
         return Try(untried)
-    if any(_holds_back(sibling, context, policy) for sibling in context.siblings(plan)):
+    if any(_holds_back(sibling, context, policy) for sibling in siblings):
         return Wait(now + _ASSEMBLY_PAUSE)
     # 5. Whose notice is not over goes if it is ready.
     asked, later = askable(evaluator.state, plan, left, now)
