@@ -10,8 +10,21 @@ from tests.reconciler.builders import START, Setting, node, pod, policy, preempt
 from webhook.cli.explain_show import show
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PriorityClass
-from webhook.policy.model import PROTECTION_DURATION, ExtenderConfig, Limits, Rate, Schedule, VictimMode, Victims
-from webhook.reconciler.state.annotations import DECISION, DecisionRecord, encode
+from webhook.policy.model import (
+    NOTICE,
+    PLAN,
+    PROTECTION_DURATION,
+    READY,
+    ExtenderConfig,
+    Limits,
+    Rate,
+    Schedule,
+    VictimMode,
+    Victims,
+)
+from webhook.reconciler.state.annotations import DECISION, DecisionRecord, PlanRecord, PlanVictim, encode
+from webhook.reconciler.state.notices import NoticeRecord
+from webhook.reconciler.state.notices import encode as encode_notice
 
 
 def said(setting, one, capsys):
@@ -135,3 +148,20 @@ def test_hostile_names_are_said_literally(monkeypatch, capsys):
     text = said(setting, pod(f"{evil}p", "4", node=evil), capsys)
     assert r"\u001b[2J[red]x[/red]\u202e\u000dp runs on \u001b[2J[red]x[/red]\u202e" in text
     assert not {"\x1b", "\r", "\u202e"} & set(text)
+
+
+def test_a_notice_is_explained_on_both_sides(setting, capsys):
+    """The victim says by when it goes and for whom, the preemptor which victims were told and who is ready."""
+    by, plan = "2027-01-15T08:00:00Z", PlanRecord(id="p1", node="n1", deadline="2027-01-15T09:00:00Z").with_notice(60.0)
+    told = encode_notice(NoticeRecord(plan="p1", by=by, uid="uid-p", priority=100, preemptor="default/p"))
+    victims = tuple(PlanVictim("default", name, f"uid-{name}") for name in "ab")
+    setting.add(pod("b", node="n1", annotations={NOTICE: told, READY: "true"}))
+    text = said(setting, pod("a", node="n1", annotations={NOTICE: told}), capsys)
+    assert f"It is asked to leave by {by}, for pod default/p of priority 100." in text
+    assert "With giveway.dev/ready-to-leave=true it is asked at once." in text
+    waiting = preemptor(cpu="4", nominated="n1")
+    waiting.metadata.annotations = {PLAN: encode(msgspec.structs.replace(plan, victims=victims))}
+    text = said(setting, waiting, capsys)
+    assert "Its victims are told 60 s before they are asked to leave." in text
+    assert f"Victim default/a is asked to leave by {by}." in text
+    assert f"Victim default/b is asked to leave by {by}, and is ready." in text

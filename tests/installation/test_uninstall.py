@@ -14,7 +14,7 @@ from tests.workloads import pod
 from webhook.kube import resources
 from webhook.kube.client import ApiError
 from webhook.kube.resources import Resource
-from webhook.policy.model import PLAN
+from webhook.policy.model import NOTICE, NOTICE_CONDITION, PLAN, READY
 
 __all__ = ["bare"]
 
@@ -34,6 +34,22 @@ async def test_uninstalling_takes_plans_off_pods(bare):
     assert PLAN not in (planned["metadata"].get("annotations") or {})
     assert "nominatedNodeName" not in planned["status"]
     assert (await bare.admin.get(resources.POD.path("team-a", "other")))["status"]["nominatedNodeName"] == "node-1"
+
+
+async def test_uninstalling_takes_notices_off_pods(bare):
+    """A pod that was told to leave stays, and neither annotation nor condition says otherwise."""
+    await install(bare)
+    made = pod("told", cpu="1000")
+    made["metadata"]["annotations"] = {NOTICE: "{}", READY: "true", "other": "stays"}
+    await bare.admin.create(resources.POD.path("team-a"), made)
+    path = resources.POD.path("team-a", "told", "status")
+    conditions = [{"type": NOTICE_CONDITION, "status": "True", "reason": "Preempting"}]
+    await bare.admin.patch(path, {"status": {"conditions": conditions}}, kind="strategic")
+    result = await run(bare, "uninstall", "--yes")
+    assert "took the notice off 1 pods" in result.stdout
+    left = await bare.admin.get(resources.POD.path("team-a", "told"))
+    assert left["metadata"]["annotations"] == {"other": "stays"}
+    assert {one["type"]: one["status"] for one in left["status"]["conditions"]}[NOTICE_CONDITION] == "False"
 
 
 async def test_a_namespace_with_pods_of_others_is_kept(bare):

@@ -6,8 +6,10 @@ import pytest
 
 from tests.reconciler.builders import Setting, node, pod, preemptor
 from webhook.page.model import PlanShown
-from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one
+from webhook.policy.model import NOTICE, READY
+from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one, victims_shown
 from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanVictim
+from webhook.reconciler.state.notices import NoticeRecord, encode
 
 GANG = "scheduling.x-k8s.io/pod-group"
 JOB_SET = {"jobset.sigs.k8s.io/jobset-name": "wide"}
@@ -83,3 +85,18 @@ def test_victims_of_one_group_stand_together(setting):
     ]
     assert {one.group for one in shown.victims[:2]} == {"JobSet default/wide"}
     assert (len(shown.victims), shown.more_victims) == (12, 2)
+
+
+def test_by_when_a_victim_goes(setting):
+    """A victim that was told says by when it is asked, or that it is ready; a notice of another plan says nothing."""
+    by = "2027-01-15T08:00:00Z"
+    for name, plan, answer in (("v1", "id-1", {}), ("v2", "id-1", {READY: "true"}), ("v3", "id-2", {})):
+        told = encode(NoticeRecord(plan=plan, by=by, uid="u", priority=100))
+        setting.add(pod(name, node="n1", annotations={NOTICE: told, **answer}))
+    one = UnderWay(preemptor(), record(1, ("v1", 0), ("v2", 0), ("v3", 0), gang=False))
+    states = {key: shown.state for key, shown in victims_shown(setting.state, [one]).items()}
+    assert states == {
+        "default/v1": f"to be asked by {by}",
+        "default/v2": "told, and ready",
+        "default/v3": "to be asked",
+    }

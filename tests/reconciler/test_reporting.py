@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.reconciler.builders import START, pod, policy, preemptor
-from webhook.policy.model import Policies, PreemptorNaming
+from webhook.policy.model import NOTICE, READY, Policies, PreemptorNaming
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.metrics import ReconcilerMetrics
@@ -15,6 +15,9 @@ from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Evaluation, Reporter
 from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.state.notices import NoticeRecord, encode
+
+BY = "2027-01-15T08:00:00Z"
 
 
 class Recorded:
@@ -53,6 +56,52 @@ def test_whom_the_event_on_a_victim_names(key, naming, said):
     reporter(recorder, PreemptorNaming(naming)).victim_asked(plan(key), pod("a", node="n1"))
     [note] = recorder.notes("Preempted")
     assert note == f"Preempted {said} on node n1 (policy test)"
+
+
+def told(made, key):
+    one = plan(key)
+    victim = pod("a", node="n1")
+    notice = NoticeRecord(plan="p", by=BY, uid="u-1", priority=100, preemptor=made.preemptor_shown(one, victim))
+    victim.metadata.annotations = {NOTICE: encode(notice)}
+    made.told(one, victim, notice)
+    one.note_told(victim.metadata.uid, 60.0)
+    return one, victim
+
+
+@pytest.mark.parametrize(
+    ("key", "naming", "said"),
+    [
+        ("default/web", "same-namespace", "pod default/web of priority 100"),
+        ("shop/web", "same-namespace", "pod u-1 of another namespace, of priority 100"),
+        ("shop/web", "always", "pod shop/web of priority 100"),
+    ],
+)
+def test_what_a_victim_is_told(key, naming, said):
+    """By when, for whom as far as the policy lets its namespace know, and how to answer; later that it stays."""
+    recorder = Recorded()
+    made = reporter(recorder, PreemptorNaming(naming))
+    _, victim = told(made, key)
+    [note] = recorder.notes("PreemptionNotice")
+    answer = "with the annotation giveway.dev/ready-to-leave=true it is asked at once"
+    assert note == f"Is asked to leave by {BY} for {said} on node n1; {answer}"
+    made.withdrawn(victim)
+    assert len(recorder.notes("PreemptionNoticeWithdrawn")) == 1
+
+
+def test_what_came_of_notices_is_counted():
+    """Each is told, and then ready, over, left or withdrawn; who was not told counts nowhere."""
+    made = reporter(Recorded())
+    one, victim = told(made, "default/web")
+    made.victim_asked(one, victim)
+    victim.metadata.annotations[READY] = "true"
+    made.victim_asked(one, victim)
+    made.victim_left(one, victim)
+    made.withdrawn(victim)
+    made.victim_asked(plan("default/web"), pod("b", node="n1"))
+    text = generate_latest(made.metrics.registry).decode()
+    shown = {line for line in text.splitlines() if line.startswith("giveway_preemption_notices_total")}
+    counted = ("told", "expired", "ready", "left", "withdrawn")
+    assert shown == {f'giveway_preemption_notices_total{{outcome="{outcome}"}} 1.0' for outcome in counted}
 
 
 def test_victims_of_groups_are_counted():

@@ -29,6 +29,9 @@ def schedule(parts, duration="1h"):
         pytest.param("preemptors: {twins: {a: b, b: c}}", "{a: b, b: c}", "has a twin itself", id="twin of a twin"),
         pytest.param("preemptors: {twins: {a: system-x}}", "{a: system-x}", "never managed", id="system twin"),
         pytest.param(preemption("victims: {mode: optin}"), "optin", 'did you mean "opt-in"?', id="mode"),
+        pytest.param(preemption("victims: {notice: soon}"), "soon", "is not a duration", id="notice"),
+        pytest.param(preemption("victims: {notice: -5s}"), "-5s", "is not a duration", id="negative notice"),
+        pytest.param(preemption("victims: {notice: 25h}"), "25h", "is longer than 24h", id="notice of more than a day"),
         pytest.param(preemption("budgets: loose"), "loose", "there are best-effort, strict", id="budgets"),
         pytest.param(preemption("eviction: kill"), "kill", "there are delete, evict", id="eviction"),
         pytest.param(

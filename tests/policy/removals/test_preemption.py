@@ -131,3 +131,14 @@ def test_a_policy_that_evicts_at_more_times_gives_quiet_hours_up():
     old, new = f"{DAY}\n{PREEMPTION}", f"{DAY}\n{PREEMPTION}".replace("14h", "15h")
     (found,) = removals(policies(old, "PreemptionPolicy"), policies(new, "PreemptionPolicy"))
     assert str(found).startswith("p: it evicts at other times: only by the schedule 0 6 * * * Europe/Berlin for 15h")
+
+
+def test_a_shorter_notice_gives_time_up():
+    """Victims have less time to save their work; a longer notice takes nothing from anybody."""
+    long, short = (
+        policies(PREEMPTION.replace("protection", f"victims: {{notice: {time}}}\nprotection"), "PreemptionPolicy")
+        for time in ("60s", "10s")
+    )
+    told = "p: victims are told 10 s before they are asked to leave, not 60 s"
+    assert [str(one) for one in removals(long, short)] == [told]
+    assert removals(short, long) == []

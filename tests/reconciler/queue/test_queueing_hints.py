@@ -12,7 +12,7 @@ from tests.reconciler.plans.test_plan_devices import claim
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ContainerStatus, Namespace, ResourceRequirements
-from webhook.policy.model import CAN_BE_PREEMPTED, RECONCILER_ANNOTATIONS
+from webhook.policy.model import CAN_BE_PREEMPTED, READY, RECONCILER_ANNOTATIONS
 from webhook.reconciler.queue import event_handlers as hints
 
 
@@ -27,7 +27,9 @@ def with_status(thing: Any, **fields: Any) -> Any:
     return msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, **fields))
 
 
-OWN_WRITES = pod("v", node="n1", annotations={CAN_BE_PREEMPTED: "true", **dict.fromkeys(RECONCILER_ANNOTATIONS, "x")})
+OWN_WRITES = pod(
+    "v", node="n1", annotations={CAN_BE_PREEMPTED: "true", **dict.fromkeys((*RECONCILER_ANNOTATIONS, READY), "x")}
+)
 SHRINKING = with_status(
     RUNNING, container_statuses=[ContainerStatus(name="c", resources=ResourceRequirements(requests={"cpu": "64"}))]
 )
@@ -41,7 +43,7 @@ SHRINKING = with_status(
         pytest.param(pod("v", node="n1", phase="Failed"), None, False, id="an ended pod is gone"),
         pytest.param(RUNNING, pod("v", node="n1", deleted=rfc3339(START)), True, id="a pod begins to leave"),
         pytest.param(RUNNING, pod("v", node="n1", annotations={}), True, id="annotations changed"),
-        pytest.param(RUNNING, OWN_WRITES, False, id="what the reconciler writes itself"),
+        pytest.param(RUNNING, OWN_WRITES, False, id="what the reconciler writes itself, and the answer"),
         pytest.param(RUNNING, pod("v", node="n1", labels={"a": "b"}), True, id="labels changed"),
         pytest.param(pod("v"), None, False, id="a pending pod is gone"),
         pytest.param(pod("v", nominated="n1"), None, True, id="a nominated pod is gone"),

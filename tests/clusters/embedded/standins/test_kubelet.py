@@ -7,10 +7,11 @@ import time
 
 from tests.workloads import condition, eventually, never, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.clusters.model.kubelet import RUN_SECONDS
+from webhook.clusters.model.kubelet import READY_SECONDS, RUN_SECONDS
 from webhook.kube.client import ApiError
-from webhook.kube.instants import epoch
+from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.resources import POD
+from webhook.policy.model import NOTICE_CONDITION, READY
 
 PODS = POD.path("default")
 CLUSTER = {"nodes": 1, "termination_seconds": 0.3}
@@ -90,6 +91,24 @@ async def test_annotated_pod_succeeds(admin):
     ready = condition({"status": status}, "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "PodCompleted")
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+async def test_a_pod_that_was_told_says_that_it_is_ready(admin):
+    """So many seconds after the condition that tells it; not as long as nobody does."""
+    body = pod("p")
+    body["metadata"]["annotations"] = {READY_SECONDS: "1.5"}
+    await admin.create(PODS, body)
+    await in_phase(admin, "p", "Running")
+
+    async def ready() -> bool:
+        return (await admin.get(f"{PODS}/p"))["metadata"]["annotations"].get(READY) == "true"
+
+    await never(ready, 0.3)
+    begun = time.time()
+    told = {"type": NOTICE_CONDITION, "status": "True", "lastTransitionTime": rfc3339(begun)}
+    await admin.patch(f"{PODS}/p/status", {"status": {"conditions": [told]}}, kind="strategic")
+    await eventually(ready, 5)
+    assert 0.5 <= time.time() - begun < 4  # instants of conditions are whole seconds
 
 
 async def test_pod_of_the_same_name_is_not_mistaken_for_its_predecessor(admin):

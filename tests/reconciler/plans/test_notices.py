@@ -1,0 +1,171 @@
+"""Who may be asked, by the notices of a plan: a table beside an oracle that goes through all victims one by one."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
+from webhook.kube.informer import Change
+from webhook.kube.instants import rfc3339
+from webhook.policy.model import CAN_BE_PREEMPTED, NOTICE, READY, Victims
+from webhook.reconciler.plans.actions import Enter, Notify, Wait
+from webhook.reconciler.plans.notices import Notices, askable, not_told
+from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.plan_index import PlanIndex
+from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage, PlanVictim
+from webhook.reconciler.state.notices import NoticeRecord, encode
+
+NAMES = "abcd"
+
+
+def notice(plan: str = "p1") -> str:
+    return encode(NoticeRecord(plan=plan, by=rfc3339(START), uid="u", priority=100))
+
+
+def plan_of(groups: tuple[int, ...], *, devices: bool = False) -> Plan:
+    """A plan of victims a, b and so on with these groups."""
+    victims = tuple(
+        PlanVictim("default", name, f"uid-{name}", group) for name, group in zip(NAMES, groups, strict=False)
+    )
+    held = (PlanDevice("d", "p", "x"),) if devices else ()
+    return Plan(PlanRecord(id="p1", node="n1", victims=victims, devices=held), "default/p", "u", 100, 0.0, 60.0)
+
+
+def said_ready(setting: Setting, names: str) -> None:
+    for name in NAMES:
+        answer = {READY: "true"} if name in names else {}
+        setting.add(pod(name, node="n1", annotations={CAN_BE_PREEMPTED: "true", NOTICE: notice(), **answer}))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    groups=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    until=st.lists(st.sampled_from([-5.0, 0.0, 5.0, 9.0]), min_size=4, max_size=4),
+    ready=st.sets(st.sampled_from(NAMES)),
+    devices=st.booleans(),
+)
+def test_who_may_be_asked(groups: list[int], until: list[float], ready: set[str], devices: bool):
+    """Whoever waits holds back its group, and all of a plan with devices; the next look is at the first end."""
+    setting, plan = Setting(node("n1")), plan_of(tuple(groups), devices=devices)
+    said_ready(setting, "".join(ready))
+    for victim, end in zip(plan.record.victims, until, strict=True):
+        plan.note_told(victim.uid, end)
+    found = askable(setting.state, plan, plan.record.victims, 0.0)
+    waits = [name not in ready and end > 0 for name, end in zip(NAMES, until, strict=True)]
+    expected = ""
+    for place, name in enumerate(NAMES):
+        with_it = [
+            other
+            for other in range(4)
+            if devices or other == place or (groups[other] == groups[place] and groups[place])
+        ]
+        expected += "" if any(waits[other] for other in with_it) else name
+    assert "".join(one.name for one in found.victims) == expected
+    assert found.later == min((end for end, waiting in zip(until, waits, strict=True) if waiting), default=float("inf"))
+
+
+def test_who_is_told():
+    """Each victim once, and nobody where the policy gives no notice."""
+    plan = plan_of((0, 0))
+    assert [one.name for one in not_told(plan, plan.record.victims, 60.0)] == ["a", "b"]
+    plan.note_told("uid-a", 5.0)
+    assert [one.name for one in not_told(plan, plan.record.victims, 60.0)] == ["b"]
+    assert not_told(plan, plan.record.victims, 0.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("is_so", "stands"),
+    [
+        pytest.param("", True, id="under way"),
+        pytest.param("unneeded", False, id="not needed"),
+        pytest.param("ended", False, id="over"),
+        pytest.param("ended asking", True, id="over, and being asked"),
+        pytest.param("ended leaving", True, id="over, and it leaves"),
+        pytest.param("other", False, id="of no plan"),
+    ],
+)
+def test_behind_which_notice_a_plan_stands(is_so: str, stands: bool):
+    """One that wants the pod to go, or that may still have it gone."""
+    index, made = PlanIndex(), plan_of((0,))
+    made.note_told("uid-a", 5.0)
+    index.add(made)
+    if "unneeded" in is_so:
+        made.spare({"uid-a"})
+    if "asking" in is_so:
+        made.note_asking("uid-a", asking=True)
+    if "ended" in is_so:
+        index.remove(made)
+        made.end(Ending.OUTDATED)
+    notices = Notices(index, {"p1": made} if "asking" in is_so else {})
+    told = pod("a", node="n1", annotations={NOTICE: notice("p2" if is_so == "other" else "p1")})
+    told.metadata.deletion_timestamp = rfc3339(START) if "leaving" in is_so else None
+    assert notices.stands(told) is stands
+    notices.seen("default/a", told)
+    assert ("default/a" in notices.unchecked) is not stands
+
+
+def test_who_leaves_by_itself():
+    """A victim that was told and leaves before it is asked; not one that was asked, or that only changed."""
+    index, made = PlanIndex(), plan_of((0,))
+    index.add(made)
+    made.note_told("uid-a", 5.0)
+    notices, told = Notices(index, {}), pod("a", node="n1", annotations={NOTICE: notice()})
+    leaves = [None, pod("a", node="n1", deleted=rfc3339(START)), pod("a", node="n1", phase="Succeeded")]
+    for new in leaves:
+        assert notices.left(Change("modified", "default/a", told, new)) == (made, told)
+    assert notices.left(Change("modified", "default/a", told, told)) is None
+    made.note_asked("uid-a", 0.0, 1)
+    assert notices.left(Change("deleted", "default/a", told, None)) is None
+
+
+def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
+    """A plan of two victims under a policy with such a notice."""
+    setting = Setting(node("n1"), under=policy(victims=Victims(notice=seconds)))
+    setting.state.eviction_reviews.expect_nobody()
+    for name in "ab":
+        setting.add(pod(name, "4", node="n1"))
+    one = preemptor("p", "8")
+    outcome = setting.evaluate(one)
+    manager = PlanManager(setting.evaluator, setting.policy_set)
+    return setting, manager, manager.begin(one, setting.policy, outcome, 0, ())
+
+
+def test_stages_of_a_notice():
+    """Both are told, then waited for; when one is ready evicting begins, and goes back if somebody was not told."""
+    setting, manager, plan = manager_with(60.0)
+    assert manager.next_action(plan).stage is PlanStage.NOTIFYING
+    manager.enter(plan, PlanStage.NOTIFYING)
+    told = manager.next_action(plan)
+    assert isinstance(told, Notify)
+    assert ([one.name for one in told.victims], told.seconds) == (["a", "b"], 60.0)
+    for victim in told.victims:
+        plan.note_told(victim.uid, 60.0)
+    assert manager.next_action(plan) == Wait(60.0)
+    assert plan.deadline >= 60.0 + 30.0 + plan.timeout - 1.0
+    setting.clock.now = 60.0
+    assert manager.next_action(plan) == Enter(PlanStage.EVICTING)
+    manager.enter(plan, PlanStage.EVICTING)
+    plan.notices.clear()
+    assert manager.next_action(plan) == Enter(PlanStage.NOTIFYING)
+
+
+def test_without_a_notice_there_is_no_such_stage():
+    """With 0 seconds everything is as before."""
+    _, manager, plan = manager_with(0.0)
+    assert manager.next_action(plan).stage is PlanStage.EVICTING
+    assert (plan.record.notice, plan.record.version) == (0.0, 3)
+
+
+def test_later_decisions_know_when_the_room_comes():
+    """Victims count as leaving, with an end after their notice and their grace period."""
+    setting, _, _ = manager_with(60.0)
+    pods = setting.state.snapshot.pods
+    rows = pods.leaving()
+    ends = {round(float(end) - START) for end in pods.gone_at[rows]}
+    assert ends == {90}
+    assert list(itertools.chain(setting.evaluator.leaving_within(60.0))) == []

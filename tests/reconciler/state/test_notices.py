@@ -1,0 +1,69 @@
+"""Notices as annotations: what is written is read again, and what giveway would not write is none."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.reconciler.builders import pod
+from webhook.policy.model import NOTICE, READY
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage, UnreadableError, not_own, plan_of
+from webhook.reconciler.state.annotations import encode as plan_text
+from webhook.reconciler.state.notices import NoticeRecord, encode, is_ready, notice_of
+
+RECORD = NoticeRecord(plan="p1", by="2027-01-15T08:00:00Z", uid="u", priority=100, preemptor="shop/web")
+PLAN = PlanRecord(id="p1", node="n1", stage=PlanStage.NOTIFYING)
+
+
+def with_annotations(**texts):
+    return pod("v", node="n1", annotations={NOTICE: encode(RECORD), **texts})
+
+
+def test_round_trip():
+    """The annotation says by when, for whom and for which plan; a preemptor that is not shown is left out."""
+    assert notice_of(with_annotations()) == RECORD
+    assert notice_of(pod("v", node="n1")) is None
+    hidden = encode(msgspec.structs.replace(RECORD, preemptor=""))
+    assert "preemptor" not in msgspec.json.decode(hidden)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "null", '{"plan":"p1","by":"tomorrow","uid":"u","priority":1}', encode(RECORD)[:-1], "x" * 5000],
+    ids=["empty", "nothing", "null", "no instant", "cut", "too long"],
+)
+def test_unreadable_notices(text: str):
+    """They are none."""
+    found = pod("v", node="n1", annotations={NOTICE: text, READY: "true"})
+    assert notice_of(found) is None
+    assert not is_ready(found, "p1")
+
+
+@pytest.mark.parametrize(
+    ("said", "plan", "ready"),
+    [("true", "p1", True), ("True", "p1", False), ("false", "p1", False), ("", "p1", False), ("true", "p2", False)],
+)
+def test_ready(said: str, plan: str, ready: bool):
+    """Exactly true, on a pod with a notice of this plan."""
+    assert is_ready(with_annotations(**{READY: said}), plan) is ready
+    assert not is_ready(pod("v", node="n1", annotations={READY: said}), plan)
+
+
+def test_what_belongs_to_a_notice_is_no_change_of_a_pod():
+    """Neither the notice nor the answer to it is what a pod is judged by."""
+    assert not_own(with_annotations(**{READY: "true"})) == {}
+
+
+def test_plans_with_notices_are_of_a_version_of_their_own():
+    """An older giveway, which knows no notice, takes such a plan off; one without a notice it reads as before."""
+    text = plan_text(PLAN.with_notice(60.0))
+    assert '"version":5' in text
+    made = pod("p", annotations={"giveway.dev/plan": text})
+    assert plan_of(made) == PLAN.with_notice(60.0)
+    assert PLAN.with_notice(0.0) == PLAN
+    assert PLAN.with_notice(60.0).with_notice(10.0).notice == 60.0
+    for wrong in ("-1", "1e9", '"60s"'):
+        forged = text.replace('"notice":60.0', f'"notice":{wrong}')
+        assert forged != text
+        with pytest.raises(UnreadableError):
+            plan_of(pod("p", annotations={"giveway.dev/plan": forged}))
