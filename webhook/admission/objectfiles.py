@@ -58,7 +58,7 @@ def read_documents(paths: Iterable[Path], stdin: bytes = b"") -> list[ObjectDocu
 
 def read_objects(files: Iterable[Path]) -> Objects:
     """The PriorityClasses and Namespaces of these files; other kinds are passed over. Raises ObjectsError."""
-    return objects_from((one.where, one.content) for one in read_documents(files))
+    return objects_from((document.where, document.content) for document in read_documents(files))
 
 
 def objects_from(documents: Iterable[tuple[str, Any]]) -> Objects:

@@ -159,8 +159,12 @@ def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
         "fits": decision.fits,
         "unresolvable": decision.unresolvable,
         "candidates": [
-            {"node": one.node, "victims": [victim.key for victim in one.victims], "pdbViolations": one.pdb_violations}
-            for one in decision.candidates
+            {
+                "node": candidate.node,
+                "victims": [victim.key for victim in candidate.victims],
+                "pdbViolations": candidate.pdb_violations,
+            }
+            for candidate in decision.candidates
         ],
         "selected": decision.selected.node if decision.selected else None,
         "nodeReasons": decision.node_reasons,

@@ -131,9 +131,9 @@ def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> No
             by_rule[excluded.rule].append(excluded)
         kept = []
         for rule, pods in by_rule.items():
-            reasons = sorted({one.text for one in pods})
+            reasons = sorted({excluded.text for excluded in pods})
             why = literal(reasons[0] if len(reasons) == 1 else f"e.g. {reasons[0]}")
-            pods_text = literal(listed([one.pod for one in pods]))
+            pods_text = literal(listed([excluded.pod for excluded in pods]))
             kept.append(f"[magenta]{literal(rule)}[/magenta]: {pods_text}[dim] — {why}[/dim]")
         table.add_row(literal(name), failing, _goers(decision, snapshot, plans, name), "\n".join(kept))
     console.print(table)

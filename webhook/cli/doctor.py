@@ -112,7 +112,7 @@ def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
     quiet = [check for check in checks if all(finding.check != check for finding in findings)]
     if quiet:
         console.print(f"[green]Nothing found:[/green] {', '.join(quiet)}.")
-    counts = {severity: sum(one.severity is severity for one in findings) for severity in _ORDER}
+    counts = {severity: sum(finding.severity is severity for finding in findings) for severity in _ORDER}
     console.print(
         ", ".join(
             f"{count} {severity}{'s' * (count > 1 and severity is not FindingSeverity.NOT_CHECKED)}"

@@ -220,5 +220,5 @@ def _print_told(told: list[Told]) -> None:
     others = [one for one in told if one.reason != DEVICES_TAKEN]
     if others:
         console.print("\nWhat was told of it (Events):")
-        for one in others[-_SHOWN:]:
-            console.print(f"  {literal(str(one))}", soft_wrap=True)
+        for other in others[-_SHOWN:]:
+            console.print(f"  {literal(str(other))}", soft_wrap=True)

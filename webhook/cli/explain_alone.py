@@ -32,9 +32,9 @@ def explain_alone(pod: Pod, policy_set: PolicySet | None, unreadable: Sequence[s
         lines.append("giveway preempts for it, if its scheduler finds no room.")
     else:
         lines.append("giveway does not preempt for it: no policy manages its class.")
-    for one in pod.status.conditions or ():
-        if one.type == "PodScheduled" and one.status == "False":
-            lines.append(f"Its scheduler says: {literal(one.message or one.reason or 'no reason')}")
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            lines.append(f"Its scheduler says: {literal(condition.message or condition.reason or 'no reason')}")
     lines += map(literal, written_on(pod))
     for line in lines:
         console.print(line, soft_wrap=True)

@@ -129,7 +129,7 @@ def _now_together(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: 
         case Unschedulable():
             return f"nothing would be done: {outcome.text}"
     places = listed([f"{key_of(member)} to {what.node}" for member, what in outcome.placed])
-    victims = dict.fromkeys(key_of(one) for _, what in outcome.placed for one in what.victims)
+    victims = dict.fromkeys(key_of(victim) for _, what in outcome.placed for victim in what.victims)
     evicted = f"and {listed(list(victims))} evicted" if victims else "and nobody evicted"
     return f"{len(outcome.placed)} pods would be nominated ({places}), {evicted}."
 

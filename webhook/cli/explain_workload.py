@@ -80,15 +80,15 @@ def explain_workload(workload: str, past: dict[str, list[PastEviction]], policie
             for words, seconds in (("hour", 3600), ("day", 86_400), ("week", 7 * 86_400), ("30 days", KEPT_SECONDS))
         ]
         console.print(f"{literal(workload)} was evicted: {', '.join(parts)}{many}.")
-        for one in evictions[: -_SHOWN - 1 : -1]:
-            console.print(f"  {rfc3339(one.at)}  for {literal(one.preemptor or _NOBODY_KNOWS)}")
+        for eviction in evictions[: -_SHOWN - 1 : -1]:
+            console.print(f"  {rfc3339(eviction.at)}  for {literal(eviction.preemptor or _NOBODY_KNOWS)}")
         if len(evictions) > _SHOWN:
             console.print(f"  and {len(evictions) - _SHOWN} before that")
     own = Counter(
         victim
         for victim, rows in past.items()
-        for one in rows
-        if one.preemptor == workload and one.at > now - KEPT_SECONDS
+        for row in rows
+        if row.preemptor == workload and row.at > now - KEPT_SECONDS
     )
     if own:
         names = ", ".join(f"{victim} ({count})" for victim, count in own.most_common(_SHOWN))
@@ -97,7 +97,7 @@ def explain_workload(workload: str, past: dict[str, list[PastEviction]], policie
         console.print(f"[yellow]Cycle:[/yellow] {literal(' evicted '.join(cycle))}.")
     for policy in policies.preemption if policies else ():
         if (limit := policy.limits.per_workload) is not None:
-            used = sum(one.at > now - limit.window for one in evictions)
+            used = sum(eviction.at > now - limit.window for eviction in evictions)
             left = max(0, limit.evictions - used)
             console.print(
                 f"Policy {literal(policy.name)} lets {left} more of {limit.evictions} go (limits.perWorkload)."
@@ -108,9 +108,9 @@ def _cycles(workload: str, past: dict[str, list[PastEviction]], now: float) -> I
     """The shortest ways on which evictions of the last 30 days lead from a workload to itself, one a first victim."""
     by: dict[str, set[str]] = {}
     for victim, rows in past.items():
-        for one in rows:
-            if one.preemptor and one.preemptor != victim and one.at > now - KEPT_SECONDS:
-                by.setdefault(one.preemptor, set()).add(victim)
+        for row in rows:
+            if row.preemptor and row.preemptor != victim and row.at > now - KEPT_SECONDS:
+                by.setdefault(row.preemptor, set()).add(victim)
     for first in sorted(by.get(workload, ())):
         before = {first: ""}
         for evictor in (queue := [first]):

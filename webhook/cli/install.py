@@ -116,17 +116,17 @@ def kubeconfig_option(function: F) -> F:
 async def _try_policies(client: Client, policies: Policies | None) -> None:
     """Try pods by dry run, if there are native policies. Raises ClickException if it goes wrong."""
     trials = await try_pods(client, policies) if policies is not None else []
-    for one in trials:
-        if not one.tried:
-            click.echo(f"no pod could be tried in namespace {one.namespace}: something other than giveway refuses it")
-    problems = [f"  - namespace {one.namespace}: {one.problem}" for one in trials if one.problem]
+    for trial in trials:
+        if not trial.tried:
+            click.echo(f"no pod could be tried in namespace {trial.namespace}: something other than giveway refuses it")
+    problems = [f"  - namespace {trial.namespace}: {trial.problem}" for trial in trials if trial.problem]
     if problems:
         text = "\n".join(problems)
         raise click.ClickException(
             f"the API server does not enforce what the policies say; what enforced them before stays:\n{text}\n"
             "Go back with the --mode that was there before, and report this with the policies."
         )
-    tried = ", ".join(one.namespace for one in trials if one.tried)
+    tried = ", ".join(trial.namespace for trial in trials if trial.tried)
     if tried:
         click.echo(f"a pod was tried by dry run in {tried}: the API server says what the policies say")
 

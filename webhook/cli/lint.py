@@ -112,7 +112,7 @@ def _known_classes(objects: tuple[Path, ...], known: tuple[str, ...]) -> KnownCl
         documents = read_documents(objects)
     except ObjectsError as error:
         raise click.UsageError(str(error)) from error
-    classes = [one.content.get("metadata") for one in documents if one.kind == "PriorityClass"]
+    classes = [document.content.get("metadata") for document in documents if document.kind == "PriorityClass"]
     names = {str(metadata.get("name")) for metadata in classes if isinstance(metadata, dict)}
     return KnownClasses(names | SYSTEM_CLASSES.keys(), known)
 

@@ -141,13 +141,15 @@ def command(
     except (OSError, PolicyError, ClusterFileError, WhatIfError, msgspec.ValidationError) as error:
         raise _Unusable(str(error)) from error
     if html is not None:
-        html.write_text(page(summaries, [str(one) for one in files]))
+        html.write_text(page(summaries, [str(file) for file in files]))
         click.echo(f"{html} written", err=True)
     _print(summaries, layout)
-    if any(one.errors for one in summaries):
+    if any(summary.errors for summary in summaries):
         click.echo(f"giveway itself failed: {summaries[0].errors or summaries[-1].errors}", err=True)
         sys.exit(UNUSABLE)
-    exceeded = [f"{one.name}: {text}" for one in summaries for text, holds in thresholds if holds(one.metrics)]
+    exceeded = [
+        f"{summary.name}: {text}" for summary in summaries for text, holds in thresholds if holds(summary.metrics)
+    ]
     for text in exceeded:
         click.echo(f"threshold: {text}", err=True)
     sys.exit(EXCEEDED if exceeded else 0)
@@ -199,7 +201,7 @@ def _bar(what: str) -> Iterator[Callable[[str, int | None, int | None], None]]:
 
 def _print(summaries: Sequence[Summary], layout: str) -> None:
     if layout == "json":
-        body: dict[str, Any] = {"runs": [msgspec.to_builtins(one) for one in summaries]}
+        body: dict[str, Any] = {"runs": [msgspec.to_builtins(summary) for summary in summaries]}
         if len(summaries) == 2:
             body = {"differences": differences(*summaries), **body}
         click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())

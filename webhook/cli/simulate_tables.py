@@ -28,10 +28,10 @@ def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
         console.print()
     rows = []
     for name, words in METRICS.items():
-        values = [one.metrics[name] for one in summaries]
+        values = [summary.metrics[name] for summary in summaries]
         if any(values) or name in {"evictions", "waiting", "placed"}:
             rows.append([words.removesuffix(", in seconds"), *(metric_text(name, value) for value in values)])
-    _print_table(console, ["", *(one.name for one in summaries)], rows, len(rows))
+    _print_table(console, ["", *(summary.name for summary in summaries)], rows, len(rows))
     for summary in summaries:
         if len(summaries) > 1:
             console.print(f"\n[bold]{literal(summary.name)}[/bold]")
@@ -50,16 +50,16 @@ def _print_one(console: Console, summary: Summary) -> None:
     ):
         rows = [
             [
-                one.name,
-                str(one.evicted),
-                shown(one.lost) if one.lost else "",
-                str(one.placed),
-                "" if one.longest is None else shown(one.longest),
-                str(one.waiting),
-                str(one.running),
+                group.name,
+                str(group.evicted),
+                shown(group.lost) if group.lost else "",
+                str(group.placed),
+                "" if group.longest is None else shown(group.longest),
+                str(group.waiting),
+                str(group.running),
             ]
-            for one in groups
-            if one.is_touched
+            for group in groups
+            if group.is_touched
         ]
         heads = [title, "evicted", "work lost", "placed", "longest wait", "waiting", "running"]
         _print_table(console, heads, rows)

@@ -41,7 +41,7 @@ async def command(*, kubeconfig: str | None, dry_run: bool, yes: bool, wait: flo
     """
     base = manifests() / "base"
     # Each component by itself: one may take away what another one changes.
-    rendered = [obj for some in ([], *([one] for one in all_components())) for obj in render(base, some)]
+    rendered = [obj for added in ([], *([component] for component in all_components())) for obj in render(base, added)]
     async with await Client.connect(kubeconfig) as client:
         cluster = ObjectApplier(client)
         keys = await keys_to_remove(cluster, rendered)

@@ -114,7 +114,10 @@ async def _watch_nomination(client: Client, path: str, node: str) -> list[Cluste
     end = time.monotonic() + _TRIED
     while True:
         conditions = (await client.get(path)).get("status", {}).get("conditions") or ()
-        if any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions):
+        if any(
+            condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
+            for condition in conditions
+        ):
             break
         if time.monotonic() > end:
             return [_inconclusive(f"no scheduler tried the pod within {_TRIED:.0f} s")]

@@ -38,7 +38,7 @@ class RoomFound(NamedTuple):
 
 def is_ready(node: Node) -> bool:
     """Whether nothing says that the node is not ready."""
-    return all(one.status == "True" for one in node.status.conditions or () if one.type == "Ready")
+    return all(condition.status == "True" for condition in node.status.conditions or () if condition.type == "Ready")
 
 
 def empty_cluster(nodes: Iterable[Node]) -> Snapshot:
@@ -113,5 +113,5 @@ def _by_itself(pod: Pod) -> Pod:
 def _why(snapshot: Snapshot, pod: Pod) -> str:
     """The reasons of the nodes why the pod fits on none, most frequent first."""
     reasons = list(decide(snapshot, pod, kubernetes_rules(), 0.0).node_reasons.values())
-    counted = sorted(((reasons.count(one), one) for one in set(reasons)), key=lambda pair: (-pair[0], pair[1]))
+    counted = sorted(((reasons.count(reason), reason) for reason in set(reasons)), key=lambda pair: (-pair[0], pair[1]))
     return ", ".join(f"{one} (nodes: {count})" for count, one in counted)

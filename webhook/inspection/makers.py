@@ -95,15 +95,17 @@ def _strict(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy:
         policy,
         match=_without(policy.match) if subjects else policy.match,
         exclude=None if subjects and exclude is not None and exclude.subjects is not None else exclude,
-        conditions=tuple(one for one in policy.conditions if not reads_user(one.expression)),
+        conditions=tuple(condition for condition in policy.conditions if not reads_user(condition.expression)),
         rules=tuple(_rule(rule, subjects=subjects, refuses=True) for rule in policy.rules),
-        exceptions=tuple(one for one in policy.exceptions if not (subjects and one.match.subjects is not None)),
+        exceptions=tuple(
+            exception for exception in policy.exceptions if not (subjects and exception.match.subjects is not None)
+        ),
     )
 
 
 def _lenient(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy | None:
     """The policy as it applies to whoever it is easiest on; None if there may be somebody it is not about."""
-    if any(reads_user(one.expression) for one in policy.conditions):
+    if any(reads_user(condition.expression) for condition in policy.conditions):
         return None
     exclude = policy.exclude
     if subjects and policy.match.subjects is not None:
@@ -115,9 +117,11 @@ def _lenient(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy | None
     rules = tuple(_rule(rule, subjects=subjects, refuses=False) for rule in policy.rules)
     exceptions = policy.exceptions
     if subjects:
-        exceptions = tuple(msgspec.structs.replace(one, match=_without(one.match)) for one in exceptions)
+        exceptions = tuple(
+            msgspec.structs.replace(exception, match=_without(exception.match)) for exception in exceptions
+        )
         # One by subjects alone then names nobody in particular, so its rules refuse nobody for sure.
-        let_in = {rule for one in exceptions if one.match == RequestMatch() for rule in one.rules}
+        let_in = {rule for exception in exceptions if exception.match == RequestMatch() for rule in exception.rules}
         rules = tuple(rule for rule in rules if rule.name not in let_in)
     return msgspec.structs.replace(policy, exclude=exclude, rules=rules, exceptions=exceptions)
 
@@ -136,7 +140,7 @@ def _rule(rule: PriorityRule, *, subjects: bool, refuses: bool) -> PriorityRule:
 
 
 def _rights(rights: tuple[Any, ...], refuses: bool) -> tuple[Any, ...]:
-    return tuple(one for one in rights if one.subjects is None) if refuses else tuple(map(_without, rights))
+    return tuple(right for right in rights if right.subjects is None) if refuses else tuple(map(_without, rights))
 
 
 def _without(right: Any) -> Any:

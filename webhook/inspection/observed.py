@@ -302,12 +302,17 @@ def _summary(
     """What checks read of a pod; `shared` holds labels and `texts` words that other pods have as well."""
     meta, spec = pod.metadata, pod.spec
     labels = meta.labels or {}
-    owner = next((one for one in meta.owner_references or () if one.controller), _ObservedOwner())
+    owner = next(
+        (reference for reference in meta.owner_references or () if reference.controller),
+        _ObservedOwner(),
+    )
     at, by = "", ""
     if pod.status.nominated_node_name and not spec.node_name:
         with suppress(msgspec.DecodeError, RecursionError):
             entries = _managed.decode(meta.managed_fields) or ()
-            found = [(one.time, one.manager) for one in entries if b'"f:nominatedNodeName"' in bytes(one.fields_v1)]
+            found = [
+                (entry.time, entry.manager) for entry in entries if b'"f:nominatedNodeName"' in bytes(entry.fields_v1)
+            ]
             at, by = max(found, default=("", ""))
 
     def one(text: str) -> str:

@@ -56,7 +56,7 @@ class OwnState(msgspec.Struct, kw_only=True):
     def static_entries(self) -> bool:
         """Whether the webhook in the cluster leaves the entries of its configurations to an administrator."""
         pod = self.deployments.get("giveway-webhook", {}).get("spec", {}).get("template", {}).get("spec", {})
-        return any("--static-entries" in (one.get("args") or ()) for one in pod.get("containers", ()))
+        return any("--static-entries" in (container.get("args") or ()) for container in pod.get("containers", ()))
 
 
 async def read_own_state(client: Client, own: str, now: float, *, probing: bool) -> OwnState:

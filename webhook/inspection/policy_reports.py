@@ -151,7 +151,7 @@ async def _is_there(client: Client, api: _Api) -> bool:
         if error.status == 404:
             return False
         raise
-    plurals = {one.get("name") for one in found.get("resources") or ()}
+    plurals = {resource.get("name") for resource in found.get("resources") or ()}
     return {api.of_namespace.plural, api.of_cluster.plural} <= plurals
 
 

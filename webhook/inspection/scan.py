@@ -152,7 +152,7 @@ class _Scan:
         self._client, self._own, self._progress = client, own, progress
         classes, namespaces = known
         self._classes = {one.metadata.name: one for one in classes}
-        self._namespaces = {one.metadata.name: one for one in namespaces}
+        self._namespaces = {namespace.metadata.name: namespace for namespace in namespaces}
         self._reach = in_reach(namespaces, own)
         self._judge = Judge(policies, Objects(classes, namespaces))
         self._preemptible = Preemptible(policies.preemption, self._classes)
@@ -288,7 +288,10 @@ class _Scan:
             return "ended" if status.phase in _ENDED else ""
         if any(owner.controller and owner.kind in _WORKLOAD_KINDS for owner in meta.owner_references or ()):
             return "made from another template"
-        ended = any(one.type in ("Complete", "Failed") and one.status == "True" for one in status.conditions or ())
+        ended = any(
+            condition.type in ("Complete", "Failed") and condition.status == "True"
+            for condition in status.conditions or ()
+        )
         return "ended" if resource is resources.JOB and ended else ""
 
     def _problem(self, text: str) -> None:
@@ -308,7 +311,7 @@ def _owner(resource: Resource, meta: _MetaHead) -> str:
     """The owner by which an object is counted: of a pod the workload that people wrote."""
     if resource is not resources.POD:
         return f"{resource.kind} {meta.name}"
-    owner = next((one for one in meta.owner_references or () if one.controller), None)
+    owner = next((reference for reference in meta.owner_references or () if reference.controller), None)
     if owner is None:
         return _NO_OWNER
     suffix = (meta.labels or {}).get("pod-template-hash")

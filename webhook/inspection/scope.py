@@ -86,7 +86,11 @@ def in_reach(namespaces: Iterable[Namespace], own: str) -> frozenset[str]:
     """
     pods: dict[str, Any] = entries(Policies(), WebhookTarget(namespace=own))[VALIDATING][0]
     selected = label_matcher(msgspec.convert(pods["namespaceSelector"], LabelSelector))
-    return frozenset(one.metadata.name for one in namespaces if selected(namespace_labels(one.metadata.name, one)))
+    return frozenset(
+        namespace.metadata.name
+        for namespace in namespaces
+        if selected(namespace_labels(namespace.metadata.name, namespace))
+    )
 
 
 def namespace_labels(name: str, found: Namespace | None) -> dict[str, str]:

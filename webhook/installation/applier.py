@@ -225,7 +225,7 @@ class ObjectApplier:
         """Whether an object was applied by an installation, and not made by somebody else under its name."""
         found = await self.get(key)
         managers = ((found or {}).get("metadata") or {}).get("managedFields") or ()
-        return any(one.get("manager") == MANAGER for one in managers)
+        return any(manager.get("manager") == MANAGER for manager in managers)
 
     async def _path(self, key: Key) -> str | None:
         resource = await self.resource(key.api_version, key.kind)

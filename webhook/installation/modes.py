@@ -72,7 +72,7 @@ async def with_native_policies(
     # The keeper's right to change them, by name; a rule without names would be a right to change all
     named = []
     for resource in (MUTATING_ADMISSION_POLICY, VALIDATING_ADMISSION_POLICY):
-        names = [one["metadata"]["name"] for one in compiled.objects if one["kind"] == resource.kind]
+        names = [obj["metadata"]["name"] for obj in compiled.objects if obj["kind"] == resource.kind]
         if names:
             rule = {"apiGroups": [resource.group], "resources": [resource.plural], "verbs": ["get", "update"]}
             named.append({**rule, "resourceNames": names})

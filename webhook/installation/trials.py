@@ -62,7 +62,7 @@ async def try_pods(client: Client, policies: Policies, seconds: float = 5 * TAKE
     end = time.monotonic() + seconds
     while True:
         trials = [await _try(client, name, refusals) for name, refusals in expected.items()]
-        if not any(one.problem for one in trials) or time.monotonic() > end:
+        if not any(trial.problem for trial in trials) or time.monotonic() > end:
             return trials
         await asyncio.sleep(TAKES_EFFECT / 2)
 

@@ -63,7 +63,7 @@ class OwnerEvents:
             found: Any = await self._client.get(REPLICA_SET.path(of["namespace"], of["name"]))
             metadata = found["metadata"]
             owners = metadata.get("ownerReferences") or () if metadata.get("uid") == of["uid"] else ()
-            one = next((one for one in owners if one.get("controller")), None)
+            one = next((owner for owner in owners if owner.get("controller")), None)
             if one is not None:
                 top = _reference(msgspec.convert(one, OwnerReference), of["namespace"])
             self._tops[of["uid"]] = top

@@ -24,9 +24,9 @@ def unready(deployment: Json, pods: Iterable[Json]) -> str:
     if ready >= wanted:
         return ""
     failures = [
-        one.get("message", "")
-        for one in status.get("conditions") or ()
-        if one.get("type") == "ReplicaFailure" and one.get("status") == "True"
+        condition.get("message", "")
+        for condition in status.get("conditions") or ()
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True"
     ]
     reasons = dict.fromkeys(filter(None, [*failures, *map(_reason, pods)]))
     text = f"{name}: {ready} of {wanted} pods are ready"
@@ -41,9 +41,9 @@ def _wanted(deployment: Json) -> int:
 def _reason(pod: Json) -> str:
     """Why a pod is not ready, if it says so; empty for one that is ready or only young."""
     status = pod.get("status") or {}
-    for one in status.get("conditions") or ():
-        if one["type"] == "PodScheduled" and one["status"] == "False":
-            return f"no node takes it: {one.get('message', '')}"
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"no node takes it: {condition.get('message', '')}"
     for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         state = container.get("state") or {}
         held = state.get("waiting") or {}

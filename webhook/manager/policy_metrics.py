@@ -27,7 +27,9 @@ class _Exceptions(Collector):
         found = GaugeMetricFamily(
             "giveway_policy_exceptions", "Exceptions in the policies in use: active or ended.", labels=["state"]
         )
-        states = Counts("ended" if one.ended else "active" for one in exceptions(self.policies, time.time()))
+        states = Counts(
+            "ended" if exception.ended else "active" for exception in exceptions(self.policies, time.time())
+        )
         for state in ("active", "ended"):
             found.add_metric([state], states[state])
         yield found

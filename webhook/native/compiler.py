@@ -60,8 +60,8 @@ def write(compiled: Compiled, source: Path, to: TextIO) -> None:
     writer.width = 10_000
     writer.explicit_start = True
     writer.indent(mapping=2, sequence=2, offset=0)
-    for one in compiled.objects:
-        writer.dump(_readable(one), to)
+    for obj in compiled.objects:
+        writer.dump(_readable(obj), to)
 
 
 def _managed_classes(policies: Iterable[PreemptionPolicy]) -> Iterator[Object]:

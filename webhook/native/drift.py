@@ -59,12 +59,12 @@ def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:
     Entries that only probe enforce nothing. Native policies are a backstop if pods pass while no webhook answers.
     """
     bound = any(is_ours(one) and one["kind"] == f"{VALIDATING}Binding" for one in applied)
-    entries = {entry.get("name", ""): entry for one in webhooks for entry in one.get("webhooks") or ()}
+    entries = {entry.get("name", ""): entry for webhook in webhooks for entry in webhook.get("webhooks") or ()}
     if any(name.endswith(".validate.giveway.dev") for name in entries.keys() - PROBES):
         if not bound:
             return Mode.WEBHOOK
         pods = [entry.get("failurePolicy") for name, entry in entries.items() if name.startswith("pods.")]
-        return Mode.BACKSTOP if all(one == "Ignore" for one in pods) else Mode.BOTH
+        return Mode.BACKSTOP if all(pod == "Ignore" for pod in pods) else Mode.BOTH
     return Mode.NATIVE if bound else Mode.NONE
 
 

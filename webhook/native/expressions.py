@@ -102,13 +102,13 @@ def if_else(condition: str, then: str, otherwise: str) -> str:
 def name_is(value: str, patterns: Iterable[str]) -> str:
     """The string is one of these names or matches one of these globs."""
     patterns = list(dict.fromkeys(patterns))
-    literals = [one for one in patterns if WILDCARD not in one]
+    literals = [pattern for pattern in patterns if WILDCARD not in pattern]
     tests = []
     if len(literals) == 1:
         tests.append(f"{value} == {quote(literals[0])}")
     elif literals:
         tests.append(f"{value} in {listing(literals)}")
-    for glob in (one for one in patterns if WILDCARD in one):
+    for glob in (pattern for pattern in patterns if WILDCARD in pattern):
         first, *middle, last = glob.split(WILDCARD)
         if any(middle) or (first and last):
             body = ".*".join(re.escape(piece).replace(r"\-", "-") for piece in (first, *middle, last))

@@ -82,7 +82,7 @@ def who_is_given(match: RequestMatch, asked: Asked) -> str:
     if match.subjects is not None:
         who = asks(match.subjects)
         if asked.kind == PODS and asked.operation == "CREATE":
-            exactly = sorted(one.exact_user for one in match.subjects if one.exact_user)
+            exactly = sorted(subject.exact_user for subject in match.subjects if subject.exact_user)
             accounts = [name for name in exactly if name.startswith(SERVICE_ACCOUNT) or name == CONTROLLER_MANAGER]
             silent = TRUE if match.by_namespace else FALSE
             itself = all_of([name_is(USER, accounts), negate(_CONTROLLER_ASKS)])
@@ -109,11 +109,11 @@ def may_define(definers: Iterable[Definers]) -> str:
     return any_of(
         all_of(
             [
-                TRUE if one.names is None else name_is("object.metadata.name", one.names),
-                TRUE if one.subjects is None else asks(one.subjects),
+                TRUE if definer.names is None else name_is("object.metadata.name", definer.names),
+                TRUE if definer.subjects is None else asks(definer.subjects),
             ]
         )
-        for one in definers
+        for definer in definers
     )
 
 
@@ -152,7 +152,11 @@ def twins_of(policies: Iterable[PreemptionPolicy]) -> dict[str, str]:
 def managed(policies: Iterable[PreemptionPolicy], name: str) -> str:
     """The class of this name (an expression) is managed (docs/semantics.md A); Kubernetes' own never are."""
     preemptors = [policy.preemptors for policy in policies]
-    patterns = [name for one in preemptors for name in (*one.priority_classes, *one.twins, *one.twins.values())]
+    patterns = [
+        name
+        for preemptor in preemptors
+        for name in (*preemptor.priority_classes, *preemptor.twins, *preemptor.twins.values())
+    ]
     if not patterns:
         return FALSE
     may_be_system = any(intersect(pattern, f"system-{WILDCARD}") for pattern in patterns)
@@ -187,7 +191,7 @@ def _holds(
     tests.append(who)
     if match.object_selector is not None and asked.labels_known:
         states = ["object"] if asked.operation == "CREATE" else ["object", "oldObject"]
-        tests.append(of_labels(selected(f"{one}.metadata.?labels", match.object_selector) for one in states))
+        tests.append(of_labels(selected(f"{state}.metadata.?labels", match.object_selector) for state in states))
     elif match.object_selector is not None:
         tests.append(unknown_labels)
     if match.namespace_selector is not None and asked.kind == PODS:

@@ -170,19 +170,22 @@ def validating_policy(
     may fail does, too: a false condition still decides before a failing one.
     """
     spec: Object = {"failurePolicy": "Fail", "matchConstraints": _constraints(constraints)}
-    if any(_NAMESPACE in one.expression for one in conditions):
-        moved = [one for one in conditions if one.may_fail or _NAMESPACE in one.expression]
-        conditions = [one for one in conditions if one not in moved]
+    if any(_NAMESPACE in condition.expression for condition in conditions):
+        moved = [condition for condition in conditions if condition.may_fail or _NAMESPACE in condition.expression]
+        conditions = [condition for condition in conditions if condition not in moved]
         variables = [(APPLIES, all_of(one.expression for one in moved)), *variables]
         unless = negate(f"variables.{APPLIES}")
-        validations = [msgspec.structs.replace(one, expression=any_of([unless, one.expression])) for one in validations]
+        validations = [
+            msgspec.structs.replace(validation, expression=any_of([unless, validation.expression]))
+            for validation in validations
+        ]
     if conditions:
-        spec["matchConditions"] = [one.as_data() for one in conditions]
+        spec["matchConditions"] = [condition.as_data() for condition in conditions]
     if variables:
         spec["variables"] = [{"name": variable, "expression": expression} for variable, expression in variables]
-    spec["validations"] = [one.as_data() for one in validations]
+    spec["validations"] = [validation.as_data() for validation in validations]
     made = _object(VALIDATING, name, policy, spec)
-    return _described(made, description, [one.rule for one in validations])
+    return _described(made, description, [validation.rule for validation in validations])
 
 
 def mutating_policy(
@@ -206,7 +209,7 @@ def mutating_policy(
         **({"paramKind": dict(_PARAMETERS)} if parameters else {}),
         "reinvocationPolicy": "IfNeeded",
         "matchConstraints": _constraints(constraints),
-        "matchConditions": [one.as_data() for one in conditions],
+        "matchConditions": [condition.as_data() for condition in conditions],
         "variables": [{"name": variable, "expression": expression} for variable, expression in variables],
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
     }

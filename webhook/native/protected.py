@@ -196,8 +196,8 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
         warned.append(Validation(rule=f"{BUILTIN}/twins", expression=negate(by_itself), text=_NO_TWIN))
     variables = list(_VARIABLES)
     if table is not None:
-        keys = sorted({key for one in shields for key in one.body.keys if "CREATE" in one.body.operations})
-        enforced = [one for one in shields if one.rule.enforcement is Enforcement.ENFORCE]
+        keys = sorted({key for shield in shields for key in shield.body.keys if "CREATE" in shield.body.operations})
+        enforced = [shield for shield in shields if shield.rule.enforcement is Enforcement.ENFORCE]
         rows, told = _key_rows(NEW_POD, enforced, frozenset(), keys, sink)
         validations += rows
         variables += [(value_variable(key, keys), table.annotation(key)) for key in keys]
@@ -244,9 +244,9 @@ def _own_keys(asked: Asked, reconciler: str) -> list[Validation]:
 def _on_trial(shields: list[_Shield], table: ClassTable | None, sink: Sink) -> Iterator[Object]:
     """Rules under `warn` and `audit` report, each for itself, and give no rights."""
     groups: dict[tuple[str, str], list[_Shield]] = {}
-    for one in shields:
-        if one.rule.enforcement is not Enforcement.ENFORCE:
-            groups.setdefault((one.policy.name, one.rule.enforcement.value), []).append(one)
+    for shield in shields:
+        if shield.rule.enforcement is not Enforcement.ENFORCE:
+            groups.setdefault((shield.policy.name, shield.rule.enforcement.value), []).append(shield)
     for (policy, how), found in groups.items():
         keys = sorted({key for one in found for key in one.body.keys})
         values = [(value_variable(key, keys), table.annotation(key)) for key in keys] if table is not None else []
@@ -287,7 +287,7 @@ def _key_rows(
         if key in builtin:
             test = any_of([unchanged, *(one.applies(asked) for one in speaking)])
             rows.append(Validation(rule=f"{BUILTIN}/{SHIELD}", expression=test, text=_text(asked, key, None)))
-    return [one for one in rows if one.expression != TRUE], told
+    return [row for row in rows if row.expression != TRUE], told
 
 
 def _unchanged(asked: Asked, field: str, key: str) -> str:
@@ -347,7 +347,7 @@ def _policy(  # noqa: PLR0917 - a row of a table
         },
         conditions=conditions,
         validations=validations,
-        variables=_used(variables, repr([(one.expression, one.text) for one in validations])),
+        variables=_used(variables, repr([(validation.expression, validation.text) for validation in validations])),
     )
     yield made
     yield binding(made, enforcement)

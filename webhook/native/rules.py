@@ -311,7 +311,7 @@ def _group(
         ]
     else:
         constraints["resourceRules"] = [classes_rule(operations)]
-    used = repr([(one.expression, one.text) for one in validations])
+    used = repr([(validation.expression, validation.text) for validation in validations])
     made = validating_policy(
         object_name(policy.name, kind, enforcement),
         policy.name,

@@ -64,5 +64,6 @@ def resolved(name: str, priority: str, preemption_policy: str) -> str:
     return f"{name} + '/' + string({priority}) + ({preemption_policy} == {quote(NEVER)} ? {quote(_IF_NEVER)} : '')"
 
 
-def _entry(one: PriorityClass) -> str:
-    return f"{one.metadata.name}/{one.value}{_IF_NEVER if one.preemption_policy == NEVER else ''}"
+def _entry(priority_class: PriorityClass) -> str:
+    never = _IF_NEVER if priority_class.preemption_policy == NEVER else ""
+    return f"{priority_class.metadata.name}/{priority_class.value}{never}"

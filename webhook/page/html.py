@@ -174,9 +174,9 @@ def _plans(page: Page) -> Html:
         ]
         listed = Html(f'<ul class="victims" aria-label="Victims">{_victims(plan.victims)}</ul>')
         devices = joined(
-            f'<li><span class="device">{text(one.device)}</span> '
-            f'<span class="state">{text(_device_state(one))}</span></li>'
-            for one in plan.devices
+            f'<li><span class="device">{text(device.device)}</span> '
+            f'<span class="state">{text(_device_state(device))}</span></li>'
+            for device in plan.devices
         )
         held = Html(f'<ul class="victims" aria-label="Devices">{devices}</ul>') if plan.devices else Html("")
         nobody = '<p class="quiet">Nobody has to go: pods that leave anyway make the room.</p>'
@@ -202,9 +202,9 @@ def _members(gang: GangShown | None) -> Html:
     if gang is None:
         return Html("")
     members = joined(
-        f'<li><span class="pod">{text(one.pod)}</span> <span class="arrow">to</span> <span class="node">'
-        f'{text(one.node)}</span> <span class="state">{text(one.state)}</span></li>'
-        for one in gang.members
+        f'<li><span class="pod">{text(member.pod)}</span> <span class="arrow">to</span> <span class="node">'
+        f'{text(member.node)}</span> <span class="state">{text(member.state)}</span></li>'
+        for member in gang.members
     )
     return Html(
         f'<p class="gang">needs {plural(gang.minimum, "member")}: {number(gang.bound)} bound,'
@@ -216,7 +216,7 @@ def _members(gang: GangShown | None) -> Html:
 def _victims(victims: Iterable[VictimShown]) -> Html:
     """The victims as items of a list, those that go as one group together in one."""
     shown: list[str] = []
-    for group, together in groupby(victims, key=lambda one: one.group):
+    for group, together in groupby(victims, key=lambda victim: victim.group):
         items = joined(
             f'<li><span class="pod">{text(one.pod)}</span> <span class="state">{text(one.state)}</span></li>'
             for one in together
@@ -231,23 +231,28 @@ def _decisions(page: Page) -> Html:
     if not page.decisions:
         return _nothing("No decision has been made yet.")
     cards: list[Html] = []
-    for one in page.decisions:
-        name = anchor("decision", one.plan)
-        victims = plural(len(one.victims) + one.more_victims, "victim") if one.victims else Html("nobody evicted")
-        times = "" if one.attempt == 1 else f", attempt {number(one.attempt)}"
+    for decision in page.decisions:
+        name = anchor("decision", decision.plan)
+        victims = (
+            plural(len(decision.victims) + decision.more_victims, "victim")
+            if decision.victims
+            else Html("nobody evicted")
+        )
+        times = "" if decision.attempt == 1 else f", attempt {number(decision.attempt)}"
         facts = [
-            f"policy {text(one.policy)}{times}",
-            plural(one.candidates, "candidate") if one.candidates else "",
-            f"{plural(one.already_leaving, 'pod')} leaving anyway" if one.already_leaving else "",
-            f"decided in {one.milliseconds:.1f} ms" if one.milliseconds else "",
+            f"policy {text(decision.policy)}{times}",
+            plural(decision.candidates, "candidate") if decision.candidates else "",
+            f"{plural(decision.already_leaving, 'pod')} leaving anyway" if decision.already_leaving else "",
+            f"decided in {decision.milliseconds:.1f} ms" if decision.milliseconds else "",
         ]
         card = Html(
             f'<details class="card" id="{name}"><summary id="{name}-summary">'
-            f'<span class="when">{_clock(one.at)}</span> <span class="pod">{text(one.preemptor)}</span>'
-            f' <span class="arrow">to</span> <span class="node">{text(one.node)}</span>'
-            f' <span class="quiet">· {victims}</span> <span class="ending {_ENDINGS.get(one.ending, "over")}">'
-            f"{text(one.ending or 'under way')}</span></summary>"
-            f'<p class="quiet">{", ".join(fact for fact in facts if fact)}</p>{_why(one)}{_leavers(one)}</details>'
+            f'<span class="when">{_clock(decision.at)}</span> <span class="pod">{text(decision.preemptor)}</span>'
+            f' <span class="arrow">to</span> <span class="node">{text(decision.node)}</span>'
+            f' <span class="quiet">· {victims}</span> <span class="ending {_ENDINGS.get(decision.ending, "over")}">'
+            f"{text(decision.ending or 'under way')}</span></summary>"
+            f'<p class="quiet">{", ".join(fact for fact in facts if fact)}</p>'
+            f"{_why(decision)}{_leavers(decision)}</details>"
         )
         cards.append(card)
     return joined(cards)
@@ -258,19 +263,19 @@ def _clock(at: str) -> Html:
     return Html(f'<time datetime="{text(at)}">{text(at[11:19] or at)}</time>')
 
 
-def _why(one: DecisionShown) -> Html:
-    if not one.compared:
+def _why(decision: DecisionShown) -> Html:
+    if not decision.compared:
         return Html("")
-    headings = list(dict.fromkeys(heading for row in one.compared for heading in row.values))
+    headings = list(dict.fromkeys(heading for row in decision.compared for heading in row.values))
     rows = [
         [
             Html(f"<strong>{text(row.node)}</strong> (chosen)" if row.chosen else text(row.node)),
             *(_value(row.values.get(heading, "")) for heading in headings),
         ]
-        for row in one.compared
+        for row in decision.compared
     ]
     caption = "Why this node: compared in this order; less is better, and a later start"
-    because = f"<p>{text(one.because)}.</p>" if one.because else ""
+    because = f"<p>{text(decision.because)}.</p>" if decision.because else ""
     columns = range(1, len(headings) + 1)
     return Html(f"{table(caption, ['node', *headings], rows, numbers=columns)}{because}")
 
@@ -284,8 +289,8 @@ def _value(value: str) -> Html:
     return _clock(value) if _INSTANT.match(value) else text(value)
 
 
-def _leavers(one: DecisionShown) -> Html:
-    if not one.victims:
+def _leavers(decision: DecisionShown) -> Html:
+    if not decision.victims:
         return Html("")
     rows = [
         [
@@ -295,11 +300,11 @@ def _leavers(one: DecisionShown) -> Html:
             text(victim.rule),
             text(victim.because),
         ]
-        for victim in one.victims
+        for victim in decision.victims
     ]
     headings = ("pod", "priority", "owner", "rule", "why it may go")
     shown = table("Victims", headings, rows, numbers=(1,))
-    return joined((shown, _more(one.more_victims, 0, "victim")))
+    return joined((shown, _more(decision.more_victims, 0, "victim")))
 
 
 def _evictions(page: Page) -> Html:
@@ -353,7 +358,7 @@ def _certificates(page: Page) -> Html:
             '<p class="empty">This process serves no certificate. The webhook\'s are shown by '
             "<code>giveway certs show</code> and by <code>/readyz?verbose</code> of its pods.</p>"
         )
-    rows = [[text(one.subject), instant(one.expires)] for one in page.certificates]
+    rows = [[text(certificate.subject), instant(certificate.expires)] for certificate in page.certificates]
     return table("Certificates that this process serves", ("certificate", "expires"), rows)
 
 

@@ -31,7 +31,7 @@ class ExceptionState(msgspec.Struct, frozen=True, kw_only=True):
 
 def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
     """Every exception of a policy set as of `now` (seconds since the epoch), in the order in which they end."""
-    rows = [(policy.name, one) for policy in policies.priority for one in policy.exceptions]
+    rows = [(policy.name, exception) for policy in policies.priority for exception in policy.exceptions]
     rows.sort(key=lambda row: row[1].until)
     return [
         ExceptionState(
@@ -52,16 +52,16 @@ def ended_findings(policies: Policies, now: float) -> list[Finding]:
     return [
         Finding(
             severity=Severity.WARNING,
-            source=one.source,
-            message=f"the exception of {one.who} from {', '.join(one.rules)} ended {one.until}; take it out,"
-            f" or ask its owner for another end ({one.owner}: {one.reason})",
+            source=exception.source,
+            message=f"the exception of {exception.who} from {', '.join(exception.rules)} ended {exception.until}; "
+            f"take it out, or ask its owner for another end ({exception.owner}: {exception.reason})",
         )
-        for one in exceptions(policies, now)
-        if one.ended
+        for exception in exceptions(policies, now)
+        if exception.ended
     ]
 
 
 def next_end(policies: Policies, now: float) -> float | None:
     """When the next exception ends, in seconds since the epoch; None if none does."""
-    ends = [one.until for policy in policies.priority for one in policy.exceptions if one.until > now]
+    ends = [exception.until for policy in policies.priority for exception in policy.exceptions if exception.until > now]
     return min(ends, default=None)

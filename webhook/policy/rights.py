@@ -76,10 +76,10 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RightRow]:
         yield row("unknown", "the rule does not say", "the rule does not say")
     for right in rights or ():
         if right.field == "define":
-            definers = [one for one in right.alternatives if isinstance(one, Definers)]
+            definers = [alternative for alternative in right.alternatives if isinstance(alternative, Definers)]
             yield row("define", definers_text(definers), SAME)
             continue
-        matches = [one for one in right.alternatives if isinstance(one, RequestMatch)]
+        matches = [alternative for alternative in right.alternatives if isinstance(alternative, RequestMatch)]
         for_new_pods = not isinstance(body, ProtectAnnotations) or "CREATE" in body.operations
         controllers = ", or ".join(map(_by_controllers, matches)) or "nobody" if for_new_pods else SAME
         yield row(right.field, rights_text(matches), controllers)

@@ -58,8 +58,13 @@ def applied_entries(policies: Policies, target: WebhookTarget) -> dict[str, list
 
 def is_applied(webhooks: Iterable[Entry]) -> bool:
     """Whether these are entries for an administrator to apply."""
-    conditions = (one for entry in webhooks if entry["name"] in PROBES for one in entry.get("matchConditions") or ())
-    return any(_STAMP.search(one.get("expression", "")) for one in conditions)
+    conditions = (
+        match_condition
+        for entry in webhooks
+        if entry["name"] in PROBES
+        for match_condition in entry.get("matchConditions") or ()
+    )
+    return any(_STAMP.search(condition.get("expression", "")) for condition in conditions)
 
 
 class AppliedEntries:

@@ -78,7 +78,7 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
     left_out: dict[str, str] = {}
     kept: list[PriorityPolicy] = []
     for policy in policies.priority:
-        if why := next(filter(None, (_lacking(one.expression, objects) for one in policy.conditions)), ""):
+        if why := next(filter(None, (_lacking(condition.expression, objects) for condition in policy.conditions)), ""):
             left_out |= {f"{policy.name}/{rule.name}": why for rule in policy.rules}
             continue
         rules = []
@@ -106,7 +106,7 @@ def _unjudgeable(rule: PriorityRule, objects: ClusterObjects) -> str:
         return "rules of its kind do not say what they read, and the snapshot has only what decides of an object"
     if unknown := sorted(".".join(path) for path in fields if not _KNOWN.issuperset(path[:2])):
         return f"it reads {', '.join(unknown)}, which the snapshot does not have"
-    return next(filter(None, (_lacking(one, objects) for one in _expressions(rule))), "")
+    return next(filter(None, (_lacking(expression, objects) for expression in _expressions(rule))), "")
 
 
 def _expressions(rule: PriorityRule) -> tuple[str, ...]:

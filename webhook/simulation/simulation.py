@@ -141,7 +141,9 @@ class Running:
         for key, pod in self.tracker.all("Pod").items():
             if pod.spec.node_name or pod.metadata.deletion_timestamp or is_terminal(pod):
                 continue
-            told = next((one.message for one in pod.status.conditions or () if one.type == "PodScheduled"), "")
+            told = next(
+                (condition.message for condition in pod.status.conditions or () if condition.type == "PodScheduled"), ""
+            )
             if pod.spec.scheduling_gates:
                 told = "it has scheduling gates"
             own = self.reconciler.why(key)
@@ -183,7 +185,7 @@ def simulate(
     progress: Progress = lambda _at, _running: None,
 ) -> Result:
     """Let the future of a cluster pass. Deterministic: the same input gives the same result."""
-    made = sorted(steps, key=lambda one: one.at)
+    made = sorted(steps, key=lambda step: step.at)
     # Next to nothing of a cluster is garbage, so its collector must not walk all of it again and again
     before = gc.get_threshold()
     gc.collect()

@@ -53,11 +53,11 @@ def rollout_step(
     Recreate waits for that. Scaling up is a step of its own, as in kube-controller-manager.
     """
     if strategy.recreate:
-        down = {one.name: 0 for one in others if one.replicas}
+        down = {other.name: 0 for other in others if other.replicas}
         if down or has_old_pods:
             return down
         return {newest.name: wanted} if newest.replicas != wanted else {}
-    total = newest.replicas + sum(one.replicas for one in others)
+    total = newest.replicas + sum(other.replicas for other in others)
     target = newest.replicas
     if newest.replicas > wanted:
         target = wanted
@@ -73,18 +73,18 @@ def _down(least: int, newest: ReplicaCounts, others: Sequence[ReplicaCounts], to
     room = total - least - (newest.replicas - newest.available)
     if room <= 0:
         return {}
-    left = {one.name: one.replicas for one in others}
-    available = newest.available + sum(one.available for one in others)
-    for one in others:
-        unavailable = min(room, max(0, one.replicas - one.available))
-        left[one.name] -= unavailable
+    left = {other.name: other.replicas for other in others}
+    available = newest.available + sum(other.available for other in others)
+    for other in others:
+        unavailable = min(room, max(0, other.replicas - other.available))
+        left[other.name] -= unavailable
         room -= unavailable
     spare = max(0, available - least)
-    for one in others:
-        fewer = min(left[one.name], spare)
-        left[one.name] -= fewer
+    for other in others:
+        fewer = min(left[other.name], spare)
+        left[other.name] -= fewer
         spare -= fewer
-    return {one.name: left[one.name] for one in others if left[one.name] != one.replicas}
+    return {other.name: left[other.name] for other in others if left[other.name] != other.replicas}
 
 
 def share(amount: int | str, of: int, rounded: Callable[[float], int] = math.ceil) -> int:

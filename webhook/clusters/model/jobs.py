@@ -74,4 +74,7 @@ def is_failed(pod: Pod) -> bool:
 
 def has_ended(conditions: Sequence[Mapping[str, Any]] | None) -> bool:
     """Whether a Job with these conditions makes no more pods."""
-    return any(one.get("type") in {"Complete", "Failed"} and one.get("status") == "True" for one in conditions or ())
+    return any(
+        condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True"
+        for condition in conditions or ()
+    )

@@ -29,7 +29,7 @@ def is_active(pod: Pod) -> bool:
 
 def is_ready(pod: Pod) -> bool:
     """Whether a pod's condition Ready is True."""
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions or ())
 
 
 def replica_changes(pods: Iterable[Pod], wanted: int) -> PodChanges:
@@ -63,7 +63,7 @@ def by_deletion_order(pods: list[Pod]) -> list[Pod]:
 
 def _ready_since(pod: Pod) -> str:
     """When it became ready, as text that sorts; one that is not ready comes last, so it goes first."""
-    times = (one.last_transition_time for one in pod.status.conditions or () if one.type == "Ready")
+    times = (condition.last_transition_time for condition in pod.status.conditions or () if condition.type == "Ready")
     return next(times, None) or pod.status.start_time or "~"
 
 

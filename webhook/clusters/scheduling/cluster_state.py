@@ -52,7 +52,7 @@ class ClusterState:
         self._on_pod = on_pod
         self._on_other = on_other
         self.pods.handlers.append(self._pod_changed)
-        for kind in (NODES, *(one for one in SNAPSHOT_KINDS if one not in {PODS, NODES, PRIORITY_CLASSES})):
+        for kind in (NODES, *(kind for kind in SNAPSHOT_KINDS if kind not in {PODS, NODES, PRIORITY_CLASSES})):
             cache = informers.cache(kind.resource, kind.type_, optional=kind.optional)
             cache.handlers.append(partial(self._other_changed, kind))
         for resource in SELECTING:

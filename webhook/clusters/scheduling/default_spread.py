@@ -63,7 +63,7 @@ class Selectors:
         for wanted in self._services.get(meta.namespace, {}).values():
             if wanted.items() <= labels.items():
                 together |= wanted
-        owner = next((one for one in meta.owner_references or () if one.controller), None)
+        owner = next((reference for reference in meta.owner_references or () if reference.controller), None)
         found = self._controllers.get((owner.kind, f"{meta.namespace}/{owner.name}")) if owner else None
         if found is not None:
             together |= found.match_labels or {}

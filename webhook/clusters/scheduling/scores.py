@@ -126,7 +126,11 @@ def _balanced(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
 def _tolerated_taints(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
     """Fewer taints PreferNoSchedule that the pod does not tolerate are better."""
     nodes = snapshot.nodes
-    tolerations = [one for one in incoming.pod.spec.tolerations or () if one.effect in {"", "PreferNoSchedule"}]
+    tolerations = [
+        toleration
+        for toleration in incoming.pod.spec.tolerations or ()
+        if toleration.effect in {"", "PreferNoSchedule"}
+    ]
     bothers = np.zeros(len(nodes.taint_sets), np.int64)
 
     def bother(taint: Taint) -> bool:

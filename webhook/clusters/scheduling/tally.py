@@ -205,8 +205,8 @@ def _asked(term: PodAffinityTerm) -> Labels:
 def nonzero_requests(pod: Pod) -> dict[str, int]:
     """What the pod asks for if containers that name no cpu or memory ask for the defaults (`NonZeroRequested`)."""
     spec = pod.spec
-    containers = [_defaulted(one) for one in spec.containers or ()]
-    before = [_defaulted(one) for one in spec.init_containers or ()]
+    containers = [_defaulted(container) for container in spec.containers or ()]
+    before = [_defaulted(container) for container in spec.init_containers or ()]
     return requests(_with(pod, containers, before))
 
 

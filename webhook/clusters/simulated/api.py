@@ -55,7 +55,12 @@ class Api:
                 self._end_later(key, pod.metadata.uid, max(0.0, left))
             elif not pod.spec.node_name:
                 since = next(
-                    (one.last_transition_time for one in pod.status.conditions or () if _is_waiting(one)), None
+                    (
+                        condition.last_transition_time
+                        for condition in pod.status.conditions or ()
+                        if _is_waiting(condition)
+                    ),
+                    None,
                 )
                 began = since or pod.metadata.creation_timestamp
                 self.history.waiting(pod, _seconds(began, self.clock.start))
@@ -153,9 +158,9 @@ class Api:
         if "nominatedNodeName" in told:
             status = _replace(status, nominated_node_name=told["nominatedNodeName"] or "")
         if "conditions" in told:
-            fresh = [msgspec.convert(one, Condition) for one in told["conditions"]]
+            fresh = [msgspec.convert(condition, Condition) for condition in told["conditions"]]
             types = {one.type for one in fresh}
-            others = [one for one in status.conditions or () if one.type not in types]
+            others = [condition for condition in status.conditions or () if condition.type not in types]
             status = _replace(status, conditions=[*others, *fresh])
             why = next((one.message for one in fresh if _is_waiting(one)), "")
             if why:
@@ -189,7 +194,7 @@ class Api:
             return
         now = rfc3339(self.clock.wall())
         ready = Condition(type="Ready", status="True", last_transition_time=now)
-        others = [one for one in pod.status.conditions or () if one.type != "Ready"]
+        others = [condition for condition in pod.status.conditions or () if condition.type != "Ready"]
         status = _replace(pod.status, phase="Running", start_time=now, conditions=[*others, ready])
         self._end_by_itself(key, self.tracker.put("Pod", _replace(pod, status=status)))
 
@@ -203,7 +208,7 @@ class Api:
         pod = self.tracker.pod(key)
         if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp:
             return
-        others = [one for one in pod.status.conditions or () if one.type != "Ready"]
+        others = [condition for condition in pod.status.conditions or () if condition.type != "Ready"]
         ended = Condition(type="Ready", status="False", reason="PodCompleted")
         self.tracker.put(
             "Pod", _replace(pod, status=_replace(pod.status, phase="Succeeded", conditions=[*others, ended]))

@@ -128,7 +128,7 @@ class Workloads:
         others = [owner for owner, _ in self._sets_of(key) if owner is not newest]
         by_uid = {one.uid: one for one in (newest, *others)}
         available = {uid: sum(map(self._is_ready, one.active)) for uid, one in by_uid.items()}
-        has_old_pods = any(one.active or one.leaving for one in others)
+        has_old_pods = any(other.active or other.leaving for other in others)
         while True:
             first, *older = (ReplicaCounts(uid, one.wanted or 0, available[uid]) for uid, one in by_uid.items())
             step = rollout_step(wanted, strategy, first, older, has_old_pods=has_old_pods)

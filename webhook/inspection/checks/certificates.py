@@ -42,7 +42,7 @@ def expiring(observed: Observed) -> Iterator[ClusterFinding]:
             clients = [entry.get("clientConfig") or {} for entry in configuration.get("webhooks") or ()]
             for bundle in filter(None, dict.fromkeys(client.get("caBundle") for client in clients)):
                 authorities = _parse(bundle)
-                last = max((one.not_valid_after_utc for one in authorities), default=None)
+                last = max((authority.not_valid_after_utc for authority in authorities), default=None)
                 if last is None:
                     yield ClusterFinding(
                         FindingSeverity.ERROR,
@@ -53,7 +53,7 @@ def expiring(observed: Observed) -> Iterator[ClusterFinding]:
                 elif last - now < _SOON:
                     renew = "Have whoever keeps its certificates (cert-manager, giveway certs) renew the authority."
                     yield _ending(f"The last authority in the {bundle_of}", last, now, _WHY, renew)
-                if name == _OURS and serving and not any(signed_by(serving[0], one) for one in authorities):
+                if name == _OURS and serving and not any(signed_by(serving[0], authority) for authority in authorities):
                     yield ClusterFinding(
                         FindingSeverity.ERROR,
                         f"The caBundle of {plural} {name} trusts no authority that signed the certificate in Secret"

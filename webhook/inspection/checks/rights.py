@@ -155,10 +155,10 @@ def grants(observed: Observed) -> Iterator[BoundRole]:
             kind = ref.get("kind", "")
             role = roles.get((kind, namespace if kind == "Role" else "", ref.get("name", "")))
             subjects = []
-            for one in binding.get("subjects") or ():
-                within = one.get("namespace") or namespace
-                place = f"{within}/" if one.get("kind") == "ServiceAccount" else ""
-                subjects.append(f"{one.get('kind', '')} {place}{one.get('name', '')}")
+            for subject in binding.get("subjects") or ():
+                within = subject.get("namespace") or namespace
+                place = f"{within}/" if subject.get("kind") == "ServiceAccount" else ""
+                subjects.append(f"{subject.get('kind', '')} {place}{subject.get('name', '')}")
             if role is not None and subjects:
                 yield BoundRole(namespace, subjects, role.get("rules") or [])
 

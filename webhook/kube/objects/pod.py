@@ -143,8 +143,10 @@ class Pod(KubeStruct):
 
 def _resized(containers: list[Container] | None, statuses: list[ContainerStatus]) -> list[ContainerStatus] | None:
     """The statuses that report other requests than the container of that name makes."""
-    asked = {one.name: one.resources.requests for one in containers or () if one.resources}
-    return [one for one in statuses if one.resources and _differs(one, asked.get(one.name) or {})] or None
+    asked = {container.name: container.resources.requests for container in containers or () if container.resources}
+    return [
+        status for status in statuses if status.resources and _differs(status, asked.get(status.name) or {})
+    ] or None
 
 
 def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) -> bool:

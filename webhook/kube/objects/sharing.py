@@ -108,8 +108,8 @@ class SharedPods:
             if spec.volumes:
                 spec.volumes = [volume for volume in spec.volumes if volume != Volume(name=volume.name)] or None
             if status.conditions:
-                for one in status.conditions:
-                    one.message, one.last_transition_time = "", None
+                for condition in status.conditions:
+                    condition.message, condition.last_transition_time = "", None
                 status.conditions = self._conditions.get(_encode(status.conditions), status.conditions)
         # A spec with the parts of the first one that was equal but for node and volumes
         node, volumes = texts.get(spec.node_name, spec.node_name), spec.volumes

@@ -181,8 +181,8 @@ class _Estimate:
                 return self._value(operand, scope)
             case ListOrMap(parts):
                 values = [self._value(part, scope) for part in parts]
-                most = max([float(len(parts)), *(one.elements for one in values)])
-                return _Value(_sum(*(one.size for one in values), _number(2.0 * len(parts))), most)
+                most = max([float(len(parts)), *(value.elements for value in values)])
+                return _Value(_sum(*(value.size for value in values), _number(2.0 * len(parts))), most)
             case FunctionCall():
                 return self._call(tree, [self._value(part, scope) for part in tree.arguments])
             case Comprehension():
@@ -190,8 +190,8 @@ class _Estimate:
 
     def _call(self, call: FunctionCall, values: list[_Value]) -> _Value:
         """The value of a function or operator; its result is as long as its arguments together unless known better."""
-        name, sizes = call.function, [one.size for one in values]
-        result = _Value(_sum(*sizes), sum(one.elements for one in values))
+        name, sizes = call.function, [value.size for value in values]
+        result = _Value(_sum(*sizes), sum(value.elements for value in values))
         if name in _COMPARISONS:
             self._charge(_times(_smaller(*sizes), _COMPARED))
         elif name in _SEARCHES:
@@ -209,7 +209,7 @@ class _Estimate:
 
     def _made(self, name: str, values: list[_Value], result: _Value) -> _Value:
         """The result of the functions that can make more than they are given."""
-        sizes = [one.size for one in values]
+        sizes = [value.size for value in values]
         match name:
             case "replace":
                 old, new = values[1], sizes[2]
@@ -337,10 +337,10 @@ def _times(size: _Polynomial, number: float) -> _Polynomial:
     return {term: factor * number for term, factor in size.items()}
 
 
-def _product(one: _Polynomial, other: _Polynomial) -> _Polynomial:
+def _product(polynomial: _Polynomial, other: _Polynomial) -> _Polynomial:
     """The product; CostError for one with more terms than an honest expression has."""
     total: dict[tuple[int, ...], float] = {}
-    for term, factor in one.items():
+    for term, factor in polynomial.items():
         for other_term, other_factor in other.items():
             key = tuple(sorted(term + other_term))
             total[key] = total.get(key, 0.0) + factor * other_factor
@@ -349,11 +349,11 @@ def _product(one: _Polynomial, other: _Polynomial) -> _Polynomial:
     return total
 
 
-def _smaller(one: _Polynomial, other: _Polynomial) -> _Polynomial:
+def _smaller(polynomial: _Polynomial, other: _Polynomial) -> _Polynomial:
     """One that is not larger than either: the smaller number, else the one that is a number, else the first."""
-    if set(one) <= {()} and set(other) <= {()}:
-        return min(one, other, key=lambda size: size.get((), 0.0))
-    return other if set(other) <= {()} else one
+    if set(polynomial) <= {()} and set(other) <= {()}:
+        return min(polynomial, other, key=lambda size: size.get((), 0.0))
+    return other if set(other) <= {()} else polynomial
 
 
 def _summed_over(once: _Polynomial, variable: int, range_: _Polynomial, steps: _Polynomial) -> _Polynomial:

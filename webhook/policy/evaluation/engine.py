@@ -56,7 +56,7 @@ class CompiledPolicy:
         self._strictest = max(
             (rule.enforcement for rule in policy.rules), key=_STRICTNESS.index, default=Enforcement.WARN
         )
-        self._exceptions = [(one, exclusion(one.match)) for one in policy.exceptions]
+        self._exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
         self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
         self.defaults: list[tuple[str, str]] = []
         self.copies: list[tuple[str, str]] = []

@@ -58,10 +58,12 @@ class _Table(Generic[T]):
         self._count += 1
         if match.namespaces is not None and all(map(literal_prefix, match.namespaces)):
             self._namespaces.add(match.namespaces, row)
-        elif match.subjects is not None and not any(WILDCARD in one.name + one.namespace for one in match.subjects):
-            for one in match.subjects:
-                user = one.user_pattern
-                (self._groups[one.name] if user is None else self._users[user]).append(row)
+        elif match.subjects is not None and not any(
+            WILDCARD in subject.name + subject.namespace for subject in match.subjects
+        ):
+            for subject in match.subjects:
+                user = subject.user_pattern
+                (self._groups[subject.name] if user is None else self._users[user]).append(row)
         elif pairs := _telling(match.object_selector):
             self._labels.add(pairs, row)
         elif pairs := _telling(match.namespace_selector):

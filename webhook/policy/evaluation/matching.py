@@ -52,7 +52,7 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
 def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool) -> Test:
     """Whether one of the subjects asks; of service accounts, which may act for someone else, that says little."""
     asked = _subjects_matcher(subjects)
-    exactly = {one.exact_user for one in subjects}
+    exactly = {subject.exact_user for subject in subjects}
     reason = f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
     silent = None if by_namespace else "who asks may make the pod for someone else, and no namespace is named"
 
@@ -114,10 +114,10 @@ def definers(alternatives: Iterable[Definers]) -> Callable[[RequestAttributes], 
     """Compile who may define: by the name of the class, by who asks, or by both if both are named."""
     tests = [
         (
-            None if one.names is None else name_matcher(one.names),
-            None if one.subjects is None else _subjects_matcher(one.subjects),
+            None if alternative.names is None else name_matcher(alternative.names),
+            None if alternative.subjects is None else _subjects_matcher(alternative.subjects),
         )
-        for one in alternatives
+        for alternative in alternatives
     ]
 
     def may(attributes: RequestAttributes) -> bool:
@@ -156,9 +156,9 @@ def rights_text(alternatives: Iterable[RequestMatch]) -> str:
 def definers_text(alternatives: Iterable[Definers]) -> str:
     """`anyone under a name system-*, or by Group b`; `nobody` without alternatives."""
     texts = []
-    for one in alternatives:
-        who = _either(map(str, one.subjects)) if one.subjects is not None else "anyone"
-        texts.append(who if one.names is None else f"{who} under a name {_either(one.names)}")
+    for alternative in alternatives:
+        who = _either(map(str, alternative.subjects)) if alternative.subjects is not None else "anyone"
+        texts.append(who if alternative.names is None else f"{who} under a name {_either(alternative.names)}")
     return ", or ".join(texts) or "nobody"
 
 

@@ -71,10 +71,10 @@ def reads_on_update(policies: Policies) -> Reads:
     return found
 
 
-def _declared(one: Declaration) -> Reads:
+def _declared(declaration: Declaration) -> Reads:
     """What a rule reads by its declaration."""
-    found = Reads(frozenset[str]().union(*map(_parts_read, one.expressions)))
-    for path in [()] if one.fields is None else one.fields:
+    found = Reads(frozenset[str]().union(*map(_parts_read, declaration.expressions)))
+    for path in [()] if declaration.fields is None else declaration.fields:
         found |= _read_at(path)
     return found
 
@@ -100,8 +100,8 @@ def _read_at(path: FieldPath) -> Reads:
 
 def _selecting(policy: PriorityPolicy) -> Reads:
     """The labels of pods by which a policy selects those it is about."""
-    matches = (policy.match, policy.exclude, *(one.match for one in policy.exceptions))
-    selectors = [one.object_selector for one in matches if one is not None and one.object_selector is not None]
+    matches = (policy.match, policy.exclude, *(exception.match for exception in policy.exceptions))
+    selectors = [match.object_selector for match in matches if match is not None and match.object_selector is not None]
     rows = (row.key for selector in selectors for row in selector.match_expressions or ())
     return Reads(labels=frozenset(rows).union(*(selector.match_labels or () for selector in selectors)))
 

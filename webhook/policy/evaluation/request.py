@@ -183,7 +183,7 @@ class RequestAttributes:
         user = self.request.user.username
         owners = _part(self.request.object, "metadata").get("ownerReferences")
         owned = isinstance(owners, list) and any(
-            isinstance(one, dict) and one.get("controller") is True for one in owners
+            isinstance(owner, dict) and owner.get("controller") is True for owner in owners
         )
         by_system = user.startswith(KUBE_SYSTEM_ACCOUNT) or user == CONTROLLER_MANAGER
         return self.by_service_account and (by_system or owned)

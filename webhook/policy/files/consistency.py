@@ -102,7 +102,7 @@ def _defaults(policies: Policies, readers: Readers) -> None:
     first: dict[str, tuple[PriorityPolicy, PriorityRule]] = {}
     for policy in policies.priority:
         matches = (_sorted(msgspec.to_builtins(one)) for one in (policy.match, policy.exclude))
-        when = repr((*matches, sorted(one.expression for one in policy.conditions)))
+        when = repr((*matches, sorted(condition.expression for condition in policy.conditions)))
         defaults = [(rule, rule.default_priority_class) for rule in policy.rules if rule.default_priority_class]
         for rule, default in defaults:
             other_policy, other = first.setdefault(when, (policy, rule))

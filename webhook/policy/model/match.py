@@ -232,7 +232,7 @@ RIGHT = replace(
     title="right",
     doc="Who has a right: everything named must hold. A list of rights gives alternatives. A pod that a service account"
     " or a controller makes has a right by namespace only, unless the right names that service account exactly.",
-    fields=tuple(one for one in shape_of(RequestMatch).fields if one.attribute != "operations"),
+    fields=tuple(field for field in shape_of(RequestMatch).fields if field.attribute != "operations"),
 )
 """A match without operations: a right is asked for in one operation."""
 
@@ -253,9 +253,11 @@ def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reade
         if right.by_namespace or (right.subjects is not None and not at_create):
             continue
         subjects = right.subjects or ()
-        controllers = [str(one) for one in subjects if one.covers_controllers]
-        accounts = [one for one in subjects if one.kind == "ServiceAccount" or one.name.startswith(_ACCOUNTS)]
-        loose = [str(one) for one in accounts if not one.exact_user]
+        controllers = [str(subject) for subject in subjects if subject.covers_controllers]
+        accounts = [
+            subject for subject in subjects if subject.kind == "ServiceAccount" or subject.name.startswith(_ACCOUNTS)
+        ]
+        loose = [str(account) for account in accounts if not account.exact_user]
         if right.subjects is None:
             if right.object_selector is not None:
                 reader.warn(

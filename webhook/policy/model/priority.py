@@ -89,7 +89,7 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
         """
         rules, seen = values.get("rules", ()), dict[str, int]()
         named = [(rule["name"], rule["source"]) for rule in rules]
-        named += [(one.name, one.source) for one in values.get("conditions", ())]
+        named += [(condition.name, condition.source) for condition in values.get("conditions", ())]
         for name, source in named:
             if name in seen:
                 text = f'name "{name}" is there twice in this policy; the other one is on line {seen[name]}'
@@ -98,7 +98,9 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
         if "exclude" in nodes and values.get("exclude") == RequestMatch():
             reader.warn(nodes["exclude"], "an empty exclude excludes nothing; leave it out or name something")
         _check_requesters(values, nodes, reader)
-        refusing = {one["name"]: PriorityRule(**{"enforcement": Enforcement.ENFORCE, **one}).refuses for one in rules}
+        refusing = {
+            rule["name"]: PriorityRule(**{"enforcement": Enforcement.ENFORCE, **rule}).refuses for rule in rules
+        }
         for exception in values.get("exceptions", ()) if "rules" in values else ():
             node = YamlNode(exception.source.line, exception.source.column, 1)
             for name in exception.rules:
@@ -112,10 +114,10 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
     @property
     def asks_who(self) -> bool:
         """Whether who asks makes a difference to what the policy says of a pod: by `subjects` or by an expression."""
-        matches = [self.match, self.exclude or RequestMatch(), *(one.match for one in self.exceptions)]
+        matches = [self.match, self.exclude or RequestMatch(), *(exception.match for exception in self.exceptions)]
         return (
-            any(one.subjects is not None for one in matches)
-            or any(reads_user(one.expression) for one in self.conditions)
+            any(match.subjects is not None for match in matches)
+            or any(reads_user(condition.expression) for condition in self.conditions)
             or any(rule.declaration.asks_who for rule in self.rules)
         )
 
@@ -126,7 +128,7 @@ def _check_requesters(values: Values, nodes: Nodes, reader: Reader) -> None:
     docs/policies.md, "Who asks".
     """
     match, exclude = values.get("match") or RequestMatch(), values.get("exclude") or RequestMatch()
-    expressions = [(one.expression, one.source) for one in values.get("conditions", ())]
+    expressions = [(condition.expression, condition.source) for condition in values.get("conditions", ())]
     about_new_pods = False
     validates = False
     for rule in values.get("rules", ()):
@@ -146,7 +148,7 @@ def _check_requesters(values: Values, nodes: Nodes, reader: Reader) -> None:
                 " else; leave the subjects out, or let the expression pass what controllers change",
             )
         return
-    if match.subjects is not None and not any(one.covers_controllers for one in match.subjects):
+    if match.subjects is not None and not any(subject.covers_controllers for subject in match.subjects):
         _check_subjects(values, match, nodes["match"], reader)
     if exclude.subjects is not None and not exclude.by_namespace:
         reader.warn(

@@ -272,4 +272,4 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _by_subjects(rights: Iterable[RequestMatch]) -> bool:
-    return any(one.subjects is not None for one in rights)
+    return any(right.subjects is not None for right in rights)

@@ -69,7 +69,8 @@ def _grants(old: Policies, new: Policies) -> Iterator[Removal]:
         wider = known is not None and not (
             is_within(policy.match, known.match)
             and (known.exclude is None or (policy.exclude is not None and is_within(known.exclude, policy.exclude)))
-            and {one.expression for one in known.conditions} <= {one.expression for one in policy.conditions}
+            and {condition.expression for condition in known.conditions}
+            <= {condition.expression for condition in policy.conditions}
         )
         for rule in policy.rules:
             if rule.declaration.rights is None and rule.name not in rules:

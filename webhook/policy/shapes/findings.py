@@ -111,8 +111,10 @@ class Reader:
     def findings(self) -> list[Finding]:
         """Everything found, each once, in the order of lines."""
         named = (
-            replace(one, field=self.field_at(self._nodes.get(one, 0), one.source.line, one.source.column))
-            for one in self._findings
+            replace(
+                finding, field=self.field_at(self._nodes.get(finding, 0), finding.source.line, finding.source.column)
+            )
+            for finding in self._findings
         )
         found = sorted(named, key=lambda one: (one.source.line, one.source.column))
         if self._left_out:

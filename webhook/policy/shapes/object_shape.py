@@ -204,16 +204,16 @@ def mapping(title: str, doc: str = "", *, build: Build | None = None) -> Callabl
         hints = get_type_hints(model, include_extras=True)
         fields = [
             Property(
-                annotation.name or yaml_name(one.name),
-                one.name,
-                annotation.shape or _by_type(get_args(hints[one.name])[0]),
+                annotation.name or yaml_name(field.name),
+                field.name,
+                annotation.shape or _by_type(get_args(hints[field.name])[0]),
                 annotation.doc,
-                required=one.required if annotation.required is None else annotation.required,
+                required=field.required if annotation.required is None else annotation.required,
                 alternative=annotation.alternative,
-                default=one.default,
+                default=field.default,
             )
-            for one in msgspec.structs.fields(model)
-            for annotation in get_args(hints[one.name])[1:]
+            for field in msgspec.structs.fields(model)
+            for annotation in get_args(hints[field.name])[1:]
             if isinstance(annotation, Field)
         ]
         text = doc or (model.__doc__ or "").partition("\n")[0]
@@ -245,7 +245,7 @@ def yaml_name(attribute: str) -> str:
 def _by_type(hint: Any) -> Shape:
     """The shape that a type says by itself: of a mapping of the model, a list of them, or true or false."""
     if isinstance(hint, UnionType):
-        (hint,) = (one for one in get_args(hint) if one is not NoneType)
+        (hint,) = (part for part in get_args(hint) if part is not NoneType)
     if hint is bool:
         return Flag()
     if get_origin(hint) is tuple:

@@ -62,10 +62,10 @@ def redact(item: Any, annotations: Collection[str]) -> Any:
             _strip(item.spec)
             # Of a condition that decides all but its message, of any other no more than that there is one
             item.status.conditions = [
-                msgspec.structs.replace(one, message="")
-                if one.type in _CONDITIONS
-                else Condition(type=one.type, status=one.status)
-                for one in item.status.conditions or ()
+                msgspec.structs.replace(condition, message="")
+                if condition.type in _CONDITIONS
+                else Condition(type=condition.type, status=condition.status)
+                for condition in item.status.conditions or ()
             ] or None
         case Node():
             item.status.conditions = item.status.capacity = None
@@ -75,7 +75,9 @@ def redact(item: Any, annotations: Collection[str]) -> Any:
             status = item.status or {}
             item.status = {key: status[key] for key in ("phase", "capacity") if key in status} or None
         case SimulatedWorkload(spec=spec, status=told) if spec.template is not None:
-            told.conditions = [{key: one.get(key) for key in ("type", "status")} for one in told.conditions or ()]
+            told.conditions = [
+                {key: condition.get(key) for key in ("type", "status")} for condition in told.conditions or ()
+            ]
             spec.template.metadata.annotations = _kept(spec.template.metadata, annotations)
             _strip(spec.template.spec)
     return item
@@ -89,7 +91,7 @@ def _strip(spec: PodSpec) -> None:
     for container in (*(spec.containers or ()), *(spec.init_containers or ())):
         container.image = ""
         container.ports = [port for port in container.ports or () if port.host_port] or None
-    volumes = [one for one in spec.volumes or () if one != Volume(name=one.name)]
+    volumes = [volume for volume in spec.volumes or () if volume != Volume(name=volume.name)]
     for volume in volumes:
         if volume.ephemeral is not None:
             volume.ephemeral = {}

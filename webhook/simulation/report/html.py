@@ -32,7 +32,7 @@ _TILES = (
 
 def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
     """The whole file."""
-    names = " and ".join(one.name for one in summaries)
+    names = " and ".join(summary.name for summary in summaries)
     style = joined(
         files(package).joinpath(name).read_text()
         for package, name in (("webhook.page", "page.css"), ("webhook.simulation.report", "report.css"))
@@ -40,10 +40,10 @@ def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
     compared = ""
     if len(summaries) == 2:
         sentences = differences(*summaries)
-        items = joined(f"<li>{text(one)}</li>" for one in sentences[:_MOST_ROWS])
+        items = joined(f"<li>{text(sentence)}</li>" for sentence in sentences[:_MOST_ROWS])
         compared = _section("Differences", f'<ul class="differences">{items}</ul>{_more(len(sentences))}')
-    span = max((_span(one) for one in summaries), default=1.0)
-    runs = joined(_run(one, span, several=len(summaries) > 1) for one in summaries)
+    span = max((_span(summary) for summary in summaries), default=1.0)
+    runs = joined(_run(summary, span, several=len(summaries) > 1) for summary in summaries)
     return Html(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f"<title>giveway simulate: {text(names)}</title>"
@@ -82,9 +82,9 @@ def _run(summary: Summary, span: float, *, several: bool) -> Html:
     if summary.limits:
         heads = ("owner", "policy", "evicted", "most within the window", "the limit")
         limits = []
-        for one in summary.limits:
-            allowed = f"{number(one.allowed)} in {text(shown(one.window))}"
-            limits.append((text(one.owner), text(one.policy), number(one.evicted), number(one.most), allowed))
+        for limit in summary.limits:
+            allowed = f"{number(limit.allowed)} in {text(shown(limit.window))}"
+            limits.append((text(limit.owner), text(limit.policy), number(limit.evicted), number(limit.most), allowed))
         against = _table("Evictions against limits", heads, limits, numbers=(2, 3))
         sections.append(("Evictions against limits", against))
     refused, not_judged = list(summary.refused.items()), list(summary.cannot_be_judged.items())
@@ -186,7 +186,7 @@ def _displaced(summary: Summary) -> Html:
 
 
 def _groups(caption: str, groups: Sequence[Group]) -> Html:
-    touched = [one for one in groups if one.is_touched]
+    touched = [group for group in groups if group.is_touched]
     if not touched:
         return Html('<p class="empty">Nothing happens to any of them.</p>')
     heads = (caption.lower(), "evicted", "work lost", "placed", "longest wait", "waiting", "running")

@@ -35,13 +35,13 @@ def markdown(summaries: Sequence[Summary]) -> str:
     lines = ["### giveway simulate", ""]
     if len(summaries) == 2:
         sentences = differences(*summaries)
-        lines += [f"- {_text(one)}" for one in sentences[:_MOST_SENTENCES]]
+        lines += [f"- {_text(sentence)}" for sentence in sentences[:_MOST_SENTENCES]]
         if len(sentences) > _MOST_SENTENCES:
             lines.append(f"- and {len(sentences) - _MOST_SENTENCES} more differences")
         lines.append("")
-    lines_of = (*_HEADLINES, *(_OF_GROUPS if any(one.groups for one in summaries) else ()))
-    rows = [[_WORDS[name], *(metric_text(name, one.metrics[name]) for one in summaries)] for name in lines_of]
-    lines += _table(["", *(one.name for one in summaries)], rows)
+    lines_of = (*_HEADLINES, *(_OF_GROUPS if any(summary.groups for summary in summaries) else ()))
+    rows = [[_WORDS[name], *(metric_text(name, summary.metrics[name]) for summary in summaries)] for name in lines_of]
+    lines += _table(["", *(summary.name for summary in summaries)], rows)
     for summary in summaries:
         several = len(summaries) > 1
         lines += [
@@ -49,7 +49,7 @@ def markdown(summaries: Sequence[Summary]) -> str:
             f"<details><summary>{_text(summary.name)}: who</summary>" if several else "#### Who",
             "",
         ]
-        touched = [one for one in summary.owners if one.is_touched]
+        touched = [owner for owner in summary.owners if owner.is_touched]
         rows = []
         for one in touched[:_MOST]:
             longest, lost = "" if one.longest is None else shown(one.longest), shown(one.lost) if one.lost else ""

@@ -166,7 +166,7 @@ def summarize(name: str, result: Result) -> Summary:
         classes=_grouped(
             result, stories, lambda pod: pod.spec.priority_class_name or "-", lambda story: story.priority_class or "-"
         ),
-        nodes=[one for one in nodes if one.name and (one.placed or one.evicted)],
+        nodes=[node for node in nodes if node.name and (node.placed or node.evicted)],
         waiting=[
             WaitingRow(reason=reason, pods=len(keys), examples=keys[:_EXAMPLES])
             for reason, keys in sorted(waiting.items(), key=lambda item: (-len(item[1]), item[0]))

@@ -157,7 +157,7 @@ def applied(paths: Iterable[Path], at: float = 0.0) -> Step:
     for path in files:
         text = _text(path)
         documents = [one for document in _yaml(path, text) for one in _flat(path, document)]
-        kinds = {str(one.get("kind")) for one in documents}
+        kinds = {str(document.get("kind")) for document in documents}
         if kinds & set(_POLICIES):
             if kinds - set(_POLICIES):
                 raise WhatIfError(f"{path}: policies and other objects in one file: put them into two")

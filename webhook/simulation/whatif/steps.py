@@ -76,10 +76,10 @@ class AddNodes(msgspec.Struct, frozen=True):
         """Change the cluster."""
         nodes: dict[str, Node] = running.tracker.all("Node")
         found = nodes.get(self.like) or next(
-            (one for one in nodes.values() if (one.metadata.labels or {}).get(_TYPE) == self.like), None
+            (node for node in nodes.values() if (node.metadata.labels or {}).get(_TYPE) == self.like), None
         )
         if found is None:
-            types = sorted({(one.metadata.labels or {}).get(_TYPE, "") for one in nodes.values()} - {""})
+            types = sorted({(node.metadata.labels or {}).get(_TYPE, "") for node in nodes.values()} - {""})
             _unknown("--add-nodes", self.like, types or list(nodes))
         stem = re.sub(r"[^a-z0-9]+", "-", self.like.lower()).strip("-")
         number = 0

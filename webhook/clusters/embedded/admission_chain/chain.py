@@ -114,7 +114,7 @@ def _validate_global_default(attributes: Attributes, read: StoreReader) -> None:
 def _global_default(classes: Iterable[Object]) -> Object | None:
     """The class that pods without one get: of several global defaults the lowest value."""
     defaults = [one for one in classes if one.get("globalDefault")]
-    return min(defaults, key=lambda one: int(one.get("value", 0)), default=None)
+    return min(defaults, key=lambda default: int(default.get("value", 0)), default=None)
 
 
 def _pod_spec(attributes: Attributes) -> Object | None:

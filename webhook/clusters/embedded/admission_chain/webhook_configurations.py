@@ -95,12 +95,12 @@ class RegisteredWebhook:
         if not any(rule.matches(attributes, group) for rule in self.rules for group in groups):
             return False
         states = [one for one in (attributes.object, attributes.old_object) if one is not None] or [{}]
-        return any(self.of_object((one.get("metadata") or {}).get("labels") or {}) for one in states)
+        return any(self.of_object((state.get("metadata") or {}).get("labels") or {}) for state in states)
 
 
 def compile_webhooks(configurations: Iterable[Object]) -> list[RegisteredWebhook]:
     """Every webhook, configurations by name, webhooks in the order they are written."""
-    by_name = sorted(configurations, key=lambda one: str(one["metadata"]["name"]))
+    by_name = sorted(configurations, key=lambda configuration: str(configuration["metadata"]["name"]))
     return [
         RegisteredWebhook(
             key=(configuration["metadata"]["name"], webhook["name"], index),

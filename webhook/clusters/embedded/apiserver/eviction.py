@@ -110,7 +110,9 @@ def status_fields(status: PodDisruptionBudgetStatus) -> Object:
 def budget_condition(status: Object, generation: int, now: str) -> Object:
     """The condition DisruptionAllowed for a budget's status, its transition time kept while it stays the same."""
     allowed = status["disruptionsAllowed"] > 0
-    known: Object = next((one for one in status.get("conditions") or () if one["type"] == "DisruptionAllowed"), {})
+    known: Object = next(
+        (condition for condition in status.get("conditions") or () if condition["type"] == "DisruptionAllowed"), {}
+    )
     value = "True" if allowed else "False"
     return {
         "type": "DisruptionAllowed",

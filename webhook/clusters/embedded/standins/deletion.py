@@ -183,7 +183,11 @@ class GarbageCollector(Controller):
         current = await self._client.get(place.path)
         if current["metadata"]["uid"] != uid:
             return
-        left = [one for one in current["metadata"].get("ownerReferences") or () if one["uid"] not in owners]
+        left = [
+            reference
+            for reference in current["metadata"].get("ownerReferences") or ()
+            if reference["uid"] not in owners
+        ]
         version = current["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version, "ownerReferences": left or None}}
         await self._client.patch(place.path, body, kind="merge")

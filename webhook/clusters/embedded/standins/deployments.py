@@ -114,8 +114,8 @@ class DeploymentController(Controller):
         with tolerating(CONFLICT):
             await self._client.create(REPLICA_SET.path(deployment.metadata.namespace), body)
 
-    async def _annotate(self, resource: Resource, one: Unstructured, revision: int) -> None:
-        path = resource.path(one.metadata.namespace, one.metadata.name)
+    async def _annotate(self, resource: Resource, replica_set: Unstructured, revision: int) -> None:
+        path = resource.path(replica_set.metadata.namespace, replica_set.metadata.name)
         await self._client.patch(path, {"metadata": {"annotations": {REVISION: str(revision)}}})
 
     async def _roll(self, deployment: Unstructured, current: Unstructured, others: list[Unstructured]) -> None:
@@ -134,27 +134,27 @@ class DeploymentController(Controller):
         pods = self._pods.items().values()
         return any(owner.uid in uids for pod in pods for owner in pod.metadata.owner_references or ())
 
-    async def _scale(self, one: Unstructured, replicas: int) -> None:
-        metadata = one.metadata
+    async def _scale(self, replica_set: Unstructured, replicas: int) -> None:
+        metadata = replica_set.metadata
         body = {"metadata": {"resourceVersion": metadata.resource_version}, "spec": {"replicas": replicas}}
         with tolerating(CONFLICT):
             await self._client.patch(REPLICA_SET.path(metadata.namespace, metadata.name), body)
 
 
-def _available(one: Unstructured) -> int:
-    return int(one.status.get("availableReplicas", 0))
+def _available(replica_set: Unstructured) -> int:
+    return int(replica_set.status.get("availableReplicas", 0))
 
 
-def _revision_of(one: Unstructured) -> int:
-    return int((one.metadata.annotations or {}).get(REVISION, "0"))
+def _revision_of(replica_set: Unstructured) -> int:
+    return int((replica_set.metadata.annotations or {}).get(REVISION, "0"))
 
 
 def _revision(sets: list[Unstructured]) -> int:
     return max(map(_revision_of, sets), default=0)
 
 
-def _counts(one: Unstructured) -> ReplicaCounts:
-    return ReplicaCounts(one.metadata.name, one.replicas, _available(one))
+def _counts(replica_set: Unstructured) -> ReplicaCounts:
+    return ReplicaCounts(replica_set.metadata.name, replica_set.replicas, _available(replica_set))
 
 
 def _strategy(deployment: Unstructured) -> RolloutStrategy:
@@ -198,7 +198,9 @@ def _status(deployment: Unstructured, current: Unstructured | None, sets: list[U
 
 
 def _condition(deployment: Unstructured, type_: str, value: str, reason: str, message: str) -> dict[str, Any]:
-    known: dict[str, Any] = next((one for one in deployment.status.get("conditions") or () if one["type"] == type_), {})
+    known: dict[str, Any] = next(
+        (condition for condition in deployment.status.get("conditions") or () if condition["type"] == type_), {}
+    )
     now = rfc3339(time.time())
     same = {"status": value, "reason": reason, "message": message}
     return {
