@@ -38,13 +38,13 @@ def maintain_files(
     lock = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = read_bundle(directory)
-        if found is None:
+        stored = read_bundle(directory)
+        if stored is None:
             bundle = begin(settings, now)
         else:
-            bundle = renew_authority(found, settings, now, force=rotate_authority)
+            bundle = renew_authority(stored, settings, now, force=rotate_authority)
             bundle = renew_serving(bundle, settings, now, force=rotate)
-        if bundle is not found:
+        if bundle is not stored:
             write_files(directory, bundle.files())
     finally:
         os.close(lock)

@@ -76,15 +76,15 @@ async def maintain(
     a minute. Raises BundleError for a Secret from elsewhere, and whatever the client raises.
     """
 
-    def authority(found: Bundle | None) -> Bundle:
-        if found is None:
+    def authority(known: Bundle | None) -> Bundle:
+        if known is None:
             return begin(settings, now())
-        return renew_authority(found, settings, now(), force=rotate_authority)
+        return renew_authority(known, settings, now(), force=rotate_authority)
 
-    def serving(found: Bundle | None) -> Bundle:
-        if found is None:
+    def serving(known: Bundle | None) -> Bundle:
+        if known is None:
             return begin(settings, now())
-        return renew_serving(found, settings, now(), force=rotate, spreading=spreading)
+        return renew_serving(known, settings, now(), force=rotate, spreading=spreading)
 
     fresh, bundle = await _update(api, secret, authority)
     # A new authority must be trusted before anything it signed is served.

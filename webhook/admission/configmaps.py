@@ -93,10 +93,10 @@ def answered(phase: str, warnings: Iterable[str]) -> bool:
     return any(said.fullmatch(text) for text in warnings)
 
 
-def held_back(found: Iterable[Removal], allowed: Iterable[str]) -> list[Removal]:
+def held_back(removals: Iterable[Removal], allowed: Iterable[str]) -> list[Removal]:
     """The removals that nobody allowed; `allowed` are ids, as names or globs."""
     names = name_matcher(tuple(allowed))
-    return [removal for removal in found if not names(removal.id)]
+    return [removal for removal in removals if not names(removal.id)]
 
 
 def mend(held: list[Removal]) -> str:

@@ -56,17 +56,17 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     that is Never keeps it so. The API server compares old and new after mutation (`ValidateUpdate` of PriorityClass),
     so a manifest without `Never` can be applied again.
     """
-    found = review.priority_class()
-    if found.preemption_policy == NEVER:
+    priority_class = review.priority_class()
+    if priority_class.preemption_policy == NEVER:
         return
     created = review.operation == "CREATE"
     if not created and not (review.has_old and policy_of(review.old_priority_class()) == NEVER):
         return
-    name, prefix = found.metadata.name, found.metadata.generate_name
+    name, prefix = priority_class.metadata.name, priority_class.metadata.generate_name
     managed = context.managed(name) if name else context.engine.managed_if_generated(prefix)
     if managed is None:
         return
-    answer.patch = _fields("", [("preemptionPolicy", found.preemption_policy, NEVER)])
+    answer.patch = _fields("", [("preemptionPolicy", priority_class.preemption_policy, NEVER)])
     answer.warnings.append(
         f"PriorityClass {name or f'{prefix}*'} {'was made' if created else 'stays'} {NEVER}: PreemptionPolicy"
         f" {managed.policy.name} manages it, so giveway preempts for its pods and kube-scheduler does not."
@@ -82,17 +82,17 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
     if review.operation != "CREATE":
         return
     spec = review.pod().spec or PodSpecView()
-    found = resolve(context, spec, context.request(review, review.object), lambda: review.object)
-    answer.warnings += found.warnings
-    answer.unsure |= found.unsure
-    if found.conflict or found.missing:
+    resolution = resolve(context, spec, context.request(review, review.object), lambda: review.object)
+    answer.warnings += resolution.warnings
+    answer.unsure |= resolution.unsure
+    if resolution.conflict or resolution.missing:
         return
-    if found.set_by:
-        answer.audit["applied"] = found.set_by
-    policy = found.preemption_policy if found.managed else spec.preemption_policy
+    if resolution.set_by:
+        answer.audit["applied"] = resolution.set_by
+    policy = resolution.preemption_policy if resolution.managed else spec.preemption_policy
     wanted = (
-        ("priorityClassName", spec.priority_class_name, found.name or spec.priority_class_name),
-        ("priority", spec.priority, found.value),
+        ("priorityClassName", spec.priority_class_name, resolution.name or spec.priority_class_name),
+        ("priority", spec.priority, resolution.value),
         ("preemptionPolicy", spec.preemption_policy, policy),
     )
     answer.patch = _fields("/spec", wanted)
@@ -109,19 +109,19 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         metadata = {key: value for key, value in request.object["metadata"].items() if key != "deletionTimestamp"}
         request.object = {**request.object, "metadata": metadata}
     if given is None:
-        found = resolve(context, spec, request, lambda: review.object)
+        resolution = resolve(context, spec, request, lambda: review.object)
     else:
-        found = resolve(context, given.as_sent(spec, context.lookup), request, dict)
-    answer.warnings += found.warnings
-    answer.unsure |= found.unsure
-    settled = not (found.conflict or found.missing)
+        resolution = resolve(context, given.as_sent(spec, context.lookup), request, dict)
+    answer.warnings += resolution.warnings
+    answer.unsure |= resolution.unsure
+    settled = not (resolution.conflict or resolution.missing)
     ours = given.still_there(present, context.engine.copied) if given else set()
     copied: dict[str, tuple[str, str]] = {}
     if settled:
-        request.priority_class, request.priority = found.priority_class, found.value
+        request.priority_class, request.priority = resolution.priority_class, resolution.value
         if context.trace is not None:
             context.engine.judge(request, context.trace)
-        offered = (found.priority_class.metadata.annotations if found.priority_class else None) or {}
+        offered = (resolution.priority_class.metadata.annotations if resolution.priority_class else None) or {}
         if offered:
             # What the pod says by itself stays, and what only giveway writes is not copied
             kept = {*present.keys() - ours, *OWN_ANNOTATIONS}
@@ -130,18 +130,22 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     values = {key: value for key, (value, _) in copied.items()}
     # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
     # off, since a restored or copied manifest may carry it
-    record = _encoded(found.name, tuple(values.items())) if values or found.overwrite or given is not None else None
+    record = (
+        _encoded(resolution.name, tuple(values.items()))
+        if values or resolution.overwrite or given is not None
+        else None
+    )
     annotations = {**dict.fromkeys(ours), **values, **dict.fromkeys(RECONCILER_ANNOTATIONS), GIVEN: record}
-    answer.patch = _patch(pod, found if settled else None, annotations, _labels(review, meta, found, answer))
-    rules = [found.set_by] * bool(found.set_by)
+    answer.patch = _patch(pod, resolution if settled else None, annotations, _labels(review, meta, resolution, answer))
+    rules = [resolution.set_by] * bool(resolution.set_by)
     rules += [rule for key, (value, rule) in copied.items() if present.get(key) != value]
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
 
 
-def _labels(review: Review, meta: MetadataView, found: Resolution, answer: Answer) -> dict[str, str | None]:
+def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: Answer) -> dict[str, str | None]:
     """The mark on a pod of a managed class, and no mark on any other, whoever set it."""
-    if found.managed:
+    if resolution.managed:
         return {MARK: MANAGED}
     if MARK in (meta.labels or {}) and any(f"f:{MARK}" in keys for keys in owned(review.object, "metadata", "labels")):
         answer.warnings.append(
@@ -151,25 +155,25 @@ def _labels(review: Review, meta: MetadataView, found: Resolution, answer: Answe
 
 
 def _patch(
-    pod: PodView, found: Resolution | None, annotations: dict[str, str | None], labels: dict[str, str | None]
+    pod: PodView, resolution: Resolution | None, annotations: dict[str, str | None], labels: dict[str, str | None]
 ) -> list[Operation]:
-    """The patch of a new pod; `found` is None if its priority cannot be filled in."""
+    """The patch of a new pod; `resolution` is None if its priority cannot be filled in."""
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     metadata = _members("/metadata/annotations", meta.annotations, annotations)
     metadata += _members("/metadata/labels", meta.labels, labels)
-    if found is None:
+    if resolution is None:
         return metadata
     # Objects to make before anything can be put into them
     parents: list[Operation] = []
-    if pod.metadata is None and (found.managed or any(value is not None for value in annotations.values())):
+    if pod.metadata is None and (resolution.managed or any(value is not None for value in annotations.values())):
         parents.append({"op": "add", "path": "/metadata", "value": {}})
     if pod.spec is None:
         parents.append({"op": "add", "path": "/spec", "value": {}})
     named = spec.priority_class_name
     priority = (
-        ("priorityClassName", named, found.name or named),
-        ("priority", spec.priority, found.value),
-        ("preemptionPolicy", spec.preemption_policy, found.preemption_policy),
+        ("priorityClassName", named, resolution.name or named),
+        ("priority", spec.priority, resolution.value),
+        ("preemptionPolicy", spec.preemption_policy, resolution.preemption_policy),
     )
     return parents + metadata + _fields("/spec", priority)
 

@@ -43,17 +43,17 @@ def read_documents(paths: Iterable[Path], stdin: bytes = b"") -> list[ObjectDocu
     What is no object, such as the values of a chart, is an error in a file that was named, and passed over in one that
     lies in a directory that was.
     """
-    found: list[ObjectDocument] = []
+    documents: list[ObjectDocument] = []
     for path in paths:
         if str(path) == "-":
-            found += _objects_in("standard input", _parsed("standard input", stdin))
+            documents += _objects_in("standard input", _parsed("standard input", stdin))
         elif path.is_dir():
             for file in sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file()):
                 content = _parsed(str(file), _content(file))
-                found += _objects_in(str(file), [one for one in content if _is_object(one)])
+                documents += _objects_in(str(file), [one for one in content if _is_object(one)])
         else:
-            found += _objects_in(str(path), _parsed(str(path), _content(path)))
-    return found
+            documents += _objects_in(str(path), _parsed(str(path), _content(path)))
+    return documents
 
 
 def read_objects(files: Iterable[Path]) -> Objects:
@@ -63,18 +63,18 @@ def read_objects(files: Iterable[Path]) -> Objects:
 
 def objects_from(documents: Iterable[tuple[str, Any]]) -> Objects:
     """The same from parsed documents, each with the words by which an error names it."""
-    found: dict[str, list[Any]] = {"PriorityClass": [], "Namespace": []}
+    by_kind: dict[str, list[Any]] = {"PriorityClass": [], "Namespace": []}
     for where, document in documents:
         for kind, item in _flatten(where, document):
-            if kind in found:
+            if kind in by_kind:
                 try:
                     obj = msgspec.convert(item, _TYPES[kind])
                 except msgspec.ValidationError as error:
                     raise ObjectsError(f"{where}: {kind}: {error}") from error
                 if not obj.metadata.name:
                     raise ObjectsError(f"{where}: {kind}: metadata.name is missing")
-                found[kind].append(obj)
-    return Objects(found["PriorityClass"], found["Namespace"])
+                by_kind[kind].append(obj)
+    return Objects(by_kind["PriorityClass"], by_kind["Namespace"])
 
 
 def _content(file: Path) -> bytes:

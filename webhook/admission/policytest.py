@@ -53,23 +53,23 @@ def unknown_rule(policies: Policies, rule: str) -> str:
     return f'no policy has a rule "{rule}"' + (f'; did you mean "{near[0]}"?' if near else "")
 
 
-def run(found: FoundTest) -> list[CaseResult]:
+def run(found_test: FoundTest) -> list[CaseResult]:
     """Run one PolicyTest. Raises TestFileError if its policies or objects cannot be loaded."""
-    file, test = found.file, found.test
+    file, test = found_test.file, found_test.test
     try:
         engine = Engine(load_or_raise(file.parent / test.spec.policies))
         objects = objects_from((f"{file}: spec.objects[{at}]", item) for at, item in enumerate(test.spec.objects))
     except (PolicyError, ObjectsError, OSError) as error:
-        raise TestFileError(found.place("policies"), str(error)) from error
+        raise TestFileError(found_test.place("policies"), str(error)) from error
     try:
         now = None if test.spec.now is None else epoch(test.spec.now)
     except InstantError as error:
-        raise TestFileError(found.place("now"), f"spec.now: {error}") from error
+        raise TestFileError(found_test.place("now"), f"spec.now: {error}") from error
     context = Context(engine, objects) if now is None else Context(engine, objects, clock=lambda: now)
     results = [_run_case(context, file, test.metadata.name, case) for case in test.spec.cases]
     for number, result in enumerate(results):
         if result.failures:
-            result.place = found.place("cases", number)
+            result.place = found_test.place("cases", number)
     return results
 
 
@@ -176,15 +176,15 @@ def tests_of(directory: Path, policies: Policies) -> list[Finding]:
     files = [file for file in directory.rglob("*") if file.suffix in _SUFFIXES and file.parent != directory]
     for file in sorted(files):
         try:
-            for found in read_tests(file):
-                their = file.parent / found.test.spec.policies
+            for test in read_tests(file):
+                their = file.parent / test.test.spec.policies
                 if not their.exists():
-                    findings.append(_error(found.place("policies"), f"there is no {found.test.spec.policies} here"))
+                    findings.append(_error(test.place("policies"), f"there is no {test.test.spec.policies} here"))
                 if not their.exists() or not their.samefile(directory):
                     continue
-                for number, case in enumerate(found.test.spec.cases):
+                for number, case in enumerate(test.test.spec.cases):
                     if case.expect.rule is not None and (wrong := unknown_rule(policies, case.expect.rule)):
-                        findings.append(_error(found.place("cases", number, "expect", "rule"), wrong))
+                        findings.append(_error(test.place("cases", number, "expect", "rule"), wrong))
         except TestFileError as error:
             findings.append(_error(error.source, error.problem))
     return findings

@@ -39,23 +39,23 @@ class Resolution(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
     unsure: set[tuple[str, str]] = set()
 
-    def take(self, found: PriorityClass) -> None:
+    def take(self, priority_class: PriorityClass) -> None:
         """Resolve to this class."""
-        self.name, self.priority_class = found.metadata.name, found
-        self.value, self.preemption_policy = found.value, policy_of(found)
+        self.name, self.priority_class = priority_class.metadata.name, priority_class
+        self.value, self.preemption_policy = priority_class.value, policy_of(priority_class)
 
 
-def policy_of(found: PriorityClass) -> str:
+def policy_of(priority_class: PriorityClass) -> str:
     """A class's preemption policy; absent means PreemptLowerPriority."""
-    return found.preemption_policy or PREEMPT
+    return priority_class.preemption_policy or PREEMPT
 
 
 def global_default(context: Context) -> PriorityClass | None:
     """The global default; of several (two were created at once) the lowest value, then the first name."""
-    found = context.lookup.default_priority_classes()
-    if not found:
+    defaults = context.lookup.default_priority_classes()
+    if not defaults:
         return None
-    return min(found, key=lambda item: (item.value, item.metadata.name))
+    return min(defaults, key=lambda item: (item.value, item.metadata.name))
 
 
 def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
@@ -88,18 +88,18 @@ def resolve(
 
     `sent` gives the whole pod, which is looked at in a rare case only.
     """
-    found = Resolution()
+    resolution = Resolution()
     name = spec.priority_class_name
     if name:
         named = context.lookup.priority_class(name)
         if named is None:
-            found.name, found.missing = name, True
-            found.unsure.add((CLASSES, name))
-            return found
-        found.take(named)
-        if disagreement(spec, found.value, found.preemption_policy):
-            found.conflict = True
-            found.unsure.add((CLASSES, name))
+            resolution.name, resolution.missing = name, True
+            resolution.unsure.add((CLASSES, name))
+            return resolution
+        resolution.take(named)
+        if disagreement(spec, resolution.value, resolution.preemption_policy):
+            resolution.conflict = True
+            resolution.unsure.add((CLASSES, name))
         elif named.global_default:
             # If no field manager owns the name, the Priority plugin filled it in: judge the pod as the user sent it.
             # Without managedFields the name counts as the user's choice
@@ -107,24 +107,24 @@ def resolve(
             if specs and not any("f:priorityClassName" in spec for spec in specs):
                 fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
                 unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})
-                _take_policy_default(context, unnamed, found)
+                _take_policy_default(context, unnamed, resolution)
     else:
         # Without the plugin nobody has named the default to a pod that carries its numbers
         default = global_default(context)
         is_default = default is not None and not disagreement(spec, default.value, policy_of(default))
-        has_none = not disagreement(spec, found.value, found.preemption_policy)
-        taken = (is_default or has_none) and _take_policy_default(context, request, found)
+        has_none = not disagreement(spec, resolution.value, resolution.preemption_policy)
+        taken = (is_default or has_none) and _take_policy_default(context, request, resolution)
         if default is not None and is_default and not taken:
-            found.take(default)
+            resolution.take(default)
         elif not taken and (default is not None or not has_none):
-            found.conflict = True
-            found.unsure |= {(CLASSES, default.metadata.name)} if default is not None else set()
-    if found.priority_class is not None and not found.conflict:
-        _apply_management(context, found, found.priority_class)
-    return found
+            resolution.conflict = True
+            resolution.unsure |= {(CLASSES, default.metadata.name)} if default is not None else set()
+    if resolution.priority_class is not None and not resolution.conflict:
+        _apply_management(context, resolution, resolution.priority_class)
+    return resolution
 
 
-def _take_policy_default(context: Context, request: PolicyRequest, found: Resolution) -> bool:
+def _take_policy_default(context: Context, request: PolicyRequest, resolution: Resolution) -> bool:
     """Resolve to the class a policy gives to pods without one; it replaces what the Priority plugin filled in."""
     chosen = context.engine.default_priority_class(request)
     if chosen is None:
@@ -132,27 +132,27 @@ def _take_policy_default(context: Context, request: PolicyRequest, found: Resolu
     name, rule = chosen
     default = context.lookup.priority_class(name)
     if default is None:
-        found.unsure.add((CLASSES, name))
-        found.warnings.append(f"rule {rule} gives PriorityClass {name}, which does not exist; it was not applied")
+        resolution.unsure.add((CLASSES, name))
+        resolution.warnings.append(f"rule {rule} gives PriorityClass {name}, which does not exist; it was not applied")
         return False
-    found.take(default)
-    found.overwrite, found.set_by = True, rule
-    found.warnings.append(f"a pod that names no PriorityClass gets {name} here, by rule {rule}")
+    resolution.take(default)
+    resolution.overwrite, resolution.set_by = True, rule
+    resolution.warnings.append(f"a pod that names no PriorityClass gets {name} here, by rule {rule}")
     return True
 
 
-def _apply_management(context: Context, found: Resolution, own: PriorityClass) -> None:
+def _apply_management(context: Context, resolution: Resolution, own: PriorityClass) -> None:
     """Move the pod of a managed class to its twin if it has one, and say whether the reconciler takes it."""
-    name = found.name
+    name = resolution.name
     managed = context.managed(name)
     if managed is None:
         return
-    if found.preemption_policy == NEVER:
-        found.managed = True
+    if resolution.preemption_policy == NEVER:
+        resolution.managed = True
         return
     twin_name = managed.twin
     if twin_name is None:
-        found.warnings.append(
+        resolution.warnings.append(
             f"PriorityClass {name} is managed but has preemptionPolicy {PREEMPT} and no twin:"
             " kube-scheduler preempts for the pod, giveway does not"
         )
@@ -160,12 +160,12 @@ def _apply_management(context: Context, found: Resolution, own: PriorityClass) -
     twin = context.lookup.priority_class(twin_name)
     if twin is None or twin.value != own.value or policy_of(twin) != NEVER:
         problem = "does not exist" if twin is None else f"is not of value {own.value} with preemptionPolicy {NEVER}"
-        found.unsure.add((CLASSES, twin_name))
-        found.warnings.append(f"twin {twin_name} of PriorityClass {name} {problem}: the pod stays in {name}")
+        resolution.unsure.add((CLASSES, twin_name))
+        resolution.warnings.append(f"twin {twin_name} of PriorityClass {name} {problem}: the pod stays in {name}")
         return
-    found.take(twin)
-    found.overwrite = found.managed = True
-    found.warnings.append(
+    resolution.take(twin)
+    resolution.overwrite = resolution.managed = True
+    resolution.warnings.append(
         f"the pod gets PriorityClass {twin_name}, the twin of {name}: giveway preempts for it, and kube-scheduler does"
         f" not (PreemptionPolicy {managed.policy.name})"
     )

@@ -242,10 +242,10 @@ class Review:
             raise BadReviewError(f"the pod template of request.object: {_readable(error)}", uid=self.uid) from None
 
     def _whole(self, raw: msgspec.Raw, field: str) -> dict[str, Any]:
-        found = self._read(_json, raw, field)
-        if not isinstance(found, dict):
+        decoded = self._read(_json, raw, field)
+        if not isinstance(decoded, dict):
             raise BadReviewError(f"request.{field} is not an object", uid=self.uid)
-        return found
+        return decoded
 
     def _read(self, decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, field: str) -> T:
         try:
@@ -343,10 +343,10 @@ class Answer(msgspec.Struct, kw_only=True):
             return "denied"
         return "patched" if self.patch else "allowed"
 
-    def add(self, found: Iterable[Verdict]) -> None:
+    def add(self, verdicts: Iterable[Verdict]) -> None:
         """Add what rules say. A rule under `warn` becomes a warning, one under `audit` an audit annotation."""
         silent: list[str] = []
-        for verdict in found:
+        for verdict in verdicts:
             self.verdicts.append(verdict)
             if verdict.outcome == "allow":
                 continue

@@ -33,11 +33,11 @@ _text = msgspec.json.Decoder(str)
 
 def values(body: bytes) -> int:
     """How many values a body has, at most. What stands in texts is left out only if it would be too many."""
-    found = sum(map(body.count, (b",", b"{", b"[")))
+    number = sum(map(body.count, (b",", b"{", b"[")))
     texts = (body.count(b'"') - body.count(b'\\"')) // 2
-    if found > MOST_VALUES and texts <= 2 * MOST_VALUES:  # at least every second one is a value, too
-        found -= sum(len(text[0]) - len(text[0].translate(None, b",{[")) for text in _STRING.finditer(body))
-    return found
+    if number > MOST_VALUES and texts <= 2 * MOST_VALUES:  # at least every second one is a value, too
+        number -= sum(len(text[0]) - len(text[0].translate(None, b",{[")) for text in _STRING.finditer(body))
+    return number
 
 
 def uid_in(body: bytes) -> str:

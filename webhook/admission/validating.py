@@ -140,20 +140,20 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     pod = review.template(template)
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     as_pod = msgspec.structs.replace(context.request(review, template), operation="CREATE", resource="pods")
-    found = resolve(context, spec, _by_controller(as_pod), lambda: template)
-    answer.unsure |= found.unsure
-    answer.warnings += found.warnings
-    if found.missing:
-        _deny_missing(answer, found.name)
-    elif found.conflict:
-        _check_agreement(spec, found.priority_class, found.priority_class or global_default(context), answer)
+    resolution = resolve(context, spec, _by_controller(as_pod), lambda: template)
+    answer.unsure |= resolution.unsure
+    answer.warnings += resolution.warnings
+    if resolution.missing:
+        _deny_missing(answer, resolution.name)
+    elif resolution.conflict:
+        _check_agreement(spec, resolution.priority_class, resolution.priority_class or global_default(context), answer)
     else:
-        view = msgspec.structs.replace(spec, preemption_policy=found.preemption_policy)
-        check_group(context, review.namespace, view, found.value, answer)
-    _check_mark(answer, meta, found.name, managed=found.managed)
+        view = msgspec.structs.replace(spec, preemption_policy=resolution.preemption_policy)
+        check_group(context, review.namespace, view, resolution.value, answer)
+    _check_mark(answer, meta, resolution.name, managed=resolution.managed)
     request = context.request(review, data, review.old_object)
-    request.priority_class = found.priority_class
-    request.priority = spec.priority if spec.priority is not None else found.value
+    request.priority_class = resolution.priority_class
+    request.priority = spec.priority if spec.priority is not None else resolution.value
     answer.add(context.engine.judge(request, context.trace))
     if answer.allowed:
         warn_of_controllers(context, request, "pods", answer)
@@ -314,14 +314,14 @@ def _check_agreement(
 
 def validate_class(context: Context, review: Review, answer: Answer) -> None:
     """Judge a PriorityClass as it would be stored, in the API server's words (docs/kubernetes-behaviour.md K4)."""
-    found = review.priority_class()
-    if found.metadata.deletion_timestamp:
+    priority_class = review.priority_class()
+    if priority_class.metadata.deletion_timestamp:
         return
-    name, value = bounded(found.metadata.name), found.value
+    name, value = bounded(priority_class.metadata.name), priority_class.value
     if value not in _INT32:
         answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")
     elif name.startswith(_SYSTEM_PREFIX):
-        if SYSTEM_CLASSES.get(name) != value or found.global_default:
+        if SYSTEM_CLASSES.get(name) != value or priority_class.global_default:
             answer.deny(
                 "system-prefix",
                 "priority class names with 'system-' prefix are reserved for system use only;"
@@ -334,23 +334,23 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
         )
     if review.operation == "UPDATE" and review.has_old:
         old = review.old_priority_class()
-        changes = ("value", value, old.value), ("preemptionPolicy", policy_of(found), policy_of(old))
+        changes = ("value", value, old.value), ("preemptionPolicy", policy_of(priority_class), policy_of(old))
         for field, new, was in changes:
             if new != was:
                 answer.deny(
                     "class-immutable",
                     f"{field} may not be changed in an update (now {was}, requested {new}); make a new PriorityClass",
                 )
-    elif policy_of(found) != NEVER and context.is_managed(name):
+    elif policy_of(priority_class) != NEVER and context.is_managed(name):
         answer.warnings.append(
             f"PriorityClass {name} is managed but not {NEVER}: kube-scheduler preempts for its pods,"
             f' giveway does not. Delete it and make it again with "preemptionPolicy: {NEVER}"'
         )
-    others = context.lookup.default_priority_classes() if found.global_default else ()
+    others = context.lookup.default_priority_classes() if priority_class.global_default else ()
     other = next((item.metadata.name for item in others if item.metadata.name != name), None)
     if other is not None:
         answer.unsure.add((CLASSES, other))
         answer.deny("one-default", f"PriorityClass {other} is already marked as default. Only one default can exist")
     request = context.request(review, review.object, review.old_object)
-    request.priority_class, request.priority = found, value
+    request.priority_class, request.priority = priority_class, value
     answer.add(context.engine.judge(request, context.trace))

@@ -40,13 +40,13 @@ def _listed(context: click.Context, parameter: click.Parameter, values: tuple[st
 
 def _services(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     del context, parameter
-    found = {}
+    addresses = {}
     for value in values:
         service, equals, address = value.partition("=")
         if not equals or "/" not in service or ":" not in service or ":" not in address:
             raise click.BadParameter(f"{value!r} is not NAMESPACE/NAME:PORT=HOST:PORT")
-        found[service] = address
-    return found
+        addresses[service] = address
+    return addresses
 
 
 @click.command("cluster")

@@ -32,11 +32,11 @@ def command(*, policies: Path, name: str, ca_file: Path | None, **values: Any) -
     """
     target = target_from(values)
     try:
-        found = applied_entries(load_or_raise(policies), target)
+        entries = applied_entries(load_or_raise(policies), target)
         trust = ca_file.read_bytes() if ca_file else b""
     except (PolicyError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    for kind, webhooks in found.items():
+    for kind, webhooks in entries.items():
         for webhook in webhooks if trust else ():
             webhook["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
         head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}}

@@ -75,10 +75,10 @@ def decode(text: bytes) -> Cluster:
 def name_of(text: bytes, number: int) -> Any:
     """The name a line gives itself, even if the rest is wrong; else its number."""
     try:
-        found = msgspec.json.decode(text)
+        decoded = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return f"line {number}"
-    name = found.get("name") if isinstance(found, dict) else None
+    name = decoded.get("name") if isinstance(decoded, dict) else None
     return f"line {number}" if name is None else name
 
 
@@ -112,12 +112,12 @@ def _take(raws: Raws, kind: SnapshotKind, snapshot: Snapshot) -> None:
 def _object(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T], place: str, *, namespaced: bool = True) -> T:
     """Decode one object; what has no name is an error, and a namespace that is left out is `default`."""
     try:
-        found = decoder.decode(raw)
+        decoded = decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ClusterError(f"{place}: {error}") from error
-    meta = found.metadata  # type: ignore[attr-defined]  # every kind decoded here has metadata
+    meta = decoded.metadata  # type: ignore[attr-defined]  # every kind decoded here has metadata
     if not meta.name:
         raise ClusterError(f"{place}: metadata.name is missing")
     if namespaced and not meta.namespace:
         meta.namespace = "default"
-    return found
+    return decoded

@@ -78,10 +78,10 @@ async def command(kubeconfig: str | None, policies: Path | None, namespace: str,
         click.echo(json.dumps({"checks": names, "findings": msgspec.to_builtins(findings)}, indent=2))
     else:
         _print(findings, names)
-    found = {finding.severity for finding in findings}
-    if found & {FindingSeverity.ERROR, FindingSeverity.WARNING}:
+    severities = {finding.severity for finding in findings}
+    if severities & {FindingSeverity.ERROR, FindingSeverity.WARNING}:
         raise SystemExit(FOUND)
-    if FindingSeverity.NOT_CHECKED in found:
+    if FindingSeverity.NOT_CHECKED in severities:
         raise SystemExit(INCOMPLETE)
 
 
@@ -97,17 +97,17 @@ def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
 
     for (severity, check, why), group in groupby(findings, key=alike):
         console.print(f"[bold {_COLOURS[FindingSeverity(severity)]}]{severity}[/]  [bold]{check}[/bold]")
-        found = list(group)
-        shared = len({finding.fix for finding in found}) == 1
-        for finding in found[:_MOST_ALIKE]:
+        alike_findings = list(group)
+        shared = len({finding.fix for finding in alike_findings}) == 1
+        for finding in alike_findings[:_MOST_ALIKE]:
             indented(literal(as_called(finding.what)), 2)
             if not shared:
                 indented(f"[green]Fix:[/green] {literal(as_called(finding.fix))}", 4)
-        if len(found) > _MOST_ALIKE:
-            console.print(f"  and {len(found) - _MOST_ALIKE} more like this; --format json lists all of them")
+        if len(alike_findings) > _MOST_ALIKE:
+            console.print(f"  and {len(alike_findings) - _MOST_ALIKE} more like this; --format json lists all of them")
         indented(f"[dim]Why it matters: {literal(as_called(why))}[/dim]", 2)
         if shared:
-            indented(f"[green]Fix:[/green] {literal(as_called(found[0].fix))}", 2)
+            indented(f"[green]Fix:[/green] {literal(as_called(alike_findings[0].fix))}", 2)
         console.print()
     quiet = [check for check in checks if all(finding.check != check for finding in findings)]
     if quiet:

@@ -48,8 +48,8 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
         console.print(literal(line))
     clock = clock or SteadyClock()
     if pod.spec.node_name and not pod.metadata.deletion_timestamp:
-        found = possible_evictions(state, policy_set, key_of(pod), clock.wall())
-        _show_possible_evictions(key_of(pod), pod.spec.node_name, found, clock.wall())
+        evictions = possible_evictions(state, policy_set, key_of(pod), clock.wall())
+        _show_possible_evictions(key_of(pod), pod.spec.node_name, evictions, clock.wall())
     if pod.spec.node_name or pod.metadata.deletion_timestamp:
         return
     if policy is None:
@@ -134,14 +134,20 @@ def _now_together(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: 
     return f"{len(outcome.placed)} pods would be nominated ({places}), {evicted}."
 
 
-def _show_possible_evictions(pod: str, where: str, found: list[PossibleEviction], now: float) -> None:
+def _show_possible_evictions(pod: str, where: str, evictions: list[PossibleEviction], now: float) -> None:
     """Print one row for each policy and one for kube-scheduler, those who may evict the pod first."""
     console = people_console()
-    first = min((one.since for one in found if one.policy and one.since is not None), default=None)
+    first = min(
+        (eviction.since for eviction in evictions if eviction.policy and eviction.since is not None), default=None
+    )
     by_giveway = "may not evict it as things are"
     if first is not None:
         by_giveway = "may evict it now" if first <= now else f"may evict it from {rfc3339(first)} on"
-    by_scheduler = "may at any time" if any(not one.policy and one.since is not None for one in found) else "may not"
+    by_scheduler = (
+        "may at any time"
+        if any(not eviction.policy and eviction.since is not None for eviction in evictions)
+        else "may not"
+    )
     said = f"giveway {by_giveway}; kube-scheduler {by_scheduler}."
     console.print(f"\n[bold cyan]{literal(pod)}[/bold cyan] runs on {literal(where)}. {said}")
     table = Table(title="Who could evict it", title_justify="left", show_lines=True)
@@ -149,18 +155,23 @@ def _show_possible_evictions(pod: str, where: str, found: list[PossibleEviction]
     table.add_column("for pods of class", ratio=3, overflow="fold")
     table.add_column("from when", no_wrap=True)
     table.add_column("by which rule", ratio=4, overflow="fold")
-    for one in sorted(found, key=lambda one: one.since is None):
-        if one.since is None:
+    for eviction in sorted(evictions, key=lambda eviction: eviction.since is None):
+        if eviction.since is None:
             when = "[dim]not as things are[/dim]"
-        elif one.since <= now:
+        elif eviction.since <= now:
             when = "[yellow]now[/yellow]"
         else:
-            when = f"[yellow]{rfc3339(one.since)}\n(in {_duration(one.since - now)})[/yellow]"
+            when = f"[yellow]{rfc3339(eviction.since)}\n(in {_duration(eviction.since - now)})[/yellow]"
         table.add_row(
-            f"giveway, policy {literal(one.policy)}" if one.policy else "kube-scheduler",
-            literal(listed([f"{name} ({value})" for name, value in one.classes]) or "none"),
+            f"giveway, policy {literal(eviction.policy)}" if eviction.policy else "kube-scheduler",
+            literal(listed([f"{name} ({value})" for name, value in eviction.classes]) or "none"),
             when,
-            "\n".join((f"[magenta]{literal(one.rule)}[/magenta]: {literal(one.text)}", *map(literal, one.conditions))),
+            "\n".join(
+                (
+                    f"[magenta]{literal(eviction.rule)}[/magenta]: {literal(eviction.text)}",
+                    *map(literal, eviction.conditions),
+                )
+            ),
         )
     console.print(table)
 

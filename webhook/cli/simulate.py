@@ -163,8 +163,8 @@ def _steps(more: dict[str, Any]) -> tuple[list[Step], float | None]:
     steps += [timed(text) for text in more["at"]]
     if more["scenario"] is None:
         return steps, None
-    found, until = read_scenario(more["scenario"])
-    return steps + found, until
+    further, until = read_scenario(more["scenario"])
+    return steps + further, until
 
 
 def _simulated(

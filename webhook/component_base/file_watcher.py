@@ -22,7 +22,7 @@ Signature = tuple[tuple[str, int, int, int], ...]
 
 def signature(paths: Iterable[Path]) -> Signature:
     """What identifies the files' present content; a directory stands for the YAML files directly in it."""
-    found: list[tuple[str, int, int, int]] = []
+    rows: list[tuple[str, int, int, int]] = []
     for path in paths:
         files = [path]
         if path.is_dir():
@@ -31,10 +31,10 @@ def signature(paths: Iterable[Path]) -> Signature:
             try:
                 status = file.stat()
             except OSError:
-                found.append((str(file), 0, 0, 0))
+                rows.append((str(file), 0, 0, 0))
             else:
-                found.append((str(file), status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+                rows.append((str(file), status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(rows)
 
 
 class WatchedFiles:

@@ -71,17 +71,17 @@ def probes(
 
     async def healthz(request: web.Request) -> web.Response:
         del request
-        found = problem()
-        return web.Response(status=500 if found else 200, text=f"{found or 'ok'}\n")
+        why = problem()
+        return web.Response(status=500 if why else 200, text=f"{why or 'ok'}\n")
 
     async def readyz(request: web.Request) -> web.Response:
-        found = checks()
-        ready = all(check.ok for check in found)
+        failing = checks()
+        ready = all(check.ok for check in failing)
         if ready and "verbose" not in request.query:
             return web.Response(text="ok\n")
         lines = [
             f"[{'+' if row.ok else '-'}]{row.name} {'ok' if row.ok else 'failed'}{row.note and ': '}{row.note}"
-            for row in found
+            for row in failing
         ]
         text = "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}", ""])
         return web.Response(status=200 if ready else 503, text=text)

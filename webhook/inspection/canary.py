@@ -47,8 +47,8 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
             return [_inconclusive("the cluster has no node to nominate the pod to")]
         # What a process that was killed left behind
         for collection in (pods, classes):
-            found, _ = await client.list(collection, labelSelector=LABEL)
-            for one in found:
+            left_over, _ = await client.list(collection, labelSelector=LABEL)
+            for one in left_over:
                 if time.time() - epoch(one["metadata"]["creationTimestamp"]) > _LEFT_BEHIND:
                     await _remove(client, [f"{collection}/{one['metadata']['name']}"])
         name = f"giveway-canary-{secrets.token_hex(4)}"
@@ -105,10 +105,10 @@ async def _create_pod(client: Client, pods: str, name: str) -> None:
 async def _watch_nomination(client: Client, path: str, node: str) -> list[ClusterFinding]:
     """Nominate the pod, let the scheduler try it, and say what became of the nomination."""
     try:
-        found = await client.patch(f"{path}/status", {"status": {"nominatedNodeName": node}})
+        nominated = await client.patch(f"{path}/status", {"status": {"nominatedNodeName": node}})
     except ApiError as error:
         return [_refused(f"The cluster refuses a nomination by somebody else than its scheduler: {error.message}.")]
-    if not _nomination(found):
+    if not _nomination(nominated):
         return [_refused("The API server accepts a nomination by somebody else than its scheduler, and drops it.")]
     await client.patch(path, {"spec": {"schedulingGates": None}})
     end = time.monotonic() + _TRIED

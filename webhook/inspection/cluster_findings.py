@@ -54,12 +54,12 @@ def quoted(text: str) -> str:
     return f'"{text}"' if len(text) <= _LONGEST_VALUE else f'"{text[:_LONGEST_VALUE]}…" ({len(text)} characters)'
 
 
-def names(found: Iterable[str] | Mapping[str, int]) -> str:
+def names(many: Iterable[str] | Mapping[str, int]) -> str:
     """Names for people, a few of them: `a, b and 3 more`; with counts, `a (3), b (1)` and the most first."""
-    if isinstance(found, Mapping):
-        ordered = sorted(found.items(), key=lambda row: (-row[1], row[0]))
+    if isinstance(many, Mapping):
+        ordered = sorted(many.items(), key=lambda row: (-row[1], row[0]))
         texts = [f"{name} ({count})" for name, count in ordered]
     else:
-        texts = list(dict.fromkeys(found))
+        texts = list(dict.fromkeys(many))
     shown = ", ".join(texts[:_MOST_NAMES])
     return f"{shown} and {len(texts) - _MOST_NAMES} more" if len(texts) > _MOST_NAMES else shown

@@ -82,12 +82,12 @@ class Judge:
             kind: tuple(context.with_lookup(lookup) for context in contexts) for kind, contexts in self._bounds.items()
         }
 
-    def judge(self, found: Existing, maker: Maker, settled: Collection[tuple[str, str]] = ()) -> Judged:
+    def judge(self, existing: Existing, maker: Maker, settled: Collection[tuple[str, str]] = ()) -> Judged:
         """Judge one object. What is `settled` need not be looked up live: if the lookup lacks it, it is not there.
 
         Raises msgspec.DecodeError if it is no JSON object, RecursionError if it is too deep.
         """
-        sent = msgspec.structs.replace(found, raw=_as_sent(found.raw, found.plural))
+        sent = msgspec.structs.replace(existing, raw=_as_sent(existing.raw, existing.plural))
         bounds = () if maker.known else self._bounds[maker.kind]
         answers = [_ask(context, sent, maker.user, settled) for context in bounds or (self._plain,)]
         unsure = frozenset[tuple[str, str]]().union(*(answer.unsure for answer in answers))

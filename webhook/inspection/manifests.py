@@ -104,11 +104,11 @@ def review_manifests(
         report.judged.append(verdict)
         try:
             raw = _encode({**document.content, "metadata": {**metadata, **({"namespace": lies_in} if lies_in else {})}})
-            found = Existing(raw, where[1], lies_in, _text(metadata.get("name")))
-            judged = judge.judge(found, maker, unsure)
+            existing = Existing(raw, where[1], lies_in, _text(metadata.get("name")))
+            judged = judge.judge(existing, maker, unsure)
             while not judged.unsure <= unsure:
                 unsure |= judged.unsure
-                judged = judge.judge(found, maker, unsure)
+                judged = judge.judge(existing, maker, unsure)
         except (msgspec.DecodeError, RecursionError) as error:
             verdict.problem = f"cannot be read: {error}"
             continue

@@ -203,45 +203,49 @@ async def observe(
     no_policies: str = "",
 ) -> Observed:
     """Read the cluster. Raises ApiError if it does not answer at all; rights that are missing are noted."""
-    found = Observed(policies=policies, own=own, now=now, missing={}, no_policies=no_policies)
-    found.version = await client.get("/version")
+    observed = Observed(policies=policies, own=own, now=now, missing={}, no_policies=no_policies)
+    observed.version = await client.get("/version")
     lists: dict[str, list[Any]] = {}
     for plural, (resource, as_) in _READ.items():
-        lists[plural] = await _list(client, found, resource, as_)
+        lists[plural] = await _list(client, observed, resource, as_)
         progress(plural, len(lists[plural]), len(lists[plural]))
-    found.namespaces = {one.metadata.name: one for one in lists.pop("namespaces")}
-    found.classes = {one.metadata.name: one for one in lists.pop("priorityclasses")}
-    found.budgets = lists.pop("poddisruptionbudgets")
-    found.nodes, found.device_classes = lists.pop("nodes"), lists.pop("deviceclasses")
-    found.reach = in_reach(found.namespaces.values(), own)
-    found.objects = lists
+    observed.namespaces = {one.metadata.name: one for one in lists.pop("namespaces")}
+    observed.classes = {one.metadata.name: one for one in lists.pop("priorityclasses")}
+    observed.budgets = lists.pop("poddisruptionbudgets")
+    observed.nodes, observed.device_classes = lists.pop("nodes"), lists.pop("deviceclasses")
+    observed.reach = in_reach(observed.namespaces.values(), own)
+    observed.objects = lists
     for source, resource in _POD_GROUPS.items():
-        for one in await _list(client, found, resource, PodGroup):
+        for one in await _list(client, observed, resource, PodGroup):
             if one.minimum:
                 key = GroupKey(source, one.metadata.namespace, one.metadata.name)
-                found.minima[key], found.pod_groups[key] = one.minimum, one
-    found.pods = await _pods(client, found, progress)
-    await _read_members(client, found)
+                observed.minima[key], observed.pod_groups[key] = one.minimum, one
+    observed.pods = await _pods(client, observed, progress)
+    await _read_members(client, observed)
     try:
         secret = await client.get(resources.SECRET.path(own, "giveway-tls"))
         data = secret.get("data") or {}
-        found.certificates = {name: base64.b64decode(text) for name, text in data.items() if name.endswith(".crt")}
+        observed.certificates = {name: base64.b64decode(text) for name, text in data.items() if name.endswith(".crt")}
     except ApiError as error:
         if error.status != 404:
-            _note(found, "secrets", error, f"no right to get Secret {own}/giveway-tls")
-    found.priorities = await read_served_priorities(client)
+            _note(observed, "secrets", error, f"no right to get Secret {own}/giveway-tls")
+    observed.priorities = await read_served_priorities(client)
     progress("giveway itself", 0, None)
     probing = any(
         row["metadata"]["name"] == "giveway" and row.get("webhooks")
         for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
         for row in lists[plural]
     )
-    found.own_state = await read_own_state(client, own, now, probing=probing)
-    found.missing |= {plural: why for plural, why in found.own_state.missing.items() if plural not in found.missing}
-    return found
+    observed.own_state = await read_own_state(client, own, now, probing=probing)
+    observed.missing |= {
+        plural: why for plural, why in observed.own_state.missing.items() if plural not in observed.missing
+    }
+    return observed
 
 
-async def _list(client: Client, found: Observed, resource: Resource, as_: type[Any], namespace: str = "") -> list[Any]:
+async def _list(
+    client: Client, observed: Observed, resource: Resource, as_: type[Any], namespace: str = ""
+) -> list[Any]:
     """All objects of a kind, JSON data without what no check reads; none if they may not be listed."""
     plural = resource.plural
     kept = ("name", "namespace", "labels") if "admissionpolic" in plural else ("name", "namespace")
@@ -255,13 +259,13 @@ async def _list(client: Client, found: Observed, resource: Resource, as_: type[A
                         row.pop(member, None)
                 items.append(row)
     except ApiError as error:
-        _note(found, plural, error, f"no right to list {plural}")
+        _note(observed, plural, error, f"no right to list {plural}")
     return items
 
 
-async def _pods(client: Client, found: Observed, progress: Progress) -> list[ObservedPod]:
+async def _pods(client: Client, observed: Observed, progress: Progress) -> list[ObservedPod]:
     """A summary of every running pod; none if they may not be listed."""
-    kept = protected_annotations(found.policies)
+    kept = protected_annotations(observed.policies)
     shared: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     texts: dict[str, str] = {}
     pods: list[ObservedPod] = []
@@ -272,24 +276,24 @@ async def _pods(client: Client, found: Observed, progress: Progress) -> list[Obs
             for pod in running:
                 member = _as_member(pod)
                 pods.append(_summary(pod, group_of(member), kept, shared, texts))
-                if (said := minimum_said_by(member)) > found.minima.get(pods[-1].group, 0):
-                    found.minima[pods[-1].group] = said
+                if (said := minimum_said_by(member)) > observed.minima.get(pods[-1].group, 0):
+                    observed.minima[pods[-1].group] = said
             left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
             progress("pods", len(pods), None if left is None else len(pods) + left)
             await asyncio.sleep(0)
     except ApiError as error:
-        _note(found, "pods", error, "no right to list pods")
+        _note(observed, "pods", error, "no right to list pods")
     return pods
 
 
-async def _read_members(client: Client, found: Observed) -> None:
+async def _read_members(client: Client, observed: Observed) -> None:
     """Read the members of groups that wait as a whole: of them it is worked out whether they have room at all."""
-    waiting = {pod.group for pod in found.pods if not pod.node and pod.group in found.minima}
+    waiting = {pod.group for pod in observed.pods if not pod.node and pod.group in observed.minima}
     for namespace in sorted({namespace for _, namespace, _ in waiting}):
-        for pod in await _list(client, found, resources.POD, Pod, namespace):
+        for pod in await _list(client, observed, resources.POD, Pod, namespace):
             gone = not isinstance(pod, Pod) or pod.status.phase in ENDED or pod.metadata.deletion_timestamp
             if not gone and (key := group_of(pod)) in waiting:
-                found.members.setdefault(key, []).append(pod)
+                observed.members.setdefault(key, []).append(pod)
 
 
 def _summary(
@@ -310,10 +314,10 @@ def _summary(
     if pod.status.nominated_node_name and not spec.node_name:
         with suppress(msgspec.DecodeError, RecursionError):
             entries = _managed.decode(meta.managed_fields) or ()
-            found = [
+            writes = [
                 (entry.time, entry.manager) for entry in entries if b'"f:nominatedNodeName"' in bytes(entry.fields_v1)
             ]
-            at, by = max(found, default=("", ""))
+            at, by = max(writes, default=("", ""))
 
     def one(text: str) -> str:
         return texts.setdefault(text, text)
@@ -344,9 +348,9 @@ def _as_member(pod: _Pod) -> Pod:
     return Pod(metadata=meta, spec=PodSpec(scheduling_group=pod.spec.scheduling_group))
 
 
-def _note(found: Observed, plural: str, error: ApiError, forbidden: str) -> None:
+def _note(observed: Observed, plural: str, error: ApiError, forbidden: str) -> None:
     """Why something could not be read. A kind that the server does not have is as good as an empty list."""
     if error.status in (0, 401):
         raise error
     if error.status != 404:
-        found.missing[plural] = forbidden if error.status == 403 else f"{plural} could not be read: {error}"
+        observed.missing[plural] = forbidden if error.status == 403 else f"{plural} could not be read: {error}"

@@ -64,7 +64,7 @@ async def read_own_state(client: Client, own: str, now: float, *, probing: bool)
 
     What may not be read is noted. Raises ApiError if the cluster does not answer at all.
     """
-    found = OwnState(missing={})
+    state = OwnState(missing={})
 
     async def ask(what: str, verb: str, asked: Awaitable[T]) -> T | None:
         """An answer; None if there is no such object, or no right to it, which is noted."""
@@ -75,26 +75,26 @@ async def read_own_state(client: Client, own: str, now: float, *, probing: bool)
                 raise
             if error.status != 404:
                 right = f"no right to {verb} {what} in {own}"
-                found.missing[what] = right if error.status == 403 else f"{what} in {own} could not be read: {error}"
+                state.missing[what] = right if error.status == 403 else f"{what} in {own} could not be read: {error}"
             return None
 
     deployments = await ask("deployments", "list", client.list(DEPLOYMENT.path(own), labelSelector=_OWN_PODS))
-    found.deployments = {one["metadata"]["name"]: one for one in (deployments or ([],))[0]}
-    if found.deployments:
+    state.deployments = {one["metadata"]["name"]: one for one in (deployments or ([],))[0]}
+    if state.deployments:
         pods = await ask("pods", "list", client.list(POD.path(own), labelSelector=_OWN_PODS))
-        found.pods = (pods or ([],))[0]
-    found.applied = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, POLICIES))))
-    found.in_force = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, IN_FORCE))))
+        state.pods = (pods or ([],))[0]
+    state.applied = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, POLICIES))))
+    state.in_force = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, IN_FORCE))))
     if probing:
-        found.probe = await ask("giveway-probe", "patch ConfigMap", send_probe(client, own))
+        state.probe = await ask("giveway-probe", "patch ConfigMap", send_probe(client, own))
     # Last, because it may take some seconds
-    found.lease = await ask("leases", "get", client.get(LEASE.path(own, LEASE_NAME), Lease))
-    if found.lease is not None and _is_old(found.lease, now):
-        await asyncio.sleep(min(_LOOK_AGAIN, (found.lease.spec.lease_duration_seconds or 15) / 3))
+    state.lease = await ask("leases", "get", client.get(LEASE.path(own, LEASE_NAME), Lease))
+    if state.lease is not None and _is_old(state.lease, now):
+        await asyncio.sleep(min(_LOOK_AGAIN, (state.lease.spec.lease_duration_seconds or 15) / 3))
         again = await ask("leases", "get", client.get(LEASE.path(own, LEASE_NAME), Lease))
-        found.lease_unchanged = again is not None and again.spec.renew_time == found.lease.spec.renew_time
-        found.lease = again
-    return found
+        state.lease_unchanged = again is not None and again.spec.renew_time == state.lease.spec.renew_time
+        state.lease = again
+    return state
 
 
 def renewed(lease: Lease) -> float:
@@ -110,10 +110,10 @@ def _is_old(lease: Lease, now: float) -> bool:
     return now - renewed(lease) > (lease.spec.lease_duration_seconds or 15)
 
 
-def _policy_map(found: Mapping[str, Any] | None) -> PolicyMap | None:
-    if found is None:
+def _policy_map(config_map: Mapping[str, Any] | None) -> PolicyMap | None:
+    if config_map is None:
         return None
-    metadata = found["metadata"]
+    metadata = config_map["metadata"]
     allowed = (metadata.get("annotations") or {}).get(ALLOW_REMOVAL, "").replace(",", " ").split()
     times = [field["time"] for field in metadata.get("managedFields") or () if field.get("time")]
-    return PolicyMap(dict(found.get("data") or {}), tuple(allowed), max(map(epoch, times), default=0.0))
+    return PolicyMap(dict(config_map.get("data") or {}), tuple(allowed), max(map(epoch, times), default=0.0))

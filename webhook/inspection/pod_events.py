@@ -49,31 +49,31 @@ async def told_of(client: Client, namespace: str, name: str) -> list[Told]:
     """What was told of a pod, the newest last; nothing if Events may not be read. Raises ApiError."""
     selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
     try:
-        found, _ = await client.list(_EVENTS.path(namespace), fieldSelector=selector)
+        events, _ = await client.list(_EVENTS.path(namespace), fieldSelector=selector)
     except ApiError as error:
         if error.status == 403:
             return []
         raise
-    told = [_told(one) for one in found]
+    told = [_told(event) for event in events]
     return sorted((one for one in told if one.by in _TELLING), key=lambda one: one.at)
 
 
 async def decisions_against(client: Client, namespace: str, name: str) -> list[DecisionAgainst]:
     """The decisions on pods that may be read by which the pod was to go; in all namespaces, or else in its own."""
-    key, found = f"{namespace}/{name}", list[DecisionAgainst]()
+    key, decisions = f"{namespace}/{name}", list[DecisionAgainst]()
     for path in (POD.path(), POD.path(namespace)):
         try:
             async for page in client.pages(path, Pod, limit=_PAGE, resume=True):
                 for pod in page.items or ():
                     record = decision_of(pod)
                     if record is not None and any(victim.pod == key for victim in record.victims):
-                        found.append(DecisionAgainst(f"{pod.metadata.namespace}/{pod.metadata.name}", record))
+                        decisions.append(DecisionAgainst(f"{pod.metadata.namespace}/{pod.metadata.name}", record))
         except ApiError as error:
             if error.status != 403:
                 raise
             continue
         break
-    return sorted(found, key=lambda one: one.record.at)
+    return sorted(decisions, key=lambda decision: decision.record.at)
 
 
 def _told(event: dict[str, Any]) -> Told:

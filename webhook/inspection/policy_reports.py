@@ -73,12 +73,12 @@ async def write_policy_reports(client: Client, report: Report, now: float) -> Wr
     If the scan is not complete, none is taken away. Raises ApiError.
     """
     written = Written()
-    found = policy_reports(report, now)
+    reports = policy_reports(report, now)
     for api in _APIS:
         if not await _is_there(client, api):
             continue
         written.groups.append(api.of_namespace.group)
-        for namespace, body in found.items():
+        for namespace, body in reports.items():
             resource = api.of_namespace if namespace else api.of_cluster
             metadata = {"name": NAME, "labels": _MANAGED_BY, **({"namespace": namespace} if namespace else {})}
             head = {"apiVersion": f"{resource.group}/{resource.version}", "kind": resource.kind, "metadata": metadata}
@@ -92,7 +92,7 @@ async def write_policy_reports(client: Client, report: Report, now: float) -> Wr
             else:
                 written.reports += 1
         if not report.problems:
-            written.removed += await _take_away(client, api, found)
+            written.removed += await _take_away(client, api, reports)
     return written
 
 
@@ -101,7 +101,7 @@ def policy_reports(report: Report, now: float) -> dict[str, Json]:
     rows: dict[str, list[Row]] = defaultdict(list)
     for row in report.rows:
         rows[row.namespace].append(row)
-    return {namespace: _body(found, now) for namespace, found in sorted(rows.items())}
+    return {namespace: _body(of_namespace, now) for namespace, of_namespace in sorted(rows.items())}
 
 
 def _body(rows: list[Row], now: float) -> Json:
@@ -146,18 +146,18 @@ def _verdict(row: Row) -> str:
 async def _is_there(client: Client, api: _Api) -> bool:
     """Whether the API server has the API, and both kinds in it."""
     try:
-        found = await client.get(f"/apis/{api.of_namespace.group}/{api.of_namespace.version}")
+        served = await client.get(f"/apis/{api.of_namespace.group}/{api.of_namespace.version}")
     except ApiError as error:
         if error.status == 404:
             return False
         raise
-    plurals = {resource.get("name") for resource in found.get("resources") or ()}
+    plurals = {resource.get("name") for resource in served.get("resources") or ()}
     return {api.of_namespace.plural, api.of_cluster.plural} <= plurals
 
 
-async def _take_away(client: Client, api: _Api, found: Iterable[str]) -> int:
+async def _take_away(client: Client, api: _Api, namespaces: Iterable[str]) -> int:
     """Delete the reports of scans before this one in whose namespaces nothing is found any more."""
-    selector, removed, known = ",".join(f"{key}={value}" for key, value in _MANAGED_BY.items()), 0, set(found)
+    selector, removed, known = ",".join(f"{key}={value}" for key, value in _MANAGED_BY.items()), 0, set(namespaces)
     for resource in (api.of_namespace, api.of_cluster):
         items, _ = await client.list(resource.path(), labelSelector=selector)
         for item in items:

@@ -254,8 +254,8 @@ class _Scan:
             maker = maker_of_template(resource.plural)
         while True:
             try:
-                found = Existing(raw, resource.plural, meta.namespace, meta.name)
-                judged = self._judge.judge(found, maker, self._asked)
+                existing = Existing(raw, resource.plural, meta.namespace, meta.name)
+                judged = self._judge.judge(existing, maker, self._asked)
             except (msgspec.DecodeError, RecursionError) as error:
                 return Judged(problem=f"cannot be read: {error}")
             # A PodGroup decides about pods that are made, not about those that run

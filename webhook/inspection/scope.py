@@ -45,7 +45,7 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
         return load_or_raise(directory)
     name = IN_FORCE
     try:
-        found = await _get(client, CONFIG_MAP.path(namespace, IN_FORCE), 404)
+        config_map = await _get(client, CONFIG_MAP.path(namespace, IN_FORCE), 404)
     except ApiError as error:
         if error.status == 403:
             raise NoPoliciesError(
@@ -54,15 +54,15 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
             ) from error
         raise
     configuration = VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway")
-    if found is None and await _get(client, configuration, 403, 404) is None:
+    if config_map is None and await _get(client, configuration, 403, 404) is None:
         # Without a webhook, what was applied is in force: the keeper of native policies and the reconciler read it
-        name, found = APPLIED, await _get(client, CONFIG_MAP.path(namespace, APPLIED), 403, 404)
-    if found is None:
+        name, config_map = APPLIED, await _get(client, CONFIG_MAP.path(namespace, APPLIED), 403, 404)
+    if config_map is None:
         raise NoPoliciesError(
             f"there is no ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force",
             "name the files with --policies DIR, or the namespace that giveway runs in with --namespace",
         )
-    files = {key: text for key, text in (found.get("data") or {}).items() if key.endswith(_SUFFIXES)}
+    files = {key: text for key, text in (config_map.get("data") or {}).items() if key.endswith(_SUFFIXES)}
     loaded = load_source(ConfigMapSource(name, files))
     if loaded.errors:
         raise PolicyError(loaded.findings)
@@ -93,6 +93,6 @@ def in_reach(namespaces: Iterable[Namespace], own: str) -> frozenset[str]:
     )
 
 
-def namespace_labels(name: str, found: Namespace | None) -> dict[str, str]:
+def namespace_labels(name: str, namespace: Namespace | None) -> dict[str, str]:
     """The labels by which selectors see a namespace: the API server adds its name, also to one that is not there."""
-    return {"kubernetes.io/metadata.name": name, **((found.metadata.labels if found else None) or {})}
+    return {"kubernetes.io/metadata.name": name, **((namespace.metadata.labels if namespace else None) or {})}

@@ -68,13 +68,13 @@ async def read_served_priorities(client: Client) -> ServedPriorities:
             if len(text) > _LONGEST_DOCUMENT:
                 unread[name] = f"it has {len(text)} bytes"
             elif _FIELD.encode() in text:
-                for resource, found in priority_fields(msgspec.json.decode(text)).items():
-                    fields.setdefault(resource, set()).update(found)
+                for resource, paths in priority_fields(msgspec.json.decode(text)).items():
+                    fields.setdefault(resource, set()).update(paths)
         except ApiError as error:
             unread[name] = str(error)
         except (msgspec.DecodeError, RecursionError, AttributeError, TypeError) as error:
             unread[name] = f"it is no OpenAPI document: {error}"
-    return ServedPriorities({resource: tuple(sorted(found)) for resource, found in sorted(fields.items())}, unread)
+    return ServedPriorities({resource: tuple(sorted(paths)) for resource, paths in sorted(fields.items())}, unread)
 
 
 def priority_fields(document: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -86,7 +86,7 @@ def priority_fields(document: Mapping[str, Any]) -> dict[str, set[str]]:
     by_kind = {
         _kind(one): schema for schema in schemas.values() for one in schema.get("x-kubernetes-group-version-kind") or ()
     }
-    found: dict[str, set[str]] = {}
+    paths: dict[str, set[str]] = {}
     for path, operations in (document.get("paths") or {}).items():
         collection = _COLLECTION.fullmatch(path)
         kind = _kind((operations.get("post") or {}).get("x-kubernetes-group-version-kind") or {})
@@ -95,8 +95,8 @@ def priority_fields(document: Mapping[str, Any]) -> dict[str, set[str]]:
         resource = f"{collection[1]}.{kind[0]}" if kind[0] else collection[1]
         fields = set() if resource in _JUDGED else set(_fields(by_kind[kind], schemas))
         if fields:
-            found[resource] = fields
-    return found
+            paths[resource] = fields
+    return paths
 
 
 def _kind(of: Mapping[str, str]) -> tuple[str, str, str]:

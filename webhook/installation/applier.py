@@ -108,14 +108,14 @@ class ObjectApplier:
         if api_version not in self._kinds:
             group, _, version = api_version.rpartition("/")
             try:
-                found = await self.client.get(f"/apis/{api_version}" if group else f"/api/{version}")
+                served = await self.client.get(f"/apis/{api_version}" if group else f"/api/{version}")
             except ApiError as error:
                 if error.status != 404:
                     raise
-                found = {}
+                served = {}
             self._kinds[api_version] = {
                 row["kind"]: Resource(group, version, row["name"], row["kind"], namespaced=row["namespaced"])
-                for row in found.get("resources") or ()
+                for row in served.get("resources") or ()
                 if "/" not in row["name"]
             }
         return self._kinds[api_version].get(kind)
@@ -192,8 +192,8 @@ class ObjectApplier:
         resource = await self.resource(api_version, kind)
         if resource is None:
             return []
-        found, _ = await self.client.list(resource.path(), labelSelector=selector)
-        return [Key(api_version, kind, "", obj["metadata"]["name"]) for obj in found]
+        objects, _ = await self.client.list(resource.path(), labelSelector=selector)
+        return [Key(api_version, kind, "", obj["metadata"]["name"]) for obj in objects]
 
     async def native_policies(self) -> list[Key]:
         """What `giveway compile` made, whatever the policies are called: bindings first, then policies."""
@@ -203,8 +203,8 @@ class ObjectApplier:
 
     async def inventory(self, namespace: str) -> list[Key]:
         """What earlier installations applied, in the order of applying."""
-        found = await self.get(Key("v1", "ConfigMap", namespace, INVENTORY))
-        text = ((found or {}).get("data") or {}).get("objects", "[]")
+        config_map = await self.get(Key("v1", "ConfigMap", namespace, INVENTORY))
+        text = ((config_map or {}).get("data") or {}).get("objects", "[]")
         try:
             return [Key(*map(str, row)) for row in json.loads(text)]
         except (ValueError, TypeError):
@@ -223,8 +223,8 @@ class ObjectApplier:
 
     async def is_ours(self, key: Key) -> bool:
         """Whether an object was applied by an installation, and not made by somebody else under its name."""
-        found = await self.get(key)
-        managers = ((found or {}).get("metadata") or {}).get("managedFields") or ()
+        stored = await self.get(key)
+        managers = ((stored or {}).get("metadata") or {}).get("managedFields") or ()
         return any(manager.get("manager") == MANAGER for manager in managers)
 
     async def _path(self, key: Key) -> str | None:

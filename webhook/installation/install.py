@@ -253,16 +253,16 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True, *, ba
     passing, closed = False, set[str]()
     for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
         try:
-            found = await client.get(kind.path(name=_CONFIGURATION))
+            stored = await client.get(kind.path(name=_CONFIGURATION))
         except ApiError as error:
             if error.status != 404:
                 raise
-            found = {}
-        entries.append({entry["name"] for entry in found.get("webhooks") or ()})
-        for entry in found.get("webhooks") or ():
+            stored = {}
+        entries.append({entry["name"] for entry in stored.get("webhooks") or ()})
+        for entry in stored.get("webhooks") or ():
             passing |= entry["name"].startswith("pods.") and entry.get("failurePolicy") == "Ignore"
             closed |= {entry["name"]} if entry.get("failurePolicy") != "Ignore" else set()
-    silent = not all(found - PROBES for found in entries)
+    silent = not all(names - PROBES for names in entries)
     if silent and static:
         waiting.append(
             "nobody has applied the entries that giveway configurations prints (docs/install.md#static-entries)"
@@ -286,6 +286,6 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True, *, ba
 
 async def _deployment(client: Client, name: str) -> list[str]:
     """What a Deployment waits for: that its newest pods run, and why they do not."""
-    found = await client.get(DEPLOYMENT.path(NAMESPACE, name))
-    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=pod_selector(found))
-    return [text] if (text := unready(found, pods)) else []
+    deployment = await client.get(DEPLOYMENT.path(NAMESPACE, name))
+    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=pod_selector(deployment))
+    return [text] if (text := unready(deployment, pods)) else []

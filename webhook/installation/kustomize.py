@@ -79,13 +79,13 @@ def manifests() -> Path:
 def components(given: tuple[str, ...]) -> list[Path]:
     """The directories of components, by the name of a shipped one or by path. Raises ManifestsError for others."""
     shipped = {path.name: path for path in all_components()}
-    found = []
+    folders = []
     for one in given:
         path = shipped.get(one, Path(one))
         if not path.is_dir():
             raise ManifestsError(f"there is no component {one}; there are {', '.join(shipped)}, or give a directory")
-        found.append(path)
-    return found
+        folders.append(path)
+    return folders
 
 
 def all_components() -> list[Path]:
@@ -98,12 +98,12 @@ def render(base: Path, components: Iterable[Path] = (), images: Iterable[Json] =
 
     Raises ManifestsError for files that cannot be read, and for whatever of kustomize is not known here.
     """
-    found = _kustomization(base, [])
+    objects = _kustomization(base, [])
     for component in components:
-        found = _kustomization(component, found)
+        objects = _kustomization(component, objects)
     for image in images:
-        _set_image(found, image)
-    return found
+        _set_image(objects, image)
+    return objects
 
 
 def parse_image(text: str) -> Json:
@@ -149,13 +149,13 @@ def _kustomization(directory: Path, below: list[Json]) -> list[Json]:
 
 def _documents(path: Path) -> list[Json]:
     try:
-        found = [one for one in YAML(typ="safe", pure=True).load_all(path) if one is not None]
+        documents = [one for one in YAML(typ="safe", pure=True).load_all(path) if one is not None]
     except (OSError, YAMLError) as error:
         raise ManifestsError(f"{path}: {error}") from error
-    for one in found:
-        if not isinstance(one, dict) or not isinstance(one.get("kind"), str):
+    for document in documents:
+        if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             raise ManifestsError(f"{path}: not a Kubernetes object: `kind` is missing")
-    return found
+    return documents
 
 
 def _config_map(entry: Json, directory: Path, where: Path) -> Json:
@@ -247,8 +247,8 @@ def _templates(obj: Json) -> Iterable[Json]:
             yield part
 
 
-def _only(found: Json, known: frozenset[str], where: Path) -> None:
-    unknown = sorted(set(found) - known)
+def _only(kustomization: Json, known: frozenset[str], where: Path) -> None:
+    unknown = sorted(set(kustomization) - known)
     if unknown:
         raise ManifestsError(
             f"{where}: giveway install does not know {', '.join(map(repr, unknown))} of kustomize; render it with"

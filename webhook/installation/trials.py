@@ -72,7 +72,7 @@ def _expected(
 ) -> dict[str, list[str]]:
     """What the policies say against the pod, by namespace: the first of those in which the same rules apply."""
     lookup, engine = Objects(classes, namespaces), Engine(policies)
-    found: dict[tuple[object, ...], tuple[str, list[str]]] = {}
+    expected: dict[tuple[object, ...], tuple[str, list[str]]] = {}
     for namespace in namespaces:
         name = namespace.metadata.name
         if name in ("kube-system", NAMESPACE) or EXEMPT in (namespace.metadata.labels or {}):
@@ -83,8 +83,8 @@ def _expected(
         obj = apply_json_patch(obj, _ask(context, "mutate", obj, user).patch)
         answer = _ask(context, "validate", obj, user)
         refusals = [say(row) for row in answer.verdicts if row.denies]
-        found.setdefault(tuple((row.policy, row.rule, row.why) for row in trace), (name, refusals))
-    return dict(list(found.values())[:_MOST])
+        expected.setdefault(tuple((row.policy, row.rule, row.why) for row in trace), (name, refusals))
+    return dict(list(expected.values())[:_MOST])
 
 
 def _ask(context: Context, phase: Phase, obj: Json, user: Json) -> Answer:

@@ -42,7 +42,7 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
     # Whoever may write ConfigMaps there can list anything: only what an installation really applied is believed.
     known += [key for key in await cluster.inventory(NAMESPACE) if key not in known and await cluster.is_ours(key)]
     known += await cluster.native_policies()
-    found = [key for key in dict.fromkeys(known) if await cluster.get(key) is not None]
+    present = [key for key in dict.fromkeys(known) if await cluster.get(key) is not None]
 
     def place(key: Key) -> int:
         if refuses(key.kind):
@@ -51,7 +51,7 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
 
     # With somebody else's pods in it, the namespace is not giveway's to delete.
     others = not await _no_pods(cluster.client, f"{_LABEL}!=giveway")
-    return sorted((key for key in found if not (others and key.kind == "Namespace")), key=place)
+    return sorted((key for key in present if not (others and key.kind == "Namespace")), key=place)
 
 
 async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[str], None], seconds: float) -> list[str]:

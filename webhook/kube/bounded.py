@@ -39,14 +39,14 @@ class BoundedCache(Generic[P, T]):
         try:
             return self._kept[args]
         except KeyError:
-            found = self._function(*args)  # type: ignore[call-arg]  # there are no others
+            result = self._function(*args)  # type: ignore[call-arg]  # there are no others
         # Counted once for each that is kept, and not at each call: it costs more than to look one up
         if _characters(args) <= self._longest:
             with self._changing:
                 while len(self._kept) >= self._entries:
                     del self._kept[next(iter(self._kept))]
-                self._kept[args] = found
-        return found
+                self._kept[args] = result
+        return result
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -60,8 +60,8 @@ class OwnerEvents:
     async def _ask(self, of: Reference, reason: str, action: str, note: str) -> None:
         top = of
         try:
-            found: Any = await self._client.get(REPLICA_SET.path(of["namespace"], of["name"]))
-            metadata = found["metadata"]
+            replica_set: Any = await self._client.get(REPLICA_SET.path(of["namespace"], of["name"]))
+            metadata = replica_set["metadata"]
             owners = metadata.get("ownerReferences") or () if metadata.get("uid") == of["uid"] else ()
             one = next((owner for owner in owners if owner.get("controller")), None)
             if one is not None:

@@ -124,8 +124,8 @@ def resize_pending(pod: Pod) -> str:
 
     The condition's status is not read, as by kube-scheduler (`IsPodResizeInfeasible`).
     """
-    found = (condition.reason for condition in pod.status.conditions or () if condition.type == "PodResizePending")
-    return next(found, "")
+    reasons = (condition.reason for condition in pod.status.conditions or () if condition.type == "PodResizePending")
+    return next(reasons, "")
 
 
 def is_deferred(pod: Pod) -> bool:

@@ -161,5 +161,5 @@ VALIDATING_ADMISSION_POLICY_BINDING = Resource(
 
 def minor_of(version: Mapping[str, Any]) -> int | None:
     """The minor version in the answer of `/version`, which some providers write as `32+`; None if there is none."""
-    found = _DIGITS.match(str(version.get("minor", "")))
-    return int(found[0]) if found and str(version.get("major", "1")) == "1" else None
+    digits = _DIGITS.match(str(version.get("minor", "")))
+    return int(digits[0]) if digits and str(version.get("major", "1")) == "1" else None

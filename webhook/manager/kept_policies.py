@@ -50,12 +50,12 @@ class KeptPolicies:
 
     async def read(self) -> dict[str, str] | None:
         """The files of the set in force, by name; None if none was kept yet. Raises ApiError."""
-        found, self._allowing = await self._get(self.name), ""
-        self._version = found.metadata.resource_version if found else ""
-        self.is_there = bool(found and found.data)
-        said = ((found.metadata.annotations if found else None) or {}).get(_GIVEN_UP, "")
+        config_map, self._allowing = await self._get(self.name), ""
+        self._version = config_map.metadata.resource_version if config_map else ""
+        self.is_there = bool(config_map and config_map.data)
+        said = ((config_map.metadata.annotations if config_map else None) or {}).get(_GIVEN_UP, "")
         self.given_up = said.split()
-        return dict(found.data or {}) if found else None
+        return dict(config_map.data or {}) if config_map else None
 
     async def write(self, files: Mapping[str, str], given_up: Iterable[str] = ()) -> bool:
         """Keep these files instead of what `read` last showed; False if somebody else was faster. Raises ApiError.
@@ -87,8 +87,8 @@ class KeptPolicies:
 
     async def allowed_removals(self) -> list[str]:
         """What the ConfigMap that people apply says may be given up: ids, as names or globs. Raises ApiError."""
-        found = await self._get(POLICIES)
-        annotations = (found.metadata.annotations if found else None) or {}
+        config_map = await self._get(POLICIES)
+        annotations = (config_map.metadata.annotations if config_map else None) or {}
         self._allowing = annotations.get(ALLOW_REMOVAL, "")
         return self._allowing.replace(",", " ").split()
 

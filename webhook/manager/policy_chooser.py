@@ -168,12 +168,12 @@ class PolicyChooser:
         last = self._in_use if self.settled.is_set() else None
         if texts == self._unreadable:
             return last
-        found = _Set(texts, await asyncio.to_thread(load_source, ConfigMapSource(str(self._kept), texts)))
-        if found.problem:
-            log.error("the policies in %s cannot be read by this version: %s", self._kept, found.problem)
+        kept = _Set(texts, await asyncio.to_thread(load_source, ConfigMapSource(str(self._kept), texts)))
+        if kept.problem:
+            log.error("the policies in %s cannot be read by this version: %s", self._kept, kept.problem)
             self._unreadable = texts
             return last
-        return found
+        return kept
 
     async def _choose(self, in_force: _Set | None) -> tuple[_Set | None, str]:
         """The set to use, None for the one in use, and why it is not that of the files; in the order of the reasons."""
@@ -188,9 +188,9 @@ class PolicyChooser:
         if in_force is not None and in_force.loaded.policies != Policies() == self._offered.loaded.policies:
             return in_force, f"{self._source} holds no policies any more: this is probably a broken mount"
         if in_force is not None and not self._allow_removal:
-            found = removals(in_force.loaded.policies, self._offered.loaded.policies)
-            allowed = await self._kept.allowed_removals() if found and self._kept is not None else []
-            held = held_back(found, allowed)
+            removed = removals(in_force.loaded.policies, self._offered.loaded.policies)
+            allowed = await self._kept.allowed_removals() if removed and self._kept is not None else []
+            held = held_back(removed, allowed)
             self._metrics.removals_held.set(len(held))
             if held:
                 return in_force, f"the set in force stays: {mend(held)}, or start with --allow-removal"
@@ -205,10 +205,10 @@ class PolicyChooser:
         policies = self._offered.loaded.policies
         if self._kept is None or self._allow_removal or self._offered.problem or policies == Policies():
             return ()
-        found = held_back(removals(policies, kept.loaded.policies), self._kept.given_up)
-        shown = "; ".join(map(str, found[:_SHOWN]))
+        held = held_back(removals(policies, kept.loaded.policies), self._kept.given_up)
+        shown = "; ".join(map(str, held[:_SHOWN]))
         does = "it is put back" if self._judge else "the webhook puts it back"
-        return (self._kept, self._source, shown, does) if found else ()
+        return (self._kept, self._source, shown, does) if held else ()
 
     def _use(self, chosen: _Set) -> None:
         policies = chosen.loaded.policies

@@ -24,15 +24,15 @@ class _Exceptions(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The family, as of now."""
-        found = GaugeMetricFamily(
+        gauge = GaugeMetricFamily(
             "giveway_policy_exceptions", "Exceptions in the policies in use: active or ended.", labels=["state"]
         )
         states = Counts(
             "ended" if exception.ended else "active" for exception in exceptions(self.policies, time.time())
         )
         for state in ("active", "ended"):
-            found.add_metric([state], states[state])
-        yield found
+            gauge.add_metric([state], states[state])
+        yield gauge
 
 
 class PolicyMetrics:

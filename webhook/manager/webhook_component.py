@@ -40,8 +40,8 @@ class AdmissionWebhook(Component):
 
     def certificates(self) -> tuple[Certificate, ...]:
         """The certificate in use, as the page shows it."""
-        found = self.server.certificate
-        return (Certificate(f"webhook, {found.subject}", found.expires),) if found else ()
+        certificate = self.server.certificate
+        return (Certificate(f"webhook, {certificate.subject}", certificate.expires),) if certificate else ()
 
     def listens(self) -> str:
         """Its port."""
@@ -105,8 +105,8 @@ class Registration(Component):
         namespace = settings.target.namespace
 
         def terminating() -> bool:
-            found = source.namespace(namespace)
-            return found is not None and found.metadata.deletion_timestamp is not None
+            obj = source.namespace(namespace)
+            return obj is not None and obj.metadata.deletion_timestamp is not None
 
         state = ServerState(
             policies=lambda: manager.engine.policies,

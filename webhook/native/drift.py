@@ -43,14 +43,14 @@ def drift(applied: Iterable[Object], compiled: Iterable[Object]) -> list[Drift]:
     """
     there = {(one["kind"], one["metadata"]["name"]): one for one in applied}
     wanted = {(one["kind"], one["metadata"]["name"]): one for one in compiled}
-    found = []
+    drifts = []
     for key, one in wanted.items():
         if key not in there:
-            found.append(Drift(*key, "missing"))
+            drifts.append(Drift(*key, "missing"))
         elif not same(there[key], one):
-            found.append(Drift(*key, "different"))
+            drifts.append(Drift(*key, "different"))
     ours = [key for key, one in there.items() if is_ours(one) and key not in wanted]
-    return found + [Drift(*key, "left-over") for key in sorted(ours)]
+    return drifts + [Drift(*key, "left-over") for key in sorted(ours)]
 
 
 def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:

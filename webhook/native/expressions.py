@@ -58,14 +58,14 @@ def quote(text: str) -> str:
 
 def all_of(tests: Iterable[str]) -> str:
     """All of the tests hold."""
-    found = list(dict.fromkeys(test for test in tests if test != TRUE))
-    return FALSE if FALSE in found else _join(found, "&&", empty=TRUE)
+    distinct = list(dict.fromkeys(test for test in tests if test != TRUE))
+    return FALSE if FALSE in distinct else _join(distinct, "&&", empty=TRUE)
 
 
 def any_of(tests: Iterable[str]) -> str:
     """At least one of the tests holds."""
-    found = list(dict.fromkeys(test for test in tests if test != FALSE))
-    return TRUE if TRUE in found else _join(found, "||", empty=FALSE)
+    distinct = list(dict.fromkeys(test for test in tests if test != FALSE))
+    return TRUE if TRUE in distinct else _join(distinct, "||", empty=FALSE)
 
 
 def negate(test: str) -> str:
@@ -128,16 +128,16 @@ def selected(labels: str, selector: LabelSelector | None) -> str:
         f"{labels}[?{quote(key)}].orValue('') == {quote(value)}" for key, value in (selector.match_labels or {}).items()
     ]
     for row in selector.match_expressions or ():
-        found = f"{labels}[?{quote(row.key)}]"
+        looked_up = f"{labels}[?{quote(row.key)}]"
         match row.operator:
             case "In":
-                tests.append(f"{found}.orValue('') in {listing(row.values or ())}")
+                tests.append(f"{looked_up}.orValue('') in {listing(row.values or ())}")
             case "NotIn":
-                tests.append(f"!({found}.orValue('') in {listing(row.values or ())})")
+                tests.append(f"!({looked_up}.orValue('') in {listing(row.values or ())})")
             case "Exists":
-                tests.append(f"{found}.hasValue()")
+                tests.append(f"{looked_up}.hasValue()")
             case _:
-                tests.append(f"!{found}.hasValue()")
+                tests.append(f"!{looked_up}.hasValue()")
     return all_of(tests)
 
 
@@ -208,12 +208,12 @@ def _without_literals(text: str) -> str:
 
 def _operators(text: str) -> set[str]:
     """The operators outside of brackets and literals."""
-    found, depth = set[str](), 0
+    operators, depth = set[str](), 0
     for word in re.findall(r"[()\[\]{}]|&&|\|\||==|!=|\?(?=\s)|\bin\b|[<>]", _without_literals(text)):
         if word in "([{":
             depth += 1
         elif word in ")]}":
             depth -= 1
         elif depth == 0:
-            found.add(word)
-    return found
+            operators.add(word)
+    return operators

@@ -80,7 +80,7 @@ def gives(policy: PriorityPolicy) -> str:
 
 def _default(policies: Policies, table: ClassTable | None, rules: list[str], sink: Sink) -> tuple[str, frozenset[str]]:
     """The class for a pod that names none, or the empty string, and all such classes; the first rule decides."""
-    found: list[tuple[str, str]] = []
+    cases: list[tuple[str, str]] = []
     for policy in policies.priority:
         rule = next((one for one in policy.rules if one.default_priority_class is not None), None)
         if rule is None:
@@ -96,11 +96,11 @@ def _default(policies: Policies, table: ClassTable | None, rules: list[str], sin
             sink.inexpressible.append(Inexpressible(rule_id, f"{reason}: give the classes"))
             continue
         rules.append(rule_id)
-        found.append((when, name))
+        cases.append((when, name))
     chosen = quote("")
-    for when, name in reversed(found):
+    for when, name in reversed(cases):
         chosen = if_else(when, quote(name), chosen)
-    names = frozenset(name for _, name in found)
+    names = frozenset(name for _, name in cases)
     return if_else(_names_none(table.global_defaults if table is not None else ()), chosen, quote("")), names
 
 

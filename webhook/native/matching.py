@@ -141,12 +141,12 @@ def asks(subjects: Iterable[Subject]) -> str:
 
 def twins_of(policies: Iterable[PreemptionPolicy]) -> dict[str, str]:
     """Every class with its twin; the first policy counts. Kubernetes' own classes have none."""
-    found: dict[str, str] = {}
+    twins: dict[str, str] = {}
     for policy in policies:
         for name, twin in policy.preemptors.twins.items():
             if not name.startswith("system-"):
-                found.setdefault(name, twin)
-    return found
+                twins.setdefault(name, twin)
+    return twins
 
 
 def managed(policies: Iterable[PreemptionPolicy], name: str) -> str:

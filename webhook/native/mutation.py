@@ -162,7 +162,7 @@ def _copies(
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(any_of(when[key]), []).append(key)
-    lists = [if_else(test, listing(found), "[]") for test, found in groups.items()]
+    lists = [if_else(test, listing(group), "[]") for test, group in groups.items()]
     asked = " + ".join(one if one.startswith("[") else f"({one})" for one in lists if one != "[]") or "[]"
     ours = (
         f"{listing(keys)}.filter(k, k in {_ANNOTATIONS} &&"

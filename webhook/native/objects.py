@@ -144,13 +144,13 @@ def namespaces_reached(settings: Settings, labels: Object | None = None) -> Obje
     What the cluster needs to get back on its feet must not wait for anybody's policy (docs/install.md).
     """
     own = sorted({"kube-system", settings.namespace})
-    found: Object = {"matchLabels": labels["matchLabels"]} if labels and labels.get("matchLabels") else {}
-    found["matchExpressions"] = [
+    selector: Object = {"matchLabels": labels["matchLabels"]} if labels and labels.get("matchLabels") else {}
+    selector["matchExpressions"] = [
         *((labels or {}).get("matchExpressions") or ()),
         {"key": _NAME, "operator": "NotIn", "values": own},
         {"key": EXEMPT, "operator": "DoesNotExist"},
     ]
-    return found
+    return selector
 
 
 def validating_policy(

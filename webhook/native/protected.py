@@ -247,11 +247,11 @@ def _on_trial(shields: list[_Shield], table: ClassTable | None, sink: Sink) -> I
     for shield in shields:
         if shield.rule.enforcement is not Enforcement.ENFORCE:
             groups.setdefault((shield.policy.name, shield.rule.enforcement.value), []).append(shield)
-    for (policy, how), found in groups.items():
-        keys = sorted({key for one in found for key in one.body.keys})
+    for (policy, how), group in groups.items():
+        keys = sorted({key for one in group for key in one.body.keys})
         values = [(value_variable(key, keys), table.annotation(key)) for key in keys] if table is not None else []
         for place in (_TRIED_PODS, _CHANGES, _BINDINGS) if table is not None else (_CHANGES, _BINDINGS):
-            made = [_key_rows(place.asked, [one], frozenset(), keys, sink) for one in found]
+            made = [_key_rows(place.asked, [one], frozenset(), keys, sink) for one in group]
             rows, told = ([row for pair in made for row in pair[side]] for side in (0, 1))
             yield from _policy(policy, place, how, rows, sink, [*_VARIABLES, *values])
             if how == "warn":
@@ -355,9 +355,9 @@ def _policy(  # noqa: PLR0917 - a row of a table
 
 def _used(variables: Sequence[tuple[str, str]], by: str) -> list[tuple[str, str]]:
     """The variables that expressions use, by themselves or through others."""
-    found: list[tuple[str, str]] = []
+    used: list[tuple[str, str]] = []
     for name, expression in reversed(variables):
         if f"variables.{name}" in by:
-            found.append((name, expression))
+            used.append((name, expression))
             by += expression
-    return found[::-1]
+    return used[::-1]

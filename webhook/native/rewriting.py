@@ -53,13 +53,13 @@ def condition(expression: str, instead: Mapping[str, str] = MappingProxyType({})
 def text(expression: str, instead: Mapping[str, str] = MappingProxyType({})) -> str:
     """A messageExpression. Raises InexpressibleError."""
     words, spaces = list[str](), [""]
-    for found in _TOKEN.finditer(expression.strip()):
-        if found[0].startswith("//"):
+    for token in _TOKEN.finditer(expression.strip()):
+        if token[0].startswith("//"):
             continue  # comments are for readers of the policy file
-        if found[0].isspace():
-            spaces[-1] += found[0]
+        if token[0].isspace():
+            spaces[-1] += token[0]
         else:
-            words.append(found[0])
+            words.append(token[0])
             spaces.append("")
     written: list[str] = []
     place = 0

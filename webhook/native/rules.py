@@ -158,7 +158,7 @@ def excepting(
     before it validates (`FillObjectMetaSystemFields`). Elsewhere an exception stands in the objects only if somebody
     compiles again when it ends.
     """
-    found: list[tuple[PolicyException, str]] = []
+    excepted: list[tuple[PolicyException, str]] = []
     for exception in policy.exceptions:
         if rule.name not in exception.rules or exception.until <= sink.now:
             continue
@@ -177,18 +177,20 @@ def excepting(
 
         expression = by_operation(holds, *about)
         if expression != FALSE:
-            found.append((exception, expression))
-    return found
+            excepted.append((exception, expression))
+    return excepted
 
 
 def conditions_of(policy: PriorityPolicy, asked: Asked | None = None) -> list[CompiledCondition]:
     """The policy's own conditions; of a Binding they read the pod that it changes. Raises InexpressibleError."""
     instead = _OF_BINDING if asked is not None and not asked.labels_known else {}
-    found = []
+    conditions = []
     for place, one in enumerate(policy.conditions, 1):
         name = f"condition-{one.name}" if len(one.name) <= 50 else f"condition-{place}"
-        found.append(CompiledCondition(name, bracketed(rewriting.condition(one.expression, instead)), may_fail=True))
-    return found
+        conditions.append(
+            CompiledCondition(name, bracketed(rewriting.condition(one.expression, instead)), may_fail=True)
+        )
+    return conditions
 
 
 def applies(policy: PriorityPolicy, asked: Asked) -> str:
@@ -330,15 +332,15 @@ def _asked(kind: str) -> tuple[Asked, Asked]:
 
 
 def _selector(selector: LabelSelector | None) -> Object:
-    found: Object = {}
+    data: Object = {}
     if selector is not None and selector.match_labels:
-        found["matchLabels"] = dict(selector.match_labels)
+        data["matchLabels"] = dict(selector.match_labels)
     if selector is not None and selector.match_expressions:
-        found["matchExpressions"] = [
+        data["matchExpressions"] = [
             {"key": row.key, "operator": row.operator, **({"values": list(row.values)} if row.values else {})}
             for row in selector.match_expressions
         ]
-    return found
+    return data
 
 
 def _conditions(

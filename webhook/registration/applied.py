@@ -45,15 +45,15 @@ def needed(policies: Policies) -> dict[str, str]:
 
 def applied_entries(policies: Policies, target: WebhookTarget) -> dict[str, list[Entry]]:
     """The `webhooks` of both configurations for an administrator to apply, by kind: those that probe tell their age."""
-    found, digests = entries(policies, target), needed(policies)
-    for kind, webhooks in found.items():
+    applied, digests = entries(policies, target), needed(policies)
+    for kind, webhooks in applied.items():
         for entry in webhooks:
             if entry["name"] in PROBES:
                 [condition] = entry["matchConditions"]
                 digest = digests[kind]
                 said = f"object.metadata.?annotations[?'{NEEDED}'].orValue('{digest}').contains('{digest}')"
                 entry["matchConditions"] = [{**condition, "expression": f"{condition['expression']} && {said}"}]
-    return found
+    return applied
 
 
 def is_applied(webhooks: Iterable[Entry]) -> bool:

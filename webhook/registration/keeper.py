@@ -153,9 +153,9 @@ class Keeper:
             return self._settings.period
         if not situation.ready():
             return self._soon()
-        found = {kind: obj for kind in self._paths if (obj := await self._find(kind)) is not None}
+        configurations = {kind: obj for kind in self._paths if (obj := await self._find(kind)) is not None}
         self.in_force = False
-        if not found:
+        if not configurations:
             self._report(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
             return self._settings.period
         # The file's authorities; if somebody else renews those in use, then these for new entries, too
@@ -163,13 +163,13 @@ class Keeper:
         if settings.owns_trust or settings.target.url is not None:
             trust = Trust(given, fixed=True)
         else:
-            trust = Trust(stored.trusted(found.values()) or given)
+            trust = Trust(stored.trusted(configurations.values()) or given)
         wanted = entries(situation.policies(), self._settings.target)
-        due = [kind for kind, obj in found.items() if self._is_due(kind, obj, wanted[kind], trust)]
-        if due and not await self._reached(found, wanted, trust):
+        due = [kind for kind, obj in configurations.items() if self._is_due(kind, obj, wanted[kind], trust)]
+        if due and not await self._reached(configurations, wanted, trust):
             return self._soon()
         for kind in due:
-            written = await self._write(kind, stored.with_entries(found[kind], wanted[kind], trust))
+            written = await self._write(kind, stored.with_entries(configurations[kind], wanted[kind], trust))
             mine = stored.digest(wanted[kind])
             kept = stored.digest(written.get("webhooks") or ())
             self._mine[kind] = mine
@@ -182,8 +182,8 @@ class Keeper:
             self._kept[kind] = mine, kept
             log.info("%s %s: %d entries written", kind, self._settings.name, len(wanted[kind]))
         self._hurried = 0
-        self.in_force = len(found) == len(self._paths)
-        self._report("in force" if self.in_force else f"in force in the {next(iter(found))} alone")
+        self.in_force = len(configurations) == len(self._paths)
+        self._report("in force" if self.in_force else f"in force in the {next(iter(configurations))} alone")
         return self._settings.period
 
     def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: Trust) -> bool:
@@ -201,12 +201,14 @@ class Keeper:
             self._others[kind] = (there, since)
         return time.monotonic() - since >= self._settings.patience
 
-    async def _reached(self, found: Mapping[str, Json], wanted: Mapping[str, list[Entry]], trust: Trust) -> bool:
+    async def _reached(
+        self, configurations: Mapping[str, Json], wanted: Mapping[str, list[Entry]], trust: Trust
+    ) -> bool:
         """Whether reviews come through right now, asked through the probe entries, which are written if need be.
 
-        `found` is brought up to date with what was written.
+        `configurations` is brought up to date with what was written.
         """
-        for kind, configuration in found.items():
+        for kind, configuration in configurations.items():
             if not stored.has_probes(configuration, wanted[kind], trust):
                 written = await self._write(kind, stored.with_probes(configuration, wanted[kind], trust))
                 configuration.clear()
@@ -217,7 +219,7 @@ class Keeper:
         except ApiError as error:
             self._report(f"waiting: ConfigMap {namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
             return False
-        silent = [_PHASES[kind] for kind in found if _PHASES[kind] in unanswered]
+        silent = [_PHASES[kind] for kind in configurations if _PHASES[kind] in unanswered]
         if silent:
             phases = ", ".join(silent)
             self._report(
@@ -263,9 +265,9 @@ async def is_removed(api: ConfigurationClient, namespace: str, deployment: str |
     if deployment is None:
         return False
     try:
-        found = await api.get(DEPLOYMENT.path(namespace, deployment))
+        deployed = await api.get(DEPLOYMENT.path(namespace, deployment))
     except ApiError as error:
         if error.status == _NOT_FOUND:
             return True
         raise
-    return bool(found["metadata"].get("deletionTimestamp")) or found["spec"].get("replicas", 1) == 0
+    return bool(deployed["metadata"].get("deletionTimestamp")) or deployed["spec"].get("replicas", 1) == 0

@@ -93,7 +93,7 @@ def has_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> bo
 
 def trusted(configurations: Iterable[Json]) -> str:
     """A `caBundle` that is in use in one of the configurations; empty if there is none."""
-    bundles = (_bundle(entry) for found in configurations for entry in _entries(found))
+    bundles = (_bundle(entry) for configuration in configurations for entry in _entries(configuration))
     return next(filter(None, bundles), "")
 
 

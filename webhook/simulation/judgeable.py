@@ -125,8 +125,8 @@ def _lacking(expression: str, objects: ClusterObjects) -> str:
 
 
 def _annotations_in(expression: str) -> set[str]:
-    found = {match["index"] or match["name"] for match in _IN_EXPRESSION.finditer(expression)}
-    return found | {match["text"] for match in _MENTIONED.finditer(expression)}
+    keys = {match["index"] or match["name"] for match in _IN_EXPRESSION.finditer(expression)}
+    return keys | {match["text"] for match in _MENTIONED.finditer(expression)}
 
 
 def _texts(node: Any) -> Iterator[str]:

@@ -79,9 +79,9 @@ def _coverage(observed: Observed) -> dict[tuple[str, int], list[str]]:
         # A budget whose selector is not valid covers nothing
         with suppress(SelectorError):
             by_namespace[budget.metadata.namespace].append((key_of(budget), label_matcher(budget.spec.selector)))
-    found: dict[tuple[str, int], list[str]] = {}
+    covered: dict[tuple[str, int], list[str]] = {}
     for pod in observed.pods:
         place = pod.namespace, id(pod.labels)
-        if place not in found and pod.namespace in by_namespace:
-            found[place] = [key for key, covers in by_namespace[pod.namespace] if covers(pod.labels)]
-    return found
+        if place not in covered and pod.namespace in by_namespace:
+            covered[place] = [key for key, covers in by_namespace[pod.namespace] if covers(pod.labels)]
+    return covered

@@ -34,11 +34,11 @@ def preempting(observed: Observed) -> Iterator[ClusterFinding]:
         if (says_so := _protection(pod, rules, observed.classes)) is not None
     ]
     moved = {original for policy in observed.policies.preemption for original in policy.preemptors.twins}
-    for name, found in sorted(observed.classes.items()):
+    for name, priority_class in sorted(observed.classes.items()):
         used = users[name]
-        if name.startswith(_SYSTEM) or policy_of(found) == NEVER or (name in moved and not used):
+        if name.startswith(_SYSTEM) or policy_of(priority_class) == NEVER or (name in moved and not used):
             continue
-        below = [says_so for priority, says_so in protected if priority < found.value]
+        below = [says_so for priority, says_so in protected if priority < priority_class.value]
         if not below:
             continue
         # How many of the protected pods are so by an annotation of their own or of their class
@@ -49,13 +49,12 @@ def preempting(observed: Observed) -> Iterator[ClusterFinding]:
             else "none by an annotation, they did not opt in"
         )
         by = f"used by {counted(used.total(), 'pod')}: {names(used)}" if used else "used by no pod now"
-        if found.global_default:
+        if priority_class.global_default:
             by += ", and the global default"
         yield ClusterFinding(
-            FindingSeverity.WARNING if annotated and (used or found.global_default) else FindingSeverity.INFO,
-            f"PriorityClass {name} (value {found.value}) has preemptionPolicy PreemptLowerPriority and is above"
-            f" {counted(len(below), 'running pod')} that the policies let nobody evict now ({said}); it is"
-            f" {by}.",
+            FindingSeverity.WARNING if annotated and (used or priority_class.global_default) else FindingSeverity.INFO,
+            f"PriorityClass {name} (value {priority_class.value}) has preemptionPolicy PreemptLowerPriority and is"
+            f" above {counted(len(below), 'running pod')} that the policies let nobody evict now ({said}); it is {by}.",
             "kube-scheduler preempts for its pods by itself. It knows neither can-be-preempted nor protection windows,"
             " and breaks disruption budgets if nothing else helps.",
             "Make a class of the same value with preemptionPolicy Never, name it as a twin in a PreemptionPolicy"
@@ -85,13 +84,13 @@ def twins(observed: Observed) -> Iterator[ClusterFinding]:
                     why,
                     f"Both fields are immutable: delete {twin}. {fix}",
                 )
-    for name, found in sorted(observed.classes.items()):
+    for name, priority_class in sorted(observed.classes.items()):
         managed = engine.managed(name)
-        if managed is not None and managed.twin is None and policy_of(found) != NEVER:
+        if managed is not None and managed.twin is None and policy_of(priority_class) != NEVER:
             yield ClusterFinding(
                 FindingSeverity.ERROR,
                 f"PriorityClass {name} is managed by PreemptionPolicy {managed.policy.name}, but its preemptionPolicy"
-                f" is {policy_of(found)}.",
+                f" is {policy_of(priority_class)}.",
                 why,
                 "The field is immutable: delete the class and make it again with preemptionPolicy Never, or give it a"
                 " twin in the policy.",
@@ -103,11 +102,11 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
     copied = Engine(observed.policies).copied & shielded(observed.policies.preemption)
     counts: dict[tuple[str, str, str, str], Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
-        found = observed.classes.get(pod.class_name)
-        if found is None or pod.namespace not in observed.reach:
+        priority_class = observed.classes.get(pod.class_name)
+        if priority_class is None or pod.namespace not in observed.reach:
             continue
         for key in copied:
-            now, says = pod.annotations.get(key), (found.metadata.annotations or {}).get(key)
+            now, says = pod.annotations.get(key), (priority_class.metadata.annotations or {}).get(key)
             if now == says:
                 continue
             given = given_earlier(pod.annotations, dict)
@@ -139,8 +138,8 @@ def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, Priorit
         window = rule.protection(profile)
         if rule.reason(profile, classes).may_go and not window:
             return None
-        found = classes.get(pod.class_name)
-        said = {**((found.metadata.annotations if found else None) or {}), **pod.annotations}
+        priority_class = classes.get(pod.class_name)
+        said = {**((priority_class.metadata.annotations if priority_class else None) or {}), **pod.annotations}
         victims = rule.policy.victims
         words = victims.annotations_read - frozenset(victims.annotations.protection)
         says_so |= bool(window) or any(said.get(key) for key in words)

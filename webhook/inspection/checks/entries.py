@@ -30,10 +30,10 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
     """
     if not there(observed):
         return
-    found = {kind: _stored(observed, plural) for kind, plural in _PLURALS.items()}
-    target = _target(observed, found)
+    configurations = {kind: _stored(observed, plural) for kind, plural in _PLURALS.items()}
+    target = _target(observed, configurations)
     to_apply, to_keep = applied_entries(observed.policies, target), entries(observed.policies, target)
-    for kind, configuration in found.items():
+    for kind, configuration in configurations.items():
         webhooks = configuration.get("webhooks") or []
         static = observed.own_state.static_entries or is_applied(webhooks)
         if all(entry["name"] in PROBES for entry in webhooks) or (stored.is_ours(configuration) and not static):
@@ -60,10 +60,14 @@ def _stored(observed: Observed, plural: str) -> Json:
     return next((one for one in observed.objects[plural] if one["metadata"]["name"] == _NAME), {})
 
 
-def _target(observed: Observed, found: dict[str, Json]) -> WebhookTarget:
+def _target(observed: Observed, configurations: dict[str, Json]) -> WebhookTarget:
     """Where the stored entries send reviews, as the options of `giveway configurations` would say it."""
     reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
-    by_name = {entry["name"]: entry for one in found.values() for entry in one.get("webhooks") or ()}
+    by_name = {
+        entry["name"]: entry
+        for configuration in configurations.values()
+        for entry in configuration.get("webhooks") or ()
+    }
     pods = by_name.get("pods.validate.giveway.dev") or {}
     client = pods.get("clientConfig") or {}
     service = client.get("service") or {}

@@ -37,15 +37,20 @@ def reserved(observed: Observed) -> Iterator[ClusterFinding]:
     if not ranges:
         return
     judge = Judge(Policies(priority=tuple(policies)), Objects(observed.classes.values(), observed.namespaces.values()))
-    for name, found in sorted(observed.classes.items()):
-        if not _in_range(found.value, ranges):
+    for name, priority_class in sorted(observed.classes.items()):
+        if not _in_range(priority_class.value, ranges):
             continue
-        data = {"metadata": {"name": name}, "value": found.value, "preemptionPolicy": policy_of(found)}
+        data = {
+            "metadata": {"name": name},
+            "value": priority_class.value,
+            "preemptionPolicy": policy_of(priority_class),
+        }
         existing = Existing(msgspec.json.encode(data), "priorityclasses", "", name)
         for rule, verdict in _verdicts(judge, existing, UNKNOWN, ranges):
             yield ClusterFinding(
                 _SEVERITIES.get(verdict, FindingSeverity.WARNING),
-                f"PriorityClass {name} has value {found.value}, in a range that rule {rule} reserves ({verdict}).",
+                f"PriorityClass {name} has value {priority_class.value}, in a range that"
+                f" rule {rule} reserves ({verdict}).",
                 _WHY,
                 "Delete the class when no pod uses it any more, or name it in the rule's define.",
             )

@@ -125,19 +125,19 @@ def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
             if any(_allows(rule, way.group, way.resource, way.verbs) for rule in grant.rules):
                 for subject in grant.subjects:
                     holders[subject].add(grant.namespace)
-        found = {
+        with_right = {
             subject: where
             for subject, where in holders.items()
             if subject not in administrators and subject not in _KUBERNETES and not subject.startswith(parts)
         }
-        everybody = [subject for subject in found if subject in _EVERYBODY]
+        everybody = [subject for subject in with_right if subject in _EVERYBODY]
         if everybody:
             yield ClusterFinding(
                 FindingSeverity.ERROR, f"Everybody ({names(everybody)}) may {way.what}.", way.why, _FIX
             )
         others = sorted(
             subject if "" in where else f"{subject} in {names(sorted(where))}"
-            for subject, where in found.items()
+            for subject, where in with_right.items()
             if subject not in _EVERYBODY
         )
         if others:

@@ -39,9 +39,9 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
     if mode is Mode.NATIVE or not there(observed):
         return
     for plural, kind in _KINDS.items():
-        found = next((one for one in observed.objects[plural] if one["metadata"]["name"] == _OURS), None)
-        rules = [entry for entry in _entries(found) if entry["name"] not in PROBES]
-        if found is None:
+        configuration = next((one for one in observed.objects[plural] if one["metadata"]["name"] == _OURS), None)
+        rules = [entry for entry in _entries(configuration) if entry["name"] not in PROBES]
+        if configuration is None:
             yield ClusterFinding(
                 FindingSeverity.ERROR,
                 f"There is no {kind} {_OURS}: the API server asks giveway about nothing.",
@@ -177,15 +177,15 @@ def changing_classes(observed: Observed) -> Iterator[ClusterFinding]:
 
 def _on_new_pods(observed: Observed, plural: str) -> Iterator[tuple[str, Json]]:
     """Every entry that is asked about new pods, with the words that name its configuration."""
-    for found in observed.objects[plural]:
-        for entry in _entries(found):
+    for configuration in observed.objects[plural]:
+        for entry in _entries(configuration):
             if any(
                 {"", "*"} & set(rule.get("apiGroups") or ())
                 and {"pods", "*", "*/*"} & set(rule.get("resources") or ())
                 and {"CREATE", "*"} & set(rule.get("operations") or ())
                 for rule in entry.get("rules") or ()
             ):
-                yield f"{_KINDS[plural]} {found['metadata']['name']}", entry
+                yield f"{_KINDS[plural]} {configuration['metadata']['name']}", entry
 
 
 def _fails_closed(entry: Json) -> bool:

@@ -50,9 +50,9 @@ class SharedParts(Generic[V]):
 
     def get(self, key: str | bytes, value: V) -> V:
         """The value kept under the key; this one, which is then kept, if there is none yet."""
-        found = self._young.get(key)
-        if found is not None:
-            return found
+        shared = self._young.get(key)
+        if shared is not None:
+            return shared
         if self._repeated and key not in self._old and hash(key) not in self._once:
             if len(self._once) * _ENTRY >= self._most:
                 self._once.clear()
@@ -64,8 +64,8 @@ class SharedParts(Generic[V]):
             if size > self._most:
                 return value
         self._size += size
-        found = self._young[key] = self._old.pop(key, value)
-        return found
+        shared = self._young[key] = self._old.pop(key, value)
+        return shared
 
 
 class SharedPods:

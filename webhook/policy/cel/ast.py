@@ -125,10 +125,10 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
 
 def _fields(data: bytes) -> _Fields:
     """The fields of one message, by number, in order; numbers of fixed size are read as 0."""
-    found: _Fields = defaultdict(list)
+    fields: _Fields = defaultdict(list)
     for number, wire, value in protobuf_wire.fields(data):
-        found[number].append(0 if wire in _FIXED else value)
-    return found
+        fields[number].append(0 if wire in _FIXED else value)
+    return fields
 
 
 def _messages(fields: _Fields, number: int) -> list[_Fields]:
@@ -137,15 +137,15 @@ def _messages(fields: _Fields, number: int) -> list[_Fields]:
 
 def _message(fields: _Fields, number: int) -> _Fields:
     """The last message of that number, as protobuf reads a field that is given twice; empty without one."""
-    found = _messages(fields, number)
-    return found[-1] if found else {}
+    messages = _messages(fields, number)
+    return messages[-1] if messages else {}
 
 
 def _number(fields: _Fields, number: int) -> int:
-    found = fields.get(number, ())
-    return found[-1] if found and isinstance(found[-1], int) else 0
+    values = fields.get(number, ())
+    return values[-1] if values and isinstance(values[-1], int) else 0
 
 
 def _text(fields: _Fields, number: int) -> str:
-    found = fields.get(number, ())
-    return found[-1].decode() if found and isinstance(found[-1], bytes) else ""
+    values = fields.get(number, ())
+    return values[-1].decode() if values and isinstance(values[-1], bytes) else ""

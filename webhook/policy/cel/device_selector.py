@@ -151,10 +151,10 @@ def _reads(text: str) -> tuple[tuple[str, str, str], ...] | None:
 
     The domain is empty if it is the driver. None if what is read cannot be told.
     """
-    found = {(kind, _domain(key), name or _unquoted(quoted)) for kind, key, name, quoted in _READ.findall(text)}
-    found |= {(kind, _unquoted(domain), "") for domain, kind in _DOMAIN.findall(text)}
+    reads = {(kind, _domain(key), name or _unquoted(quoted)) for kind, key, name, quoted in _READ.findall(text)}
+    reads |= {(kind, _unquoted(domain), "") for domain, kind in _DOMAIN.findall(text)}
     rest = _OWN.sub("", _DOMAIN.sub("", _READ.sub("", text)))
-    return None if _DEVICE.search(rest) else tuple(sorted(found))
+    return None if _DEVICE.search(rest) else tuple(sorted(reads))
 
 
 def _domain(key: str) -> str:

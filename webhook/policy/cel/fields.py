@@ -73,8 +73,8 @@ class _Fields(msgspec.Struct):
 
 @cache
 def _data() -> _Fields:
-    found = msgspec.json.decode(files("webhook.policy.cel").joinpath("object_fields.json").read_bytes(), type=_Fields)
-    return msgspec.structs.replace(found, structs={**found.structs, **_OWN})
+    fields = msgspec.json.decode(files("webhook.policy.cel").joinpath("object_fields.json").read_bytes(), type=_Fields)
+    return msgspec.structs.replace(fields, structs={**fields.structs, **_OWN})
 
 
 def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[UnknownField]:
@@ -93,8 +93,8 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
     }
     walk = _Walk()
     walk.types(tree, scope)
-    found = {(name, struct): known for name, struct, known in walk.found}
-    rows = (UnknownField(name, struct, known, _offset(text, name)) for (name, struct), known in found.items())
+    unknown = {(name, struct): known for name, struct, known in walk.found}
+    rows = (UnknownField(name, struct, known, _offset(text, name)) for (name, struct), known in unknown.items())
     return sorted(rows, key=lambda row: row.offset)
 
 
@@ -129,16 +129,16 @@ class _Walk:
     def _field(self, types: Types, field: str) -> Types:
         """The types of a field. It is noted if it is sure that nothing has it."""
         structs = _data().structs
-        found: set[str] = set()
+        known_types: set[str] = set()
         for one in types:
             if one in structs and field in structs[one]:
-                found.add(structs[one][field])
+                known_types.add(structs[one][field])
             elif one.startswith("{"):
-                found.add(one[1:-1])
+                known_types.add(one[1:-1])
             elif one not in structs:
                 return _ANYTHING
-        if found or not types:
-            return frozenset(found) or _ANYTHING
+        if known_types or not types:
+            return frozenset(known_types) or _ANYTHING
         lacking = min(types)
         self.found.append((field, lacking, {name for one in types for name in structs[one]}))
         return _ANYTHING

@@ -50,8 +50,8 @@ def quantity_value(text: str) -> str:
 
 def version_value(text: str) -> str:
     """The value of a semantic version as it is written. Raises OpaqueError."""
-    found = _SEMVER.fullmatch(text)
-    if found is None or any(int(part) >= _LARGEST_PART for part in found.groups()[:3]):
+    match = _SEMVER.fullmatch(text)
+    if match is None or any(int(part) >= _LARGEST_PART for part in match.groups()[:3]):
         raise OpaqueError(f"{text!r} is not a semantic version")
     return _VERSION + text
 
@@ -94,12 +94,12 @@ def _version(value: str) -> tuple[int, int, int, tuple[tuple[int, int, str], ...
     """What versions are ordered by: a version without a pre-release is later than one with."""
     if not value.startswith(_VERSION):
         raise OpaqueError("not a semantic version: no such overload")
-    found = _SEMVER.fullmatch(value.removeprefix(_VERSION))
-    assert found is not None
+    match = _SEMVER.fullmatch(value.removeprefix(_VERSION))
+    assert match is not None
     parts = tuple(
-        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in (found[4].split(".") if found[4] else ())
+        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in (match[4].split(".") if match[4] else ())
     )
-    return int(found[1]), int(found[2]), int(found[3]), parts or ((2, 0, ""),)
+    return int(match[1]), int(match[2]), int(match[3]), parts or ((2, 0, ""),)
 
 
 def _compared(one: str, other: str) -> int:

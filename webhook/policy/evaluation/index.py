@@ -75,23 +75,23 @@ class _Table(Generic[T]):
     def candidates(self, attributes: RequestAttributes) -> Iterable[T]:
         if len(self._always) == self._count:
             return self._entries  # all of them: the ordinary case of a small set costs no sorting
-        found = dict(self._always)
+        by_place = dict(self._always)
         if attributes.kind == PODS:
-            found.update(self._namespaces.find(attributes.request.namespace))
-            found.update(self._namespace_labels.find(attributes.namespace_labels) if self._namespace_labels else ())
+            by_place.update(self._namespaces.find(attributes.request.namespace))
+            by_place.update(self._namespace_labels.find(attributes.namespace_labels) if self._namespace_labels else ())
         else:
-            found.update(self._namespaces.everything)
-            found.update(self._namespace_labels.everything)
+            by_place.update(self._namespaces.everything)
+            by_place.update(self._namespace_labels.everything)
         user = attributes.request.user
-        found.update(self._users.get(user.username, ()))
+        by_place.update(self._users.get(user.username, ()))
         for group in user.groups if self._groups else ():
-            found.update(self._groups.get(group, ()))
+            by_place.update(self._groups.get(group, ()))
         if self._labels and not attributes.request.labels_known:
-            found.update(self._labels.everything)
+            by_place.update(self._labels.everything)
         elif self._labels:
-            found.update(self._labels.find(attributes.labels))
-            found.update(self._labels.find(attributes.old_labels or {}))
-        return [found[place] for place in sorted(found)]
+            by_place.update(self._labels.find(attributes.labels))
+            by_place.update(self._labels.find(attributes.old_labels or {}))
+        return [by_place[place] for place in sorted(by_place)]
 
 
 def _telling(selector: LabelSelector | None) -> list[tuple[str, str]]:
@@ -161,10 +161,10 @@ class RangeIndex(Generic[T]):
 
     def holding(self, value: int) -> list[T]:
         """The entries whose range holds the value; for ranges that do not overlap, one step after the search."""
-        found = []
+        rows = []
         place = bisect_right(self._starts, value) - 1
         while place >= 0 and self._reach[place] >= value:
             if self._rows[place][1] >= value:
-                found.append(self._rows[place][2])
+                rows.append(self._rows[place][2])
             place -= 1
-        return found[::-1]
+        return rows[::-1]

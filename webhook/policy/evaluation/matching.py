@@ -80,8 +80,8 @@ def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
         if not attributes.request.labels_known:
             return reason if gives else None
         old = None if gives and attributes.operation == "CREATE" else attributes.old_labels
-        found = (attributes.labels,) if old is None else (attributes.labels, old)
-        return None if enough(map(selected, found)) else reason
+        states = (attributes.labels,) if old is None else (attributes.labels, old)
+        return None if enough(map(selected, states)) else reason
 
     return test
 

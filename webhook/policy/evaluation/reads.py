@@ -58,25 +58,25 @@ def reads_on_update(policies: Policies) -> Reads:
     Rules on PriorityClasses and reserved ranges read nothing else, so they add nothing to it. What else a rule reads
     is read with what narrows it: the conditions of its policy, and the labels by which the policy selects.
     """
-    found = Reads(labels=frozenset({MARK}), annotations=protected_annotations(policies))
+    reads = Reads(labels=frozenset({MARK}), annotations=protected_annotations(policies))
     for policy in policies.priority:
         if policy.match.operations is not None and "UPDATE" not in policy.match.operations:
             continue
         declared = [rule.declaration for rule in policy.rules]
         asked = [one for one in declared if one.always_asked and PODS in one.about]
         for condition in policy.conditions if asked else ():
-            found |= Reads(_parts_read(condition.expression))
+            reads |= Reads(_parts_read(condition.expression))
         for read in filter(None, map(_declared, asked)):
-            found |= read | _selecting(policy)
-    return found
+            reads |= read | _selecting(policy)
+    return reads
 
 
 def _declared(declaration: Declaration) -> Reads:
     """What a rule reads by its declaration."""
-    found = Reads(frozenset[str]().union(*map(_parts_read, declaration.expressions)))
+    reads = Reads(frozenset[str]().union(*map(_parts_read, declaration.expressions)))
     for path in [()] if declaration.fields is None else declaration.fields:
-        found |= _read_at(path)
-    return found
+        reads |= _read_at(path)
+    return reads
 
 
 def _read_at(path: FieldPath) -> Reads:
@@ -117,15 +117,15 @@ def protected_annotations(policies: Policies) -> frozenset[str]:
 
 def _parts_read(expression: str) -> frozenset[str]:
     """The parts that an expression reads. One that names none of the pod can turn on anything, such as who asks."""
-    found: frozenset[str] = frozenset()
+    parts: frozenset[str] = frozenset()
     for variable, path in _PATH.findall(_IS_NULL.sub("", expression)):
         first, second, *_ = [*re.findall(r"\w+", path), "", ""]
         if variable not in ("object", "oldObject"):
-            found |= frozenset() if variable == "request" and first in _OF_REQUEST else _ANY
+            parts |= frozenset() if variable == "request" and first in _OF_REQUEST else _ANY
         elif first == "spec":
-            found |= {"spec"}
+            parts |= {"spec"}
         elif first == "metadata" and second in PARTS:
-            found |= {second}
+            parts |= {second}
         elif first != "metadata" or second not in _FIXED:
-            found |= frozenset(PARTS)
-    return found or _ANY
+            parts |= frozenset(PARTS)
+    return parts or _ANY

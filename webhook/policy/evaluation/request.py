@@ -268,10 +268,10 @@ def _part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
 
 def _strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:
     """Labels or annotations; what is no string is left for the API server to refuse."""
-    found = _part(_part(of, "metadata"), key)
-    if all(isinstance(value, str) for value in found.values()):
-        return found
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    texts = _part(_part(of, "metadata"), key)
+    if all(isinstance(value, str) for value in texts.values()):
+        return texts
+    return {name: value for name, value in texts.items() if isinstance(value, str)}
 
 
 def _for_cel(of: dict[str, Any]) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def read_texts(directory: Path) -> tuple[list[tuple[str, str]], list[Finding]]:
     findings: list[Finding] = []
     try:
         if directory.is_dir():
-            found = [one for one in directory.iterdir() if one.suffix in _SUFFIXES and not one.name.startswith(".")]
-            paths = sorted(path for path in found if not path.is_dir())
+            files = [one for one in directory.iterdir() if one.suffix in _SUFFIXES and not one.name.startswith(".")]
+            paths = sorted(path for path in files if not path.is_dir())
         else:
             paths = [directory]
     except OSError as error:
@@ -107,7 +107,7 @@ def load_texts(texts: list[tuple[str, str]], known_classes: KnownClasses | None 
     """Read policy files given as pairs of name and text; `known_classes` as in `load`."""
     readers: dict[str, Reader] = {}
     trees: dict[str, list[YamlNode]] = {}
-    found: list[PriorityPolicy | PreemptionPolicy] = []
+    read: list[PriorityPolicy | PreemptionPolicy] = []
     for name, text in texts:
         reader = readers[name] = Reader(name, text)
         roots: list[YamlNode] = []
@@ -119,7 +119,7 @@ def load_texts(texts: list[tuple[str, str]], known_classes: KnownClasses | None 
                 errors = reader.errors
                 policy = _document(root, reader)
                 if policy is not INVALID and reader.errors == errors:
-                    found.append(policy)
+                    read.append(policy)
             if empty:
                 reader.at(Severity.WARNING, 1, 1, "the file holds no policy")
         except YamlError as error:
@@ -128,8 +128,8 @@ def load_texts(texts: list[tuple[str, str]], known_classes: KnownClasses | None 
             reader.at(Severity.ERROR, 1, 1, "the aliases of this file make too much of it; write the values out")
         trees[name] = roots
     policies = Policies(
-        priority=tuple(policy for policy in found if isinstance(policy, PriorityPolicy)),
-        preemption=tuple(policy for policy in found if isinstance(policy, PreemptionPolicy)),
+        priority=tuple(policy for policy in read if isinstance(policy, PriorityPolicy)),
+        preemption=tuple(policy for policy in read if isinstance(policy, PreemptionPolicy)),
     )
     check_together(policies, readers, known_classes)
     for name, reader in readers.items():

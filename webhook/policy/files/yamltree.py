@@ -60,8 +60,8 @@ def documents(text: str) -> Iterator[YamlNode]:
         raise YamlError(*problem_of(error)) from error
     except YAMLError as error:  # from the reader, which knows no marks
         before = text[: getattr(error, "position", 0) or 0]
-        found = re.search(r"#x[0-9a-fA-F]+", str(error))
-        problem = f"control character {found[0] if found else ''} in the text"
+        character = re.search(r"#x[0-9a-fA-F]+", str(error))
+        problem = f"control character {character[0] if character else ''} in the text"
         raise YamlError(before.count("\n") + 1, len(before) - before.rfind("\n"), problem) from error
 
 

@@ -37,10 +37,10 @@ def _in_order(name: str, first: str, middle: list[str], last: str) -> bool:
     """
     at = len(first)
     for piece in middle:
-        found = name.find(piece, at)
-        if found < 0:
+        place = name.find(piece, at)
+        if place < 0:
             return False
-        at = found + len(piece)
+        at = place + len(piece)
     return len(name) - at >= len(last)
 
 

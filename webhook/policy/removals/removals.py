@@ -38,20 +38,20 @@ def removals(old: Policies, new: Policies) -> list[Removal]:
     """What `new` gives up of `old`, in the order of `old`; empty if it is at least as strict."""
     priority = {policy.name: policy for policy in new.priority}
     preemption = {policy.name: policy for policy in new.preemption}
-    found: list[Removal] = []
+    removed: list[Removal] = []
     for policy in old.priority:
         now = priority.get(policy.name)
-        found += [Removal(policy.name, what) for what in given_up_by_priority_policy(policy, now)]
+        removed += [Removal(policy.name, what) for what in given_up_by_priority_policy(policy, now)]
         rules = {rule.name: rule for rule in now.rules} if now else {}
         for rule in policy.rules if now else ():
-            found += [
+            removed += [
                 Removal(f"{policy.name}/{rule.name}", what) for what in given_up_by_rule(rule, rules.get(rule.name))
             ]
-    found += _grants(old, new)
+    removed += _grants(old, new)
     for other in old.preemption:
         given_up = given_up_by_preemption_policy(other, preemption.get(other.name))
-        found += [Removal(other.name, what) for what in given_up]
-    return found
+        removed += [Removal(other.name, what) for what in given_up]
+    return removed
 
 
 def _grants(old: Policies, new: Policies) -> Iterator[Removal]:

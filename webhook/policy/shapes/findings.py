@@ -116,11 +116,11 @@ class Reader:
             )
             for finding in self._findings
         )
-        found = sorted(named, key=lambda one: (one.source.line, one.source.column))
+        in_order = sorted(named, key=lambda one: (one.source.line, one.source.column))
         if self._left_out:
             more = f"{self._left_out} more findings in this file are not shown"
-            found.append(Finding(severity=Severity.ERROR, source=found[-1].source, message=more))
-        return found
+            in_order.append(Finding(severity=Severity.ERROR, source=in_order[-1].source, message=more))
+        return in_order
 
     @property
     def found_anything(self) -> bool:

@@ -301,14 +301,14 @@ class MapOf:
         if not isinstance(node, YamlMap):
             reader.error(node, f"expected a mapping, found {kind(node)}")
             return INVALID
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key_node, value_node in node.pairs:
             key, value = self.key.read(key_node, reader), self.of.read(value_node, reader)
-            if key is not INVALID and key in found:
+            if key is not INVALID and key in fields:
                 reader.error(key_node, f'"{key}" is there twice')
             elif key is not INVALID and value is not INVALID:
-                found[key] = value
-        return found
+                fields[key] = value
+        return fields
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
         """An object of free keys."""

@@ -67,33 +67,35 @@ def read_cluster(paths: Iterable[Path], tell: Tell | None = None, *, now: float 
     lists. `tell` gets how many bytes of how many have been read, packed. Raises ClusterFileError.
     """
     files = list(paths)
-    found = ClusterObjects(0.0)
+    objects = ClusterObjects(0.0)
     share, snapshots = SharedPods(), 0
     for path in files:
         try:
             with path.open("rb") as raw:
-                snapshots += _read(raw, path, found, share, tell)
+                snapshots += _read(raw, path, objects, share, tell)
         except (IsADirectoryError, PermissionError, FileNotFoundError) as error:
             raise ClusterFileError(f"{path}: {error.strerror}") from error
-    if now is not None and now < found.taken_at:
+    if now is not None and now < objects.taken_at:
         raise ClusterFileError(
-            f"{rfc3339(now)} is before what the files tell of, which goes to {rfc3339(found.taken_at)}"
+            f"{rfc3339(now)} is before what the files tell of, which goes to {rfc3339(objects.taken_at)}"
         )
-    found.taken_at = now if now is not None else found.taken_at or time.time()
+    objects.taken_at = now if now is not None else objects.taken_at or time.time()
     if snapshots and len(files) > 1:
         raise ClusterFileError(
             f"{files[0]}: a snapshot is a whole cluster by itself; name one, or only lists of kubectl"
         )
-    missing = [kind.resource.plural for kind in KINDS if kind.needed and not found.of(kind.name) and kind.name != "Pod"]
+    missing = [
+        kind.resource.plural for kind in KINDS if kind.needed and not objects.of(kind.name) and kind.name != "Pod"
+    ]
     if "nodes" in missing:
         raise ClusterFileError(
             f"{', '.join(map(str, files))}: no nodes, so nothing can be placed; "
             "`giveway snapshot FILE` writes everything that is needed"
         )
-    return found
+    return objects
 
 
-def _read(raw: IO[bytes], path: Path, found: ClusterObjects, share: SharedPods, tell: Tell | None) -> bool:
+def _read(raw: IO[bytes], path: Path, objects: ClusterObjects, share: SharedPods, tell: Tell | None) -> bool:
     """Read one file; whether it is a snapshot. Of a List the objects of kinds that decide nothing are passed over."""
     name, size = str(path), path.stat().st_size
     is_packed = raw.read(2) == _GZIP
@@ -111,10 +113,10 @@ def _read(raw: IO[bytes], path: Path, found: ClusterObjects, share: SharedPods, 
     if is_header(first):
         for item in objects_in(stream, name, first, packed, lambda: tell(raw.tell(), size) if tell else None):
             if isinstance(item, Header):
-                found.taken_at, found.annotations = epoch(item.taken_at), frozenset(item.annotations)
-                found.absent, found.anonymized = item.absent, item.anonymized
+                objects.taken_at, objects.annotations = epoch(item.taken_at), frozenset(item.annotations)
+                objects.absent, objects.anonymized = item.absent, item.anonymized
             else:
-                found.add(item[0], share(item[1]) if isinstance(item[1], Pod) else item[1])
+                objects.add(item[0], share(item[1]) if isinstance(item[1], Pod) else item[1])
         return True
     text = bytearray(first)
     try:
@@ -123,15 +125,15 @@ def _read(raw: IO[bytes], path: Path, found: ClusterObjects, share: SharedPods, 
             check_size(name, len(text), packed)
     except (EOFError, OSError, zlib.error) as error:
         raise ClusterFileError(f"{name} is damaged: {error}") from None
-    _take(name, text, "", found, share)
+    _take(name, text, "", objects, share)
     # A list does not say when it was made: about when something last happened in it
     for happened in set(_HAPPENED.findall(text)):
         with suppress(InstantError):
-            found.taken_at = max(found.taken_at, epoch(f"{happened.decode()}Z"))
+            objects.taken_at = max(objects.taken_at, epoch(f"{happened.decode()}Z"))
     return False
 
 
-def _take(name: str, text: Any, kind_name: str, found: ClusterObjects, share: SharedPods) -> None:
+def _take(name: str, text: Any, kind_name: str, objects: ClusterObjects, share: SharedPods) -> None:
     """Take an object, or those of a List; `kind_name` is what the List says of an object that does not say it."""
     try:
         item = _ITEM.decode(text)
@@ -142,7 +144,7 @@ def _take(name: str, text: Any, kind_name: str, found: ClusterObjects, share: Sh
     kind_name = item.kind or kind_name
     if item.items is not None:
         for raw in item.items:
-            _take(name, raw, kind_name.removesuffix("List"), found, share)
+            _take(name, raw, kind_name.removesuffix("List"), objects, share)
         return
     if not kind_name:
         raise ClusterFileError(f"{name} is neither a snapshot nor a list as `kubectl get -o json` prints it: no kind")
@@ -156,4 +158,4 @@ def _take(name: str, text: Any, kind_name: str, found: ClusterObjects, share: Sh
     if not obj.metadata.name:
         raise ClusterFileError(f"{name}: a {kind_name} has no metadata.name")
     obj = redact(obj, obj.metadata.annotations or {})
-    found.add(kind, share(obj) if isinstance(obj, Pod) else obj)
+    objects.add(kind, share(obj) if isinstance(obj, Pod) else obj)

@@ -125,17 +125,17 @@ class Anonymizer:
         """Another name, always the same one for the same text."""
         if not text or text in self._words:
             return text
-        found = self._known.get(text)
-        if found is None:
-            found = ""
+        name = self._known.get(text)
+        if name is None:
+            name = ""
             for at, part in enumerate(_PARTS.split(text)):
                 if at % 2 or not part or _ORDINAL.fullmatch(part) or part in self._words:
-                    found += part
+                    name += part
                 else:
-                    found += f"x{hmac.new(self._key, part.encode(), hashlib.sha256).hexdigest()[:_LENGTH]}"
+                    name += f"x{hmac.new(self._key, part.encode(), hashlib.sha256).hexdigest()[:_LENGTH]}"
             if len(self._known) < 1_000_000:
-                self._known[text] = found
-        return found
+                self._known[text] = name
+        return name
 
     def _value(self, text: str) -> str:
         """A label's value; numbers stay, since `Gt` and `Lt` compare them."""

@@ -19,7 +19,7 @@ _SHARES = frozenset({"cpu-free", "memory-free"})
 
 def differences(a: Summary, b: Summary) -> list[str]:
     """Sentences that say how `b` differs from `a`; without a difference the sentence that says so."""
-    found: list[str] = []
+    sentences: list[str] = []
     for metric, words in (
         ("evictions", "evicted"),
         ("evictions-by-drain", "evicted by the drain"),
@@ -29,10 +29,10 @@ def differences(a: Summary, b: Summary) -> list[str]:
         if change := after - before:
             more = "more" if change > 0 else "fewer"
             pods = _by_number(abs(change), "pod", "pods")
-            found.append(f"With {b.name} {abs(change)} {more} {pods} {words}: {after}, not {before}.")
+            sentences.append(f"With {b.name} {abs(change)} {more} {pods} {words}: {after}, not {before}.")
     lost = b.metrics["work-lost"] - a.metrics["work-lost"]
     if abs(lost) >= _LEAST_WORK:
-        found.append(f"With {b.name} {shown(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
+        sentences.append(f"With {b.name} {shown(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
     for metric, words in (("cycles", "evictions in turn (cycles)"), ("evicted-again", "evictions of owners once more")):
         before, after = int(a.metrics[metric]), int(b.metrics[metric])
         if before != after:
@@ -52,8 +52,8 @@ def differences(a: Summary, b: Summary) -> list[str]:
     for one, other in ((b, a), (a, b)):
         for name, why in one.refused.items():
             if name not in other.refused:
-                found.append(f"With {one.name} {name} is refused, and with {other.name} it is not: {why}")
-    return found or [f"{a.name} and {b.name} do the same."]
+                sentences.append(f"With {one.name} {name} is refused, and with {other.name} it is not: {why}")
+    return sentences or [f"{a.name} and {b.name} do the same."]
 
 
 def ending(summary: Summary) -> str:

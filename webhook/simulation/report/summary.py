@@ -259,16 +259,16 @@ def _again(evictions: Iterable[EvictionRow]) -> int:
 def _cycles(evictions: Iterable[EvictionRow]) -> int:
     """How many evictions closed a cycle: their owner had evicted the preemptor's before, itself or through others."""
     evicted_for: dict[str, set[str]] = {}
-    found = 0
+    number = 0
     for row in evictions:
         if row.preemptor_owner and row.owner != row.preemptor_owner:
             above = {row.preemptor_owner}
             for owner in (queue := [row.preemptor_owner]):
                 queue += (more := evicted_for.get(owner, set()) - above)
                 above |= more
-            found += row.owner in above
+            number += row.owner in above
             evicted_for.setdefault(row.owner, set()).add(row.preemptor_owner)
-    return found
+    return number
 
 
 def _at(ordered: list[float], share: float) -> float:
@@ -316,11 +316,11 @@ def _limits(result: Result, stories: list[PodStory]) -> list[LimitRow]:
         if story.eviction is not None and story.eviction.policy in rates:
             times.setdefault((story.owner, story.eviction.policy), []).append(story.eviction.at)
     rows = []
-    for (owner, policy), found in times.items():
-        rate, ordered = rates[policy], sorted(found)
+    for (owner, policy), instants in times.items():
+        rate, ordered = rates[policy], sorted(instants)
         most = max(sum(at <= other < at + rate.window for other in ordered) for at in ordered)
         row = LimitRow(
-            owner=owner, evicted=len(found), most=most, allowed=rate.evictions, window=rate.window, policy=policy
+            owner=owner, evicted=len(instants), most=most, allowed=rate.evictions, window=rate.window, policy=policy
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (-row.evicted, row.owner))

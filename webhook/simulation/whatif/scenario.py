@@ -81,10 +81,10 @@ def scenario_schema() -> dict[str, Any]:
 
 def duration(text: str) -> float:
     """Seconds of `90s`, `10m`, `1h30m`. Raises WhatIfError."""
-    found = duration_of(text)
-    if found is None or found < 0:
+    seconds = duration_of(text)
+    if seconds is None or seconds < 0:
         raise WhatIfError(f"{text!r} is no duration: expected something like 90s, 10m or 1h30m")
-    return found
+    return seconds
 
 
 def timed(text: str) -> Step:
@@ -108,9 +108,9 @@ def step_of(verb: str, argument: str, at: float = 0.0) -> Step:
         case "drain":
             return Drain(at, argument)
         case "add-nodes":
-            if (found := _COUNT.fullmatch(argument)) is None:
+            if (match := _COUNT.fullmatch(argument)) is None:
                 raise WhatIfError(f"--add-nodes {argument!r}: expected COUNTxTYPE, such as 20xm5.large")
-            return AddNodes(at, int(found[1]), found[2])
+            return AddNodes(at, int(match[1]), match[2])
     raise WhatIfError(f"{verb!r} is no change: there are apply, scale, without-node, drain and add-nodes")
 
 
@@ -183,9 +183,9 @@ def parsed(texts: list[tuple[str, str]]) -> Policies:
 
 
 def _scaled(argument: str, at: float) -> Step:
-    if (found := _SCALE.fullmatch(argument)) is None:
+    if (match := _SCALE.fullmatch(argument)) is None:
         raise WhatIfError(f"--scale {argument!r}: expected NAMESPACE/NAME=REPLICAS, such as web/api=20")
-    return Scale(at, found[1], int(found[2]))
+    return Scale(at, match[1], int(match[2]))
 
 
 def _at(path: Path, place: str, text: str) -> float:

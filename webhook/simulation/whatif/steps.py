@@ -75,10 +75,10 @@ class AddNodes(msgspec.Struct, frozen=True):
     def make(self, running: Running) -> None:
         """Change the cluster."""
         nodes: dict[str, Node] = running.tracker.all("Node")
-        found = nodes.get(self.like) or next(
+        like = nodes.get(self.like) or next(
             (node for node in nodes.values() if (node.metadata.labels or {}).get(_TYPE) == self.like), None
         )
-        if found is None:
+        if like is None:
             types = sorted({(node.metadata.labels or {}).get(_TYPE, "") for node in nodes.values()} - {""})
             _unknown("--add-nodes", self.like, types or list(nodes))
         stem = re.sub(r"[^a-z0-9]+", "-", self.like.lower()).strip("-")
@@ -87,10 +87,10 @@ class AddNodes(msgspec.Struct, frozen=True):
             number += 1
             while (name := f"added-{stem}-{number}") in nodes:
                 number += 1
-            labels = {**(found.metadata.labels or {}), _HOSTNAME: name}
-            meta = msgspec.structs.replace(found.metadata, name=name, uid=f"simulated-{name}", labels=labels)
-            spec = msgspec.structs.replace(found.spec, unschedulable=False)
-            running.tracker.put("Node", msgspec.structs.replace(found, metadata=meta, spec=spec))
+            labels = {**(like.metadata.labels or {}), _HOSTNAME: name}
+            meta = msgspec.structs.replace(like.metadata, name=name, uid=f"simulated-{name}", labels=labels)
+            spec = msgspec.structs.replace(like.spec, unschedulable=False)
+            running.tracker.put("Node", msgspec.structs.replace(like, metadata=meta, spec=spec))
         running.history.note(self.at, f"{self.count} nodes like {self.like} added")
 
 
