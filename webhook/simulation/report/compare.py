@@ -36,9 +36,9 @@ def differences(a: Summary, b: Summary) -> list[str]:
     for metric, words in (("cycles", "evictions in turn (cycles)"), ("evicted-again", "evictions of owners once more")):
         before, after = int(a.metrics[metric]), int(b.metrics[metric])
         if before != after:
-            found.append(f"With {b.name} {after} {words}, not {before}.")
-    found += _gangs(a, b)
-    found += _namespaces(a, b)
+            sentences.append(f"With {b.name} {after} {words}, not {before}.")
+    sentences += _gangs(a, b)
+    sentences += _namespaces(a, b)
     # Pods evicted with the one that stay with the other
     evicted = []
     for one, other in ((b, a), (a, b)):
@@ -47,8 +47,8 @@ def differences(a: Summary, b: Summary) -> list[str]:
         evicted += [(count, owner, one.name, other.name) for owner, count in counts.items()]
     for count, owner, with_, stays in sorted(evicted, key=lambda row: (-row[0], row[1], row[2])):
         are, stay = _by_number(count, "is", "are"), _by_number(count, "stays", "stay")
-        found.append(f"With {with_} {_pods_of(owner, count)} {are} evicted that {stay} with {stays}.")
-    found += _owners_placed(a, b)
+        sentences.append(f"With {with_} {_pods_of(owner, count)} {are} evicted that {stay} with {stays}.")
+    sentences += _owners_placed(a, b)
     for one, other in ((b, a), (a, b)):
         for name, why in one.refused.items():
             if name not in other.refused:
