@@ -154,19 +154,22 @@ async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
     assert await devices.here() == {"high", "low-b"}
 
 
-async def test_an_extended_resource_that_a_class_serves(devices: Preempting) -> None:
-    """Pods that ask for an extended resource get claims; who holds the devices goes."""
-    node = await devices.sandbox.node("a")
-    resource = f"{devices.driver}/gpu"
-    await devices.device_class("gpu", extendedResourceName=resource)
-    await devices.publish(node, plain(3))
-    for number in range(3):
-        await devices.low(f"low-{number}", resources={resource: "1"})
+async def test_a_waiting_pod_that_wants_fewer_devices(devices: Preempting) -> None:
+    """The pod whose devices come free at once goes, not two whose devices the waiting pod would take one by one."""
+    device_class = await held_by_lows(devices, 2)
+    await devices.sandbox.priority_class("middle", 1500)
+    devices.classes["middle"] = f"{devices.sandbox.id}-middle"
+    other = await devices.sandbox.node("b")
+    await devices.publish(other, plain(2))
+    pair = await devices.template("pair", [exactly(device_class, 2)])
+    await devices.pod("both", "middle", (pair,), {})
+    assert await devices.sandbox.bound("both") == other
+    await devices.pod("waits", "low", (await devices.template("w", [exactly(device_class)]),), {})
+    await devices.sandbox.unschedulable("waits")
     await devices.reconcile()
-    await devices.high("high", resources={resource: "2"})
-    await devices.sandbox.bound("high", 40)
-    await asyncio.sleep(1)
-    assert len(await devices.here() - {"high"}) == 1
+    await devices.high("high", pair)
+    assert await devices.ended("high") == other
+    assert await devices.here() == {"high", "low-0", "low-1", "waits"}
 
 
 async def test_what_the_plan_holds_is_written(devices: Preempting) -> None:

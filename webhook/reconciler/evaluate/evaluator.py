@@ -19,11 +19,11 @@ from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.extenders import Extender
 from webhook.preemption.ranking import Score, preferred_because, shown_keys
 from webhook.preemption.result import Decision
-from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
+from webhook.reconciler.evaluate.early_takers import Choice, choose
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
 from webhook.reconciler.evaluate.extender_client import UnaskedError
 from webhook.reconciler.evaluate.outcomes import (
@@ -129,10 +129,10 @@ class Evaluator:
             return Unschedulable(decision.reason, due=None if begins is None else now + begins - wall)
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
         outcome: Outcome
-        if decision.selected is None:
+        if (choice := choose(self.state, pod, decision)) is None:
             outcome = past.told_of(self._unschedulable(pod, rules, decision, limits_now, ahead))
         else:
-            outcome = past.told_of(_evicts(self.state, decision, decision.selected, promised.planned))
+            outcome = past.told_of(_evicts(self.state, decision, choice, promised.planned))
         if isinstance(outcome, Evicts) and attempts >= (most := limits.attempts_per_preemptor):
             forgiven = "one stops to count every 15 min"
             reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
@@ -311,11 +311,12 @@ def _unnominated(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
 
 
-def _evicts(state: State, decision: Decision, chosen: Candidate, planned: Collection[str]) -> Evicts | Waits:
+def _evicts(state: State, decision: Decision, choice: Choice, planned: Collection[str]) -> Evicts | Waits:
     """Evict the victims of the chosen candidate that are not leaving already; only wait if all of them are.
 
     Those that another plan has yet to ask are victims of both: whether that comes to ask them is not certain.
     """
+    chosen = choice.candidate
     leaving = [victim for victim in chosen.victims if victim.key in state.index.leaving and victim.key not in planned]
     known = {victim.key for victim in leaving}
     pods = [state.pods.get(victim.key) for victim in chosen.victims if victim.key not in known]
@@ -332,7 +333,7 @@ def _evicts(state: State, decision: Decision, chosen: Candidate, planned: Collec
         candidates=decision.candidate_count,
         selected=_alternative(own) if own else None,
         alternatives=tuple(map(_alternative, others)),
-        because=preferred_because(own, others[0]) if own and others else "",
+        because=choice.because or (preferred_because(own, others[0]) if own and others else ""),
         last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
         grounds={key_of(victim): decision.victim_reason(key_of(victim)) for victim in victims},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -61,6 +62,10 @@ class WaitingPods:
     def keys(self) -> Iterable[str]:
         """All of them, by `namespace/name`."""
         return self._place.keys()
+
+    def groups(self) -> Iterable[WaitingGroup]:
+        """All groups, of all schedulers."""
+        return chain.from_iterable(groups.values() for groups in self._of_scheduler.values())
 
     def ahead_of(self, pod: Pod, most: int) -> Iterable[WaitingGroup]:
         """The groups that the pod's scheduler tries before it, the most important first; at most so many."""
