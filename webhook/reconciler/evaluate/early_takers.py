@@ -23,7 +23,7 @@ from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.candidates import Candidate
 from webhook.reconciler.state.state import State
 
-__all__ = ["Choice", "choose"]
+__all__ = ["ChosenCandidate", "choose"]
 
 _GROUPS = 16
 """Groups of waiting pods that are looked at."""
@@ -31,27 +31,27 @@ _CANDIDATES = 8
 """Candidates among which one is looked for from which nobody takes a part."""
 
 
-class Choice(NamedTuple):
+class ChosenCandidate(NamedTuple):
     """The candidate to take and what to tell of it, which is empty if there is nothing to tell."""
 
     candidate: Candidate
     because: str
 
 
-def choose(state: State, pod: Pod, decision: Decision) -> Choice | None:
+def choose(state: State, pod: Pod, decision: Decision) -> ChosenCandidate | None:
     """The best candidate from which no waiting pod can take a part, else the best one; None if there is none."""
     best = decision.selected
     if best is None or not decision.asks_for_devices:
-        return Choice(best, "") if best is not None else None
+        return ChosenCandidate(best, "") if best is not None else None
     takers = _EarlyTakers(state, pod)
     first = takers.of(best)
     if first is None:
-        return Choice(best, "")
+        return ChosenCandidate(best, "")
     might = f"{key_of(first)} of priority {first.spec.priority or 0}, which waits, might take a part of the devices"
     for other in decision.shortlist(_CANDIDATES):
         if other.node != best.node and takers.of(other) is None:
-            return Choice(other, f"{might} of {best.node} before all of them are free")
-    return Choice(best, f"{might} before all of them are free, on every node that was looked at")
+            return ChosenCandidate(other, f"{might} of {best.node} before all of them are free")
+    return ChosenCandidate(best, f"{might} before all of them are free, on every node that was looked at")
 
 
 class _EarlyTakers:

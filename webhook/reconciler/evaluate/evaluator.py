@@ -23,7 +23,7 @@ from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
-from webhook.reconciler.evaluate.early_takers import Choice, choose
+from webhook.reconciler.evaluate.early_takers import ChosenCandidate, choose
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
 from webhook.reconciler.evaluate.extender_client import UnaskedError
 from webhook.reconciler.evaluate.outcomes import (
@@ -311,7 +311,7 @@ def _unnominated(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
 
 
-def _evicts(state: State, decision: Decision, choice: Choice, planned: Collection[str]) -> Evicts | Waits:
+def _evicts(state: State, decision: Decision, choice: ChosenCandidate, planned: Collection[str]) -> Evicts | Waits:
     """Evict the victims of the chosen candidate that are not leaving already; only wait if all of them are.
 
     Those that another plan has yet to ask are victims of both: whether that comes to ask them is not certain.
