@@ -166,3 +166,16 @@ def test_shares_of_evictions_are_even():
         queue.took(entry.key, sizes[namespace])
         took[namespace] += sizes[namespace]
     assert max(took.values()) / min(took.values()) < 1.15
+
+
+def test_namespaces_that_come_and_go_are_forgotten():
+    """What is remembered of namespaces without preemptors is bounded."""
+    queue = Queue()
+    for number in range(10_500):
+        queue.offer(f"ns-{number}/p", uid=f"{number}", priority=1, created=0.0, now=0.0)
+        entry = queue.pop(0.0)
+        queue.took(entry.key, 1)
+        queue.remove(entry.key)
+    kept = [part for one in (queue, queue._active) for part in vars(one).values() if hasattr(part, "__len__")]
+    assert max(map(len, kept)) <= 10_000
+    assert sorted(map(len, kept))[-2] <= 10

@@ -63,7 +63,11 @@ class FairOrder:
 
     def join(self, namespace: str) -> None:
         """A namespace that had no pod has one: it begins where the others are, and not with what it did not take."""
-        self._had[namespace] = max(self._had.get(namespace, 0.0), self._last)
+        self._note(namespace, max(self._had.get(namespace, 0.0), self._last))
+
+    def leave(self, namespace: str) -> None:
+        """A namespace has no pod any more; what it has had is remembered for a while."""
+        del self._tries[namespace]
 
     def push(self, priority: int, waiting: WaitingTurn) -> None:
         """It waits for its turn; its namespace stands before the slash of its key."""
@@ -104,6 +108,8 @@ class FairOrder:
         taken = heapq.heappop(rows)
         self._last = self._had.get(namespace, 0.0)
         self._ready[namespace] -= 1
+        if not self._ready[namespace]:
+            del self._ready[namespace]
         if rows:
             heapq.heappush(level.order, (self._so_far(namespace), rows[0], namespace))
         else:
@@ -119,7 +125,9 @@ class FairOrder:
         if not victims:
             return
         self._tries[namespace] -= 1
-        had = max(self._had.get(namespace, 0.0), self._most - _MOST_BEHIND) + _VICTIM * victims
+        self._note(namespace, max(self._had.get(namespace, 0.0), self._most - _MOST_BEHIND) + _VICTIM * victims)
+
+    def _note(self, namespace: str, had: float) -> None:
         self._had[namespace] = had
         self._most = max(self._most, had)
         self._had.move_to_end(namespace)

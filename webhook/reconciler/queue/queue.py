@@ -165,7 +165,11 @@ class Queue:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._in_state[entry.state].pop(key, None)
-            self._of_namespace[key.partition("/")[0]] -= 1
+            namespace = key.partition("/")[0]
+            self._of_namespace[namespace] -= 1
+            if not self._of_namespace[namespace]:
+                del self._of_namespace[namespace]
+                self._active.leave(namespace)
 
     def pop(self, now: float) -> QueuedPreemptor | None:
         """The next one to try, marked busy; None if nothing is due."""
