@@ -200,3 +200,34 @@ def test_notices_that_cannot_be_taken_off_at_first(monkeypatch: pytest.MonkeyPat
     made, judge = lived(at_8=delete)
     assert faultless(made, judge)
     assert (made.evicted, judge.withdrawn, trouble.left) == ([], 2, 0)
+
+
+def test_a_victim_that_is_gone_before_the_watch_shows_it(monkeypatch: pytest.MonkeyPatch):
+    """It is told once that it cannot be told, and the plan goes on with the other one."""
+    writes = []
+    write = SimulatedApi.patch
+
+    async def count(api: SimulatedApi, path: str, body: dict, **more):
+        writes.append(path)
+        return await write(api, path, body, **more)
+
+    monkeypatch.setattr(SimulatedApi, "patch", count)
+
+    def make() -> tuple[Simulation, NoticeJudge]:
+        made, judge = two_victims()
+        made.ends_after["a"] = 0.0
+
+        def leave(_: object, new: dict | None) -> None:
+            if new is not None and new["metadata"]["name"] == "p" and new["status"].get("nominatedNodeName"):
+                made.changes.remove(leave)
+                made.hold_watch(3.0)
+                made.leave("a")
+
+        made.changes.append(leave)
+        return made, judge
+
+    made, judge = lived(make)
+    assert faultless(made, judge)
+    assert made.evicted == ["b"]
+    assert len([path for path in writes if "/a/" in path]) <= 1
+    assert len(writes) < 12

@@ -60,7 +60,9 @@ class NoticeWriter:
         try:
             until = await self._told(plan, victim, pod, seconds)
         except StaleError:
-            return None  # it is gone
+            # It is gone, though no watch has shown that: whoever asks it next finds that, too
+            plan.note_told(victim.uid, self._clock.monotonic())
+            return plan.ended
         except DeposedError:
             return Ending.DEPOSED
         except ApiError as error:
@@ -96,7 +98,7 @@ class NoticeWriter:
                 )
             except ApiError as error:
                 if error.status == 404:
-                    return None
+                    raise StaleError(f"{victim.key} is gone") from error
                 await self._requests.pause(error, attempt, also=(409,))
             else:
                 self._reporter.told(plan, pod, record)
