@@ -25,8 +25,9 @@ from tests.simulation.clusters import (
 )
 from webhook.cli.main import main
 from webhook.cli.simulate_tables import print_summaries
+from webhook.kube.instants import time_span
 from webhook.policy.model import Policies
-from webhook.simulation.report.compare import differences, shown
+from webhook.simulation.report.compare import differences
 from webhook.simulation.report.html import page
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 
@@ -65,7 +66,7 @@ def test_differences_are_told_as_sentences():
 )
 def test_times_for_people(seconds, text):
     """The two largest units."""
-    assert shown(seconds) == text
+    assert time_span(seconds) == text
 
 
 def test_the_page_is_one_file_and_everything_in_it_is_escaped():

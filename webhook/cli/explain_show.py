@@ -9,7 +9,7 @@ from rich.table import Table
 from webhook.cli.decide_explain import explain_decision, listed
 from webhook.cli.explain_alone import written_on
 from webhook.cli.output import literal, people_console
-from webhook.kube.instants import rfc3339
+from webhook.kube.instants import rfc3339, time_span
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import decide
@@ -161,7 +161,7 @@ def _show_possible_evictions(pod: str, where: str, evictions: list[PossibleEvict
         elif eviction.since <= now:
             when = "[yellow]now[/yellow]"
         else:
-            when = f"[yellow]{rfc3339(eviction.since)}\n(in {_duration(eviction.since - now)})[/yellow]"
+            when = f"[yellow]{rfc3339(eviction.since)}\n(in {time_span(eviction.since - now)})[/yellow]"
         table.add_row(
             f"giveway, policy {literal(eviction.policy)}" if eviction.policy else "kube-scheduler",
             literal(listed([f"{name} ({value})" for name, value in eviction.classes]) or "none"),
@@ -174,13 +174,3 @@ def _show_possible_evictions(pod: str, where: str, evictions: list[PossibleEvict
             ),
         )
     console.print(table)
-
-
-def _duration(seconds: float) -> str:
-    """A length of time in its two largest units."""
-    left, parts = round(seconds), []
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2]) or "0 s"

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
 from webhook.cli.output import literal, people_console, progress_display
+from webhook.inspection.cluster_findings import counted
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.policy_reports import REPORT_GROUPS, write_policy_reports
 from webhook.inspection.scan import Row, scan
@@ -77,7 +78,7 @@ async def command(
             console.print(f"[red]not judged[/red]  {literal(problem)}")
         if report.more_problems:
             console.print(f"and {report.more_problems} more that could not be judged")
-        judged = _listed(_number(count, kind) for kind, count in report.judged.items())
+        judged = _listed(counted(count, kind) for kind, count in report.judged.items())
         console.print(f"Judged: {judged or 'nothing'}.")
         if report.passed_over:
             console.print(f"Not judged: {_listed(f'{count} {why}' for why, count in report.passed_over.items())}.")
@@ -85,7 +86,7 @@ async def command(
             console.print("[green]The policies would refuse nothing of this.[/green]" if judged else "")
     if written is not None and written.groups:
         where = " and ".join(written.groups)
-        click.echo(f"{_number(written.reports, 'report')} written to {where}, {written.removed} taken away", err=True)
+        click.echo(f"{counted(written.reports, 'report')} written to {where}, {written.removed} taken away", err=True)
     elif written is not None:
         click.echo(f"No report was written: this cluster has neither {' nor '.join(REPORT_GROUPS)}.", err=True)
     if any(report.count(verdict) for verdict in _FAILING.get(fail_on, ())):
@@ -99,7 +100,7 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
     kinds: dict[str, int] = {}
     for row in rows:
         kinds[row.kind] = kinds.get(row.kind, 0) + row.objects
-    total = _listed(_number(count, kind) for kind, count in kinds.items())
+    total = _listed(counted(count, kind) for kind, count in kinds.items())
     colour = _COLOURS[verdict]
     console.print(f"[bold {colour}]{verdict}[/]  [bold]{literal(rule)}[/bold]  {total}: {_MEANINGS[verdict]}")
     example = "" if verdict == CANNOT_BE_JUDGED else "For example: "
@@ -114,20 +115,15 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
     for row in rows[:_MOST_ROWS]:
         example = "" if row.owner == f"{row.kind} {row.examples[0]}" else row.examples[0]
         if row.kind in ("Pod", "PriorityClass"):
-            what = _number(row.objects, row.kind)
+            what = counted(row.objects, row.kind)
         else:
-            what = "its template" if row.objects == 1 else _number(row.objects, row.kind)
+            what = "its template" if row.objects == 1 else counted(row.objects, row.kind)
         cells = (row.namespace or "-", row.owner, what, *([example] if wide else []))
         table.add_row(*map(literal, cells))
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
     if len(rows) > _MOST_ROWS:
         console.print(f"  and {len(rows) - _MOST_ROWS} more owners; --format json lists all of them")
     console.print()
-
-
-def _number(count: int, kind: str) -> str:
-    """A count with its kind: `1 Pod`, `3 Pods`, `2 PriorityClasses`."""
-    return f"{count} {kind}" if count == 1 else f"{count} {kind}{'es' if kind.endswith('s') else 's'}"
 
 
 def _listed(texts: Iterable[str]) -> str:

@@ -14,13 +14,13 @@ import click
 import msgspec
 
 from webhook.clusters.simulated.objects import ClusterObjects
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import InstantError, epoch, time_span
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.simulation.cluster_file.format import ClusterFileError
 from webhook.simulation.cluster_file.reading import read_cluster
-from webhook.simulation.report.compare import differences, shown
+from webhook.simulation.report.compare import differences
 from webhook.simulation.report.html import page
 from webhook.simulation.report.markdown import markdown
 from webhook.simulation.report.summary import METRICS, Summary, summarize
@@ -173,7 +173,7 @@ def _simulated(
     with _bar(f"simulating {name}") as show:
 
         def progress(at: float, running: Running) -> None:
-            show(f"{shown(at)}, {running.tracker.delivered} events", None, None)
+            show(f"{time_span(at)}, {running.tracker.delivered} events", None, None)
 
         return summarize(name, simulate(objects, policies, steps, options, progress))
 

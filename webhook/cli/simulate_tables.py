@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from webhook.cli.output import literal
-from webhook.simulation.report.compare import differences, ending, metric_text, shown
+from webhook.kube.instants import time_span
+from webhook.simulation.report.compare import differences, ending, metric_text
 from webhook.simulation.report.summary import METRICS, Summary
 
 __all__ = ["print_summaries"]
@@ -41,7 +42,7 @@ def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
 def _print_one(console: Console, summary: Summary) -> None:
     """What happened, to whom, who waits, and what rules and limits say of it."""
     for at, what in summary.notes[:_MOST]:
-        console.print(f"at {shown(at)}: {literal(what)}")
+        console.print(f"at {time_span(at)}: {literal(what)}")
     for title, groups in (
         ("owner", summary.owners),
         ("namespace", summary.namespaces),
@@ -52,9 +53,9 @@ def _print_one(console: Console, summary: Summary) -> None:
             [
                 group.name,
                 str(group.evicted),
-                shown(group.lost) if group.lost else "",
+                time_span(group.lost) if group.lost else "",
                 str(group.placed),
-                "" if group.longest is None else shown(group.longest),
+                "" if group.longest is None else time_span(group.longest),
                 str(group.waiting),
                 str(group.running),
             ]
@@ -63,13 +64,13 @@ def _print_one(console: Console, summary: Summary) -> None:
         ]
         heads = [title, "evicted", "work lost", "placed", "longest wait", "waiting", "running"]
         _print_table(console, heads, rows)
-    evictions = [[row.pod, shown(row.at), row.preemptor, row.by, row.rule] for row in summary.evictions]
+    evictions = [[row.pod, time_span(row.at), row.preemptor, row.by, row.rule] for row in summary.evictions]
     _print_table(console, ["evicted", "at", "for", "by", "rule"], evictions)
     for row in summary.waiting[:_MOST]:
         reason, example = literal(row.reason), literal(row.examples[0])
         console.print(f"[yellow]{row.pods} wait[/yellow]: {reason} (for example {example})")
     for limit in summary.limits[:_MOST]:
-        allowed = f"{limit.allowed} in {shown(limit.window)}"
+        allowed = f"{limit.allowed} in {time_span(limit.window)}"
         console.print(f"{literal(limit.owner)}: at most {limit.most} evicted at a time, the limit is {allowed}")
     for name, why in list(summary.refused.items())[:_MOST]:
         console.print(f"[red]refused[/red] {literal(name)}: {literal(why)}")

@@ -11,7 +11,7 @@ import msgspec
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
 from webhook.inspection.scope import IN_FORCE
 from webhook.kube.client import ApiError, Client
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import epoch, epoch_or
 from webhook.kube.lease import Lease
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, LEASE, POD
 from webhook.registration.probe import Probe, send_probe
@@ -99,10 +99,7 @@ async def read_own_state(client: Client, own: str, now: float, *, probing: bool)
 
 def renewed(lease: Lease) -> float:
     """When the lease was renewed last, in seconds since the epoch; 0 if it does not say."""
-    try:
-        return epoch(lease.spec.renew_time or "")
-    except InstantError:
-        return 0.0
+    return epoch_or(lease.spec.renew_time, 0.0)
 
 
 def _is_old(lease: Lease, now: float) -> bool:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol
 
-__all__ = ["Clock", "InstantError", "SystemClock", "epoch", "rfc3339", "rfc3339_micro"]
+__all__ = ["Clock", "InstantError", "SystemClock", "epoch", "epoch_or", "rfc3339", "rfc3339_micro", "time_span"]
 
 _RFC3339 = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?P<zone>Z|[+-]\d{2}:\d{2})?", re.ASCII)
 
@@ -31,6 +31,14 @@ def epoch(text: str) -> float:
     raise InstantError(f"{text[:64]!r} is not an RFC 3339 instant such as 2026-01-01T00:00:00Z")
 
 
+def epoch_or(text: str | None, otherwise: float) -> float:
+    """Seconds since the epoch; the other number for what is no instant."""
+    try:
+        return epoch(text or "")
+    except InstantError:
+        return otherwise
+
+
 def rfc3339(seconds: float) -> str:
     """The instant to the second, as in `metadata.creationTimestamp`."""
     return _second(int(seconds // 1))
@@ -39,6 +47,18 @@ def rfc3339(seconds: float) -> str:
 def rfc3339_micro(seconds: float) -> str:
     """The instant to the microsecond, as in `MicroTime` fields of Leases and Events."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def time_span(seconds: float) -> str:
+    """A time for people: `40 s`, `3 min 20 s`, `1 h 5 min`, `2 d 3 h`."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    whole = round(seconds)
+    for unit, size, lesser, least in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            return f"{count} {unit} {rest // least} {lesser}" if rest // least else f"{count} {unit}"
+    return f"{whole} s"
 
 
 @lru_cache(maxsize=1024)

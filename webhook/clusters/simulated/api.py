@@ -18,7 +18,7 @@ from webhook.clusters.simulated.clock import Timers
 from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.errors import ApiError
-from webhook.kube.instants import InstantError, epoch, rfc3339
+from webhook.kube.instants import epoch_or, rfc3339
 from webhook.kube.objects import Condition, Pod, PodStatus, key_of
 from webhook.policy.model import READY
 from webhook.preemption.snapshot.pod_view import grace_of
@@ -272,7 +272,4 @@ def _is_waiting(condition: Condition) -> bool:
 
 def _seconds(instant: str | None, since: float) -> float:
     """From then to an instant; 0 if there is none that can be read."""
-    try:
-        return epoch(instant or "") - since
-    except InstantError:
-        return 0.0
+    return epoch_or(instant, since) - since

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import workload_of
 from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
@@ -127,10 +127,7 @@ class SimulationHistory:
     def evicted(self, pod: Pod, by: str, at: float) -> None:
         """A pod was asked to leave."""
         now = self.start + at
-        try:
-            started = epoch(pod.status.start_time or "")
-        except InstantError:
-            started = now
+        started = epoch_or(pod.status.start_time, now)
         saved = max(started, checkpoint(pod.metadata.annotations or {}, self.checkpoints))
         key = key_of(pod)
         ran, lost = max(0.0, now - started), max(0.0, now - saved)

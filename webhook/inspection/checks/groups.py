@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.empty_cluster import empty_cluster, is_ready, room_for
 from webhook.inspection.observed import Observed, ObservedPod
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import epoch_or
 from webhook.preemption.snapshot.amounts import ClusterError
 
 __all__ = ["too_small", "without_room"]
@@ -25,7 +24,7 @@ def too_small(observed: Observed) -> Iterator[ClusterFinding]:
             members.setdefault(pod.group, []).append(pod)
     for key, pods in members.items():
         minimum, waiting = observed.minima[key], [pod for pod in pods if not pod.node]
-        seconds = max((_age(pod, observed.now) for pod in waiting), default=0.0)
+        seconds = max((observed.now - epoch_or(pod.created, observed.now) for pod in waiting), default=0.0)
         if len(pods) >= minimum or seconds < _LONG:
             continue
         source, namespace, name = key
@@ -66,10 +65,3 @@ def without_room(observed: Observed) -> Iterator[ClusterFinding]:
             if not lacking
             else "Change what these pods ask for or tolerate, add nodes that have it, or lower its minimum.",
         )
-
-
-def _age(pod: ObservedPod, now: float) -> float:
-    """Seconds since the pod was made; 0 if it does not tell."""
-    with suppress(InstantError):
-        return now - epoch(pod.created)
-    return 0.0

@@ -8,6 +8,7 @@ from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted
 from webhook.inspection.observed import Observed
 from webhook.inspection.own_state import LEASE_NAME, renewed
+from webhook.kube.instants import time_span
 from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
 from webhook.policy.evaluation.engine import Engine
@@ -93,7 +94,7 @@ def led(observed: Observed) -> Iterator[ClusterFinding]:
                 FindingSeverity.ERROR, f"No reconciler leads: nobody holds Lease {name}.", _NOBODY_PREEMPTS, logs
             )
         elif own.lease_unchanged:
-            ago = _ago(observed.now - renewed(own.lease))
+            ago = time_span(observed.now - renewed(own.lease))
             yield ClusterFinding(
                 FindingSeverity.ERROR,
                 f"No reconciler leads: {holder} renewed Lease {name} for the last time {ago} ago.",
@@ -133,10 +134,3 @@ def _without(name: str) -> str:
         WEBHOOK: "Without it the API server gets no answer: what its entries fail closed for is refused.",
         RECONCILER: _NOBODY_PREEMPTS,
     }.get(name, "Nobody does its work.")
-
-
-def _ago(seconds: float) -> str:
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

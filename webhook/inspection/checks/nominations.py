@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import epoch_or, time_span
 from webhook.policy.model import PLAN
 
 __all__ = ["stuck"]
@@ -41,30 +41,15 @@ def stuck(observed: Observed) -> Iterator[ClusterFinding]:
         if nodes is not None and pod.nominated and pod.nominated not in nodes:
             what = f"Pod {pod.key} is nominated to node {pod.nominated}, which does not exist."
             yield ClusterFinding(FindingSeverity.WARNING, what, _WHY, fix)
-        elif (late := _since(plan.deadline, observed.now)) > _LATE:
+        elif (late := observed.now - epoch_or(plan.deadline, observed.now)) > _LATE:
             yield ClusterFinding(
                 FindingSeverity.ERROR,
-                f"The plan on pod {pod.key} should have ended {_duration(late)} ago.",
+                f"The plan on pod {pod.key} should have ended {time_span(late)} ago.",
                 "No reconciler leads, or the pod's scheduler is not at work: a plan with room stands until it is. "
                 + _WHY,
                 "Look whether a reconciler leads and the scheduler runs; docs/operations.md says how to clear plans.",
             )
-        elif PLAN not in pod.annotations and (since := _since(pod.nominated_at, observed.now)) > _LONG:
+        elif PLAN not in pod.annotations and (since := observed.now - epoch_or(pod.nominated_at, observed.now)) > _LONG:
             by = f" by {pod.nominated_by}" if pod.nominated_by else ""
-            what = f"Pod {pod.key} has been nominated to node {pod.nominated}{by} for {_duration(since)}."
+            what = f"Pod {pod.key} has been nominated to node {pod.nominated}{by} for {time_span(since)}."
             yield ClusterFinding(FindingSeverity.WARNING, what, _WHY, f"Ask whoever nominated it; to clear it: {fix}")
-
-
-def _since(instant: str, now: float) -> float:
-    """Seconds since an instant (RFC 3339); 0 for a text that is none."""
-    try:
-        return now - epoch(instant) if instant else 0.0
-    except InstantError:
-        return 0.0
-
-
-def _duration(seconds: float) -> str:
-    minutes = int(seconds // 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    return f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} days"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from webhook.kube.instants import time_span
 from webhook.simulation.report.summary import Group, Summary
 
-__all__ = ["differences", "ending", "metric_text", "shown"]
+__all__ = ["differences", "ending", "metric_text"]
 
 _LEAST_WORK = 60.0
 """Seconds of work by which two runs must differ to be worth a sentence."""
@@ -32,7 +33,7 @@ def differences(a: Summary, b: Summary) -> list[str]:
             sentences.append(f"With {b.name} {abs(change)} {more} {pods} {words}: {after}, not {before}.")
     lost = b.metrics["work-lost"] - a.metrics["work-lost"]
     if abs(lost) >= _LEAST_WORK:
-        sentences.append(f"With {b.name} {shown(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
+        sentences.append(f"With {b.name} {time_span(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
     for metric, words in (("cycles", "evictions in turn (cycles)"), ("evicted-again", "evictions of owners once more")):
         before, after = int(a.metrics[metric]), int(b.metrics[metric])
         if before != after:
@@ -59,26 +60,14 @@ def differences(a: Summary, b: Summary) -> list[str]:
 def ending(summary: Summary) -> str:
     """How a run ended, as a sentence."""
     end = "nothing moves any more" if summary.at_rest else "the time was over, and things still moved"
-    return f"After {shown(summary.seconds)} {end}."
+    return f"After {time_span(summary.seconds)} {end}."
 
 
 def metric_text(name: str, value: float) -> str:
     """The value of a metric for people."""
     if name in _TIMES:
-        return shown(value)
+        return time_span(value)
     return f"{value:.0%}" if name in _SHARES else f"{value:g}"
-
-
-def shown(seconds: float) -> str:
-    """A time for people: `40 s`, `3 min 20 s`, `1 h 5 min`, `2 d 3 h`."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    whole = round(seconds)
-    for unit, size, lesser, least in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            count, rest = divmod(whole, size)
-            return f"{count} {unit} {rest // least} {lesser}" if rest // least else f"{count} {unit}"
-    return f"{whole} s"
 
 
 def _gangs(a: Summary, b: Summary) -> Iterator[str]:
@@ -93,7 +82,7 @@ def _gangs(a: Summary, b: Summary) -> Iterator[str]:
             yield f"With {b.name} {after} {_by_number(after, one, many)}, not {before}."
     longer = b.metrics["gangs-placed-max"] - a.metrics["gangs-placed-max"]
     if a.metrics["gangs-bound"] and b.metrics["gangs-bound"] and abs(longer) >= _LEAST:
-        yield f"With {b.name} the last gang is placed {shown(abs(longer))} {'later' if longer > 0 else 'earlier'}."
+        yield f"With {b.name} the last gang is placed {time_span(abs(longer))} {'later' if longer > 0 else 'earlier'}."
 
 
 def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
@@ -109,12 +98,12 @@ def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
         one, other = before.get(name, Group(name=name)), after.get(name, Group(name=name))
         parts = []
         if abs(lost := other.lost - one.lost) >= _LEAST_WORK:
-            parts.append(f"loses {shown(abs(lost))} {'more' if lost > 0 else 'less'} of work")
+            parts.append(f"loses {time_span(abs(lost))} {'more' if lost > 0 else 'less'} of work")
         if waiting := other.waiting - one.waiting:
             parts.append(f"has {abs(waiting)} {'more' if waiting > 0 else 'fewer'} waiting in the end")
         longer = (other.longest or 0.0) - (one.longest or 0.0)
         if one.longest is not None and other.longest is not None and abs(longer) >= _LEAST:
-            parts.append(f"waits up to {shown(abs(longer))} {'longer' if longer > 0 else 'less'} for a place")
+            parts.append(f"waits up to {time_span(abs(longer))} {'longer' if longer > 0 else 'less'} for a place")
         if parts:
             rows.append((abs(lost), name, " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)))
     for _, name, text in sorted(rows, key=lambda row: (-row[0], row[1])):
@@ -138,7 +127,7 @@ def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
         yield f"With {with_} {_pods_of(owner, count)} {wait} in the end that {run} with {runs}."
     for seconds, owner in sorted(later, key=lambda row: (-abs(row[0]), row[1])):
         if abs(seconds) >= _LEAST:
-            yield f"With {b.name} {owner} is placed {shown(abs(seconds))} {'later' if seconds > 0 else 'earlier'}."
+            yield f"With {b.name} {owner} is placed {time_span(abs(seconds))} {'later' if seconds > 0 else 'earlier'}."
 
 
 def _pods_of(owner: str, count: int) -> str:

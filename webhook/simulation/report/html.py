@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 
+from webhook.kube.instants import time_span
 from webhook.page.markup import Html, joined, number, plural, table, text
-from webhook.simulation.report.compare import differences, ending, shown
+from webhook.simulation.report.compare import differences, ending
 from webhook.simulation.report.groups import PodGroupRow
 from webhook.simulation.report.summary import Group, Summary
 
@@ -64,7 +65,7 @@ def _run(summary: Summary, span: float, *, several: bool) -> Html:
     tiles = ""
     for metric, words, is_time in _TILES:
         value = summary.metrics[metric]
-        tiles += f"<div><dd>{text(shown(value)) if is_time else number(int(value))}</dd><dt>{words}</dt></div>"
+        tiles += f"<div><dd>{text(time_span(value)) if is_time else number(int(value))}</dd><dt>{words}</dt></div>"
     classes = (_groups("PriorityClasses", summary.classes), "<br>", _groups("Namespaces", summary.namespaces))
     sections: list[tuple[str, str]] = [
         ("In short", f'<dl class="tiles">{tiles}</dl><p class="more">{ending(summary)}</p>'),
@@ -83,7 +84,7 @@ def _run(summary: Summary, span: float, *, several: bool) -> Html:
         heads = ("owner", "policy", "evicted", "most within the window", "the limit")
         limits = []
         for limit in summary.limits:
-            allowed = f"{number(limit.allowed)} in {text(shown(limit.window))}"
+            allowed = f"{number(limit.allowed)} in {text(time_span(limit.window))}"
             limits.append((text(limit.owner), text(limit.policy), number(limit.evicted), number(limit.most), allowed))
         against = _table("Evictions against limits", heads, limits, numbers=(2, 3))
         sections.append(("Evictions against limits", against))
@@ -118,7 +119,7 @@ def _timeline(summary: Summary, span: float) -> Html:
     placed = [row[0] for row in summary.placements]
     most = max(len(evicted), len(placed), 1)
     evictions, placements = int(summary.metrics["evictions"]), int(summary.metrics["placed"])
-    said = f"{evictions} pods evicted and {placements} placed within {shown(_span(summary))}"
+    said = f"{evictions} pods evicted and {placements} placed within {time_span(_span(summary))}"
     notes = joined(
         f'<path class="note" d="M{_x(at, span)} 0V{_TALL}"><title>{text(what)}</title></path>'
         for at, what in summary.notes
@@ -130,14 +131,14 @@ def _timeline(summary: Summary, span: float) -> Html:
         f'<path class="placed" d="{_steps(placed, span, most)}"/></svg>'
     )
     changes = joined(
-        f'<li><span class="key changed"></span>{text(shown(at))}: {text(what)}</li>' for at, what in summary.notes
+        f'<li><span class="key changed"></span>{text(time_span(at))}: {text(what)}</li>' for at, what in summary.notes
     )
     legend = (
         f'<ul class="legend"><li><span class="key evicted"></span>{plural(len(evicted), "pod")} evicted, drained or '
         "lost with a node</li>"
         f'<li><span class="key placed"></span>{plural(len(placed), "pod")} placed</li>{changes}</ul>'
     )
-    below = f'<div class="axis"><span>0 s</span><span>{text(shown(span))}</span></div>'
+    below = f'<div class="axis"><span>0 s</span><span>{text(time_span(span))}</span></div>'
     return Html(f"{legend}{_chart(svg, below, (plural(most, 'pod'), '0'))}")
 
 
@@ -194,9 +195,9 @@ def _groups(caption: str, groups: Sequence[Group]) -> Html:
         (
             text(one.name),
             number(one.evicted),
-            text(shown(one.lost)) if one.lost else "",
+            text(time_span(one.lost)) if one.lost else "",
             number(one.placed),
-            "" if one.longest is None else text(shown(one.longest)),
+            "" if one.longest is None else text(time_span(one.longest)),
             number(one.waiting),
             number(one.running),
         )
@@ -214,7 +215,7 @@ def _pod_groups(groups: Sequence[PodGroupRow]) -> Html:
             number(one.minimum) if one.minimum else "",
             number(one.running),
             number(one.waiting),
-            "" if one.waited is None else text(shown(one.waited)),
+            "" if one.waited is None else text(time_span(one.waited)),
             number(one.evicted),
             text("evicted whole" if one.whole else "left below its minimum" if one.broken else ""),
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from webhook.simulation.report.compare import differences, ending, metric_text, shown
+from webhook.kube.instants import time_span
+from webhook.simulation.report.compare import differences, ending, metric_text
 from webhook.simulation.report.summary import Summary
 
 __all__ = ["markdown"]
@@ -52,7 +53,10 @@ def markdown(summaries: Sequence[Summary]) -> str:
         touched = [owner for owner in summary.owners if owner.is_touched]
         rows = []
         for one in touched[:_MOST]:
-            longest, lost = "" if one.longest is None else shown(one.longest), shown(one.lost) if one.lost else ""
+            longest, lost = (
+                "" if one.longest is None else time_span(one.longest),
+                time_span(one.lost) if one.lost else "",
+            )
             numbers = [str(one.evicted), lost, str(one.placed), longest, str(one.waiting), str(one.running)]
             rows.append([_text(one.name), *numbers])
         lines += _table(["owner", "evicted", "work lost", "placed", "longest wait", "waiting", "running"], rows)
