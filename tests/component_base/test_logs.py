@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 
 import pytest
 
 from webhook.component_base import logs
-from webhook.component_base.logs import LogWriter
+from webhook.component_base.logs import LogWriter, log_records
 from webhook.serving.review_handler import ReviewLine
 
 FORGED = [
@@ -133,3 +134,14 @@ def test_what_waits_for_the_reader_is_bounded(monkeypatch):
         lines.write({"time": "T", "level": "info", "message": "m" * 1000})
     lines.close()
     assert sum(dropped) == 91
+
+
+def test_warnings_of_asyncio_are_lines_of_the_log_as_well():
+    """What it would write to stderr by itself, of any length, is bounded and has the form of all lines."""
+    stream = io.BytesIO()
+    logger = logging.getLogger("asyncio")
+    with log_records(LogWriter(stream, "json")):
+        logger.warning("x" * 100_000)
+        logger.info("not told")
+    [line] = stream.getvalue().splitlines()
+    assert (json.loads(line)["level"], len(line) < 10_000) == ("warning", True)

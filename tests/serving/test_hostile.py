@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import json
+import socket
 import time
 
 import pytest
@@ -106,6 +108,37 @@ async def test_what_is_dear_to_parse_is_parsed_in_turns(start, connect, sent):
             longest = max(longest, time.thread_time() - began)
         assert longest < 0.015
         assert await answered(reader) == 400
+
+
+async def nobody(running) -> bool:
+    """Whether every connection has gone."""
+    return len(running.server._connections) == 0
+
+
+async def test_requests_of_a_client_that_has_gone_are_not_answered(start, connect, caplog):
+    """Of those that came in a row few are still reviewed, and none leaves a line in the log of asyncio."""
+    async with start(objects=Objects([HIGH])) as running:
+        _, writer = await connect(running)
+        writer.write((head(len(GOOD)) + GOOD) * 60)
+        writer.transport._ssl_protocol._transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        await until(lambda: nobody(running))
+        await asyncio.sleep(0.1)
+        assert len([line for line in running.lines() if line["message"] == "review"]) < 10
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_connection_that_ends_with_its_request_is_no_failure(start, connect, caplog):
+    """Also if it is gone before anybody has looked at the request."""
+    async with start(objects=Objects([HIGH])) as running:
+        reader, writer = await connect(running)
+        writer.write(head(len(GOOD)) + GOOD)
+        assert await answered(reader) == 200
+        [served] = running.server._listener._server.connections
+        served.data_received(head(len(GOOD)) + GOOD)
+        served.connection_lost(None)
+        await asyncio.sleep(0.05)
+        gc.collect()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_a_body_in_chunks_is_reviewed(start, connect):

@@ -125,11 +125,11 @@ class LogHandler(logging.Handler):
 
 @contextmanager
 def log_records(lines: LogWriter) -> Iterator[None]:
-    """Write what giveway logs, from INFO on, and end with the last line written."""
-    handler, loggers = LogHandler(lines), [logging.getLogger(name) for name in ("webhook", "certs")]
+    """Write what giveway logs, from INFO on, and warnings of asyncio; end with the last line written."""
+    handler, loggers = LogHandler(lines), [logging.getLogger(name) for name in ("webhook", "certs", "asyncio")]
     for logger in loggers:
         logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+        logger.setLevel(logging.WARNING if logger.name == "asyncio" else logging.INFO)
     try:
         yield
     finally:

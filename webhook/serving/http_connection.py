@@ -73,6 +73,16 @@ class HttpConnection(web.RequestHandler):
         if self._unparsed:
             self._turns.later(self._connection.flow, self._parse, _PIECE_SECONDS)
 
+    def eof_received(self) -> None:
+        """Answer no more requests: what is written now would be dropped."""
+        self.force_close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let what is under way come to its end; aiohttp's own loop fails without these if a request has just come."""
+        kept = self._manager, self._request_factory, self._request_handler
+        super().connection_lost(exc)
+        self._manager, self._request_factory, self._request_handler = kept
+
     def _handle_request(self, *arguments: Any) -> Coroutine[Any, Any, Any]:
         return _Counted(super()._handle_request(*arguments), self._connection.flow, self._turns)
 

@@ -147,6 +147,12 @@ class _Tls(SSLProtocol):
         else:
             self._turns.do(flow, super().buffer_updated, nbytes)
 
+    def eof_received(self) -> None:
+        """Have no more answered."""
+        super().eof_received()
+        if self._served.transport is not None:
+            self._served.eof_received()
+
     def connection_lost(self, exc: BaseException | None) -> None:
         """Note the end, whether the handshake had been done or not."""
         super().connection_lost(exc)
