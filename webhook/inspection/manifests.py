@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.context import CLASSES, NAMESPACES, Objects
+from webhook.admission.context import CLASSES, NAMESPACES
 from webhook.admission.objectfiles import ObjectDocument, objects_from
 from webhook.inspection.judge import KINDS, Existing, Judge, Said
 from webhook.inspection.makers import UNKNOWN, Maker
@@ -97,7 +97,7 @@ def review_manifests(
         metadata = metadata if isinstance(metadata, dict) else {}
         lies_in = "" if where[1] == "priorityclasses" else _text(metadata.get("namespace")) or namespace
         name = _text(metadata.get("name")) or f"{_text(metadata.get('generateName'))}*"
-        if lies_in and not in_reach([_namespace(lookup, lies_in)], own):
+        if lies_in and not in_reach([lookup.namespace(lies_in) or Namespace(metadata=ObjectMeta(name=lies_in))], own):
             _count(report.passed_over, f"in namespace {lies_in}, about which giveway is not asked")
             continue
         verdict = ManifestVerdict(document.where, document.kind, lies_in, name)
@@ -127,10 +127,6 @@ def _assumed(unsure: set[tuple[str, str]]) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-
-
-def _namespace(lookup: Objects, name: str) -> Namespace:
-    return lookup.namespace(name) or Namespace(metadata=ObjectMeta(name=name))
 
 
 def _text(value: Any) -> str:

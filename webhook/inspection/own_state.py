@@ -89,7 +89,7 @@ async def read_own_state(client: Client, own: str, now: float, *, probing: bool)
         state.probe = await ask("giveway-probe", "patch ConfigMap", send_probe(client, own))
     # Last, because it may take some seconds
     state.lease = await ask("leases", "get", client.get(LEASE.path(own, LEASE_NAME), Lease))
-    if state.lease is not None and _is_old(state.lease, now):
+    if state.lease is not None and now - renewed(state.lease) > (state.lease.spec.lease_duration_seconds or 15):
         await asyncio.sleep(min(_LOOK_AGAIN, (state.lease.spec.lease_duration_seconds or 15) / 3))
         again = await ask("leases", "get", client.get(LEASE.path(own, LEASE_NAME), Lease))
         state.lease_unchanged = again is not None and again.spec.renew_time == state.lease.spec.renew_time
@@ -100,11 +100,6 @@ async def read_own_state(client: Client, own: str, now: float, *, probing: bool)
 def renewed(lease: Lease) -> float:
     """When the lease was renewed last, in seconds since the epoch; 0 if it does not say."""
     return epoch_or(lease.spec.renew_time, 0.0)
-
-
-def _is_old(lease: Lease, now: float) -> bool:
-    """Whether the lease seems to have run out, by the clock of whoever looks."""
-    return now - renewed(lease) > (lease.spec.lease_duration_seconds or 15)
 
 
 def _policy_map(config_map: Mapping[str, Any] | None) -> PolicyMap | None:

@@ -78,9 +78,6 @@ class SchedulingQueue:
         self._order = itertools.count()
         self._more = asyncio.Event()
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     @property
     def is_idle(self) -> bool:
         """Whether every pod waits for an event."""

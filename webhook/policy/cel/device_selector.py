@@ -151,14 +151,13 @@ def _reads(text: str) -> tuple[tuple[str, str, str], ...] | None:
 
     The domain is empty if it is the driver. None if what is read cannot be told.
     """
-    reads = {(kind, _domain(key), name or _unquoted(quoted)) for kind, key, name, quoted in _READ.findall(text)}
+    reads = {
+        (kind, "" if re.fullmatch(_OWN_DOMAIN, key) else _unquoted(key), name or _unquoted(quoted))
+        for kind, key, name, quoted in _READ.findall(text)
+    }
     reads |= {(kind, _unquoted(domain), "") for domain, kind in _DOMAIN.findall(text)}
     rest = _OWN.sub("", _DOMAIN.sub("", _READ.sub("", text)))
     return None if _DEVICE.search(rest) else tuple(sorted(reads))
-
-
-def _domain(key: str) -> str:
-    return "" if re.fullmatch(_OWN_DOMAIN, key) else _unquoted(key)
 
 
 def _unquoted(text: str) -> str:

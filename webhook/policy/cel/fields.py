@@ -94,7 +94,9 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
     walk = _Walk()
     walk.types(tree, scope)
     unknown = {(name, struct): known for name, struct, known in walk.found}
-    rows = (UnknownField(name, struct, known, _offset(text, name)) for (name, struct), known in unknown.items())
+    rows = (
+        UnknownField(name, struct, known, next(_places(text, name), 0)) for (name, struct), known in unknown.items()
+    )
     return sorted(rows, key=lambda row: row.offset)
 
 
@@ -159,11 +161,6 @@ def _elements(types: Types) -> Types:
     if all(one.startswith("[") for one in types):
         return frozenset(one[1:-1] for one in types)
     return _ANYTHING
-
-
-def _offset(text: str, field: str) -> int:
-    """Where a field is read first."""
-    return next(_places(text, field), 0)
 
 
 def _places(text: str, field: str) -> Iterator[int]:
