@@ -1,4 +1,4 @@
-"""Waiting pods that want fewer devices take what comes free first: such candidates come last, and it is told."""
+"""Pods that want fewer devices take what comes free first: nobody is evicted for them (docs/reconciler.md#devices)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.reconciler.builders import pod
+from tests.reconciler.builders import pod, preemptor
 from tests.reconciler.device_settings import Devices, claim, uses
-from webhook.reconciler.evaluate.outcomes import Evicts
+from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 
 
 def setting_of(*, whole: bool) -> Devices:
@@ -29,7 +29,7 @@ def waits(setting: Devices, count: int, *, priority: int = 10, **spec: Any) -> N
     setting.add(pod("other", "100m", priority=priority, spec={**uses("c-other"), **spec}))
 
 
-MIGHT = "default/other of priority {}, which waits, might take a part of the devices"
+FIRST = "default/other of priority {}, which waits, would take a part of the devices of n1"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_devices_that_come_free_at_once_are_preferred(fields: dict[str, Any], no
     outcome = setting.evaluate(setting.wants("p", 2))
     assert isinstance(outcome, Evicts)
     assert outcome.node == node
-    told = MIGHT.format(fields.get("priority", 10)) in outcome.because
+    told = FIRST.format(fields.get("priority", 10)) in outcome.because
     assert told is (node == "n2")
 
 
@@ -58,16 +58,48 @@ def test_nobody_waits():
     outcome = setting_of(whole=True)
     found = outcome.evaluate(outcome.wants("p", 2))
     assert isinstance(found, Evicts)
-    assert (found.node, "might take" in found.because) == ("n1", False)
+    assert (found.node, "would take" in found.because) == ("n1", False)
 
 
-def test_where_they_come_free_one_by_one_everywhere():
-    """The plan is made all the same, and says who might take a part."""
+@pytest.mark.parametrize("fills", [False, True], ids=["room for both", "the preemptor fills the node"])
+def test_where_they_come_free_one_by_one_everywhere(fills: bool):
+    """Nobody is evicted, unless the preemptor's nomination keeps the other pod off the node by other resources."""
     setting = setting_of(whole=False)
     waits(setting, 1)
-    outcome = setting.evaluate(setting.wants("p", 2))
-    assert isinstance(outcome, Evicts)
-    assert outcome.because == MIGHT.format(10) + " before all of them are free, on every node that was looked at"
+    made = preemptor("p", "8" if fills else "1", spec=uses("c-p"))
+    setting.claim(claim("c-p", 2))
+    outcome = setting.evaluate(made)
+    if fills:
+        assert isinstance(outcome, Evicts)
+        return
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.reason == (
+        "wherever devices can be freed they come free one by one, and default/other of priority 10, which waits, would"
+        " take a part of them first"
+    )
+    setting.remove("default/other")
+    assert isinstance(setting.evaluate(made), Evicts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "evicts"),
+    [
+        pytest.param("ReplicaSet", 2, False, id="ReplicaSet"),
+        pytest.param("StatefulSet", 2, False, id="StatefulSet"),
+        pytest.param("Job", 2, True, id="a Job, which takes ten seconds"),
+        pytest.param("ReplicaSet", 1, True, id="one device"),
+    ],
+)
+def test_pods_that_are_replaced_at_once(kind: str, count: int, evicts: bool):
+    """The pod in a victim's place wants one device again and takes the first that comes free."""
+    setting = Devices(n1=2)
+    for number in range(2):
+        spec = {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]}
+        setting.add(pod(f"n1-{number}", "100m", node="n1", annotations={}, owner=(kind, "w"), spec=spec))
+    outcome = setting.evaluate(setting.wants("p", count))
+    assert isinstance(outcome, Evicts if evicts else Unschedulable)
+    if not evicts:
+        assert f"the pod that {kind} w puts in place of a victim would take a part of them first" in outcome.reason
 
 
 def test_one_device_is_no_part():
@@ -76,4 +108,4 @@ def test_one_device_is_no_part():
     waits(setting, 1)
     outcome = setting.evaluate(setting.wants("p", 1))
     assert isinstance(outcome, Evicts)
-    assert "might take" not in outcome.because
+    assert "would take" not in outcome.because

@@ -1,16 +1,18 @@
-"""Waiting pods that could take a part of a candidate's devices before all are free (docs/reconciler.md#devices).
+"""Pods that take a part of a candidate's devices before all of them are free (docs/reconciler.md#devices).
 
 A nomination reserves no devices, and they come free claim by claim. The preemptor is tried first each time, but as long
-as something is missing it gets nothing, and a pod that wants less, of whatever priority and scheduler, takes it.
+as something is missing it gets nothing, and a pod that wants less takes it: one that waits, of whatever priority and
+scheduler, or the one that a controller puts in a victim's place at once (docs/kubernetes-behaviour.md K43).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
 from webhook.preemption.decision import fits_on
@@ -18,6 +20,7 @@ from webhook.preemption.filters.devices import DeviceFilter, needs_devices
 from webhook.preemption.filters.filtering import prefilter
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.candidates import Candidate
@@ -25,33 +28,40 @@ from webhook.reconciler.state.state import State
 
 __all__ = ["ChosenCandidate", "choose"]
 
+Rows = NDArray[np.intp]
+
 _GROUPS = 16
 """Groups of waiting pods that are looked at."""
 _CANDIDATES = 8
 """Candidates among which one is looked for from which nobody takes a part."""
 
 
+_AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
+"""Kinds of controllers that replace a pod as soon as it leaves or is gone. A Job does so after ten seconds."""
+
+
 class ChosenCandidate(NamedTuple):
-    """The candidate to take and what to tell of it, which is empty if there is nothing to tell."""
+    """The candidate to take and why not a better one, which is empty if it is the best."""
 
     candidate: Candidate
     because: str
 
 
-def choose(state: State, pod: Pod, decision: Decision) -> ChosenCandidate | None:
-    """The best candidate from which no waiting pod can take a part, else the best one; None if there is none."""
+def choose(state: State, pod: Pod, decision: Decision) -> ChosenCandidate | str | None:
+    """The best candidate of which nobody takes a part; who does if there is none, and None without candidates."""
     best = decision.selected
     if best is None or not decision.asks_for_devices:
         return ChosenCandidate(best, "") if best is not None else None
     takers = _EarlyTakers(state, pod)
     first = takers.of(best)
-    if first is None:
+    if not first:
         return ChosenCandidate(best, "")
-    might = f"{key_of(first)} of priority {first.spec.priority or 0}, which waits, might take a part of the devices"
     for other in decision.shortlist(_CANDIDATES):
-        if other.node != best.node and takers.of(other) is None:
-            return ChosenCandidate(other, f"{might} of {best.node} before all of them are free")
-    return ChosenCandidate(best, f"{might} before all of them are free, on every node that was looked at")
+        if other.node != best.node and not takers.of(other):
+            return ChosenCandidate(
+                other, f"{first} would take a part of the devices of {best.node} before all are free"
+            )
+    return f"wherever devices can be freed they come free one by one, and {first} would take a part of them first"
 
 
 class _EarlyTakers:
@@ -59,13 +69,17 @@ class _EarlyTakers:
 
     def __init__(self, state: State, pod: Pod) -> None:
         self._snapshot, self._pod = state.snapshot, pod
-        self._own = _needs(state, pod)
+        self._own, self._amounts = _needs(state, pod), compile_pod(pod).amounts
         self._others: list[tuple[Pod, DeviceFilter]] = []
         asking = (group for group in state.waiting.groups() if self._asks(group.example))
         for group in heapq.nlargest(_GROUPS, asking, key=lambda one: one.priority):
-            example = next((one for one in group.pods.values() if one.metadata.uid != pod.metadata.uid), None)
+            example = next((one for one in group.pods.values() if self._is_free(one.metadata.uid)), None)
             if example is not None and (needs := _needs(state, example)) is not None:
                 self._others.append((example, needs))
+
+    def _is_free(self, uid: str) -> bool:
+        """Whether it is another pod, for which no plan holds devices."""
+        return uid != self._pod.metadata.uid and not self._snapshot.device_claims.planned_for(uid)
 
     def _asks(self, example: Pod) -> bool:
         """Whether a pod asks for devices, looked at quickly."""
@@ -74,32 +88,58 @@ class _EarlyTakers:
         asked = (name for one in containers if one.resources for name in one.resources.requests or ())
         return bool(example.spec.resource_claims) or any(name in served for name in asked)
 
-    def of(self, candidate: Candidate) -> Pod | None:
-        """A waiting pod that could take a part on this candidate so that the preemptor does not get its devices."""
+    def of(self, candidate: Candidate) -> str:
+        """Who takes a part on this candidate so that the preemptor does not get its devices; empty for nobody."""
         pods, claims = self._snapshot.pods, self._snapshot.device_claims
         node = self._snapshot.nodes.find(candidate.node)
-        if node is None or self._own is None or not self._others:
-            return None
+        if node is None or self._own is None:
+            return ""
         leaving = [row for row in pods.leaving().tolist() if pods.node[row] == node]
         rows = np.union1d(self._snapshot.pod_rows([victim.key for victim in candidate.victims]), leaving).astype(
             np.intp
         )
-        gone = {pods.uids[row] for row in rows.tolist()}
+        gone = {pods.uids[row]: row for row in rows.tolist()}
         holders = [uid for uid in gone if claims.used_by(uid)]
-        early = [gone - {last} for last in holders if len(holders) > 1]
+        early = [gone.keys() - {last} for last in holders if len(holders) > 1]
         early = [some for some in early if self._own.allocation(node, some) is None]
+        if not early:
+            return ""
         for example, needs in self._others:
-            if any(self._loses(node, gone, needs.allocation(node, some)) for some in early) and fits_on(
-                self._snapshot, example, candidate.node, without=rows
+            taken = (needs.allocation(node, some) for some in early)
+            if (
+                any(self._loses(node, gone, some) for some in taken)
+                and fits_on(self._snapshot, example, candidate.node, without=rows)
+                and self._has_room(node, rows, compile_pod(example).amounts)
             ):
-                return example
-        return None
+                return f"{key_of(example)} of priority {example.spec.priority or 0}, which waits,"
+        for uid in holders:
+            held = [one for key in claims.used_by(uid) for one in devices_of(claims.claims[key])]
+            owner = pods.owners.values[pods.owner[gone[uid]]]
+            if owner is not None and owner.kind in _AT_ONCE and self._loses(node, gone, held):
+                amounts = dict(
+                    zip(self._snapshot.nodes.resources.names, pods.amounts[:, gone[uid]].tolist(), strict=False)
+                )
+                if self._has_room(node, rows, amounts):
+                    return f"the pod that {owner.kind} {owner.name} puts in place of a victim"
+        return ""
 
     def _loses(self, node: int, gone: Collection[str], taken: Collection[DeviceId] | None) -> bool:
         """Whether the preemptor lacks devices once everybody is gone, and these are taken."""
         if not taken or self._own is None:
             return False
         return self._own.allocation(node, gone, taken) is None
+
+    def _has_room(self, node: int, gone: Rows, amounts: Mapping[str, int]) -> bool:
+        """Whether such a pod has room beside the preemptor, whose nomination keeps its own, once these are gone."""
+        nodes, served = self._snapshot.nodes, self._snapshot.devices.class_of_resource
+        for name, amount in amounts.items():
+            row = nodes.resources.index.get(name)
+            if row is None or row >= len(nodes.used) or name in served:
+                continue
+            free = nodes.allocatable[row, node] - nodes.used[row, node] + self._snapshot.pods.amounts[row, gone].sum()
+            if free - self._amounts.get(name, 0) < amount:
+                return False
+        return True
 
 
 def _needs(state: State, pod: Pod) -> DeviceFilter | None:

@@ -131,6 +131,8 @@ class Evaluator:
         outcome: Outcome
         if (choice := choose(self.state, pod, decision)) is None:
             outcome = past.told_of(self._unschedulable(pod, rules, decision, limits_now, ahead))
+        elif isinstance(choice, str):
+            outcome = Unschedulable(choice, behind=True)
         else:
             outcome = past.told_of(_evicts(self.state, decision, choice, promised.planned))
         if isinstance(outcome, Evicts) and attempts >= (most := limits.attempts_per_preemptor):
