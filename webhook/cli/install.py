@@ -180,19 +180,7 @@ async def command(
     nothing; what an earlier run had beside this one is taken away, and after a change of --mode only once what this one
     has enforces the policies. Native policies are compiled of the policies for the cluster's PriorityClasses.
     """
-    if mode != WEBHOOK and "priority-plugin-off" in added:
-        raise click.UsageError(f"--mode {mode}: without the plugin Priority native policies refuse every pod")
-    if mode == NATIVE and url is not None:
-        raise click.UsageError("--url is where a webhook is reached; --mode native has none")
-    static = STATIC in added
-    # Without a webhook there is nothing that it patches
-    chosen = [one for one in added if one != STATIC or mode != NATIVE]
-    directories = components(tuple(dict.fromkeys((*COMPONENTS[mode], *chosen))))
-    objects = render(manifests() / "base", directories, [parse_image(image)] if image else [])
-    if policies is not None:
-        objects = with_policies(objects, policy_files(policies))
-    if url is not None:
-        objects = outside_the_cluster(objects, reconciler=image is not None)
+    objects = _rendered(mode, image, added, policies, url)
     if dry_run and mode == WEBHOOK:
         print_yaml(objects)
         return
@@ -202,7 +190,7 @@ async def command(
         if mode != WEBHOOK:
             own, alone = policies is not None, mode == NATIVE
             objects, inexpressible, natively = await with_native_policies(
-                cluster, objects, own=own, alone=alone, keeper=not static
+                cluster, objects, own=own, alone=alone, keeper=STATIC not in added
             )
             for one in inexpressible:
                 click.echo(f"not enforced natively: {one}", err=True)
@@ -235,14 +223,30 @@ async def command(
         if status.done and left:
             await take_away(cluster, map(key_of, objects), left, told)
         await _tell_policies(client, policies, outside=url is not None, kept=status.done and mode != NATIVE)
-    if status.done:
-        click.echo(f"\n{as_called(_NATIVE_NEXT if mode == NATIVE else _NEXT)}")
-    else:
+    if not status.done:
         missing = "\n".join(f"  - {text}" for text in status.waiting)
         raise click.ClickException(
             f"not complete after {wait:.0f} s. Nothing is broken, and no pod is refused that was not before;"
             f" still missing:\n{missing}\nRun the same command again to go on waiting."
         )
+    click.echo(f"\n{as_called(_NATIVE_NEXT if mode == NATIVE else _NEXT)}")
+
+
+def _rendered(
+    mode: str, image: str | None, added: tuple[str, ...], policies: Path | None, url: str | None
+) -> list[dict[str, Any]]:
+    """The objects to apply, without native policies. Raises UsageError for options that exclude each other."""
+    if mode != WEBHOOK and "priority-plugin-off" in added:
+        raise click.UsageError(f"--mode {mode}: without the plugin Priority native policies refuse every pod")
+    if mode == NATIVE and url is not None:
+        raise click.UsageError("--url is where a webhook is reached; --mode native has none")
+    # Without a webhook there is nothing that it patches
+    chosen = [one for one in added if one != STATIC or mode != NATIVE]
+    directories = components(tuple(dict.fromkeys((*COMPONENTS[mode], *chosen))))
+    objects = render(manifests() / "base", directories, [parse_image(image)] if image else [])
+    if policies is not None:
+        objects = with_policies(objects, policy_files(policies))
+    return objects if url is None else outside_the_cluster(objects, reconciler=image is not None)
 
 
 def _how_to_start(url: str, mode: str, *, reconciler: bool) -> str:
