@@ -138,7 +138,7 @@ class ReviewHandler:
                 return await self._wait(connection, phase, request, seconds, None)
             body = request.content.read_nowait()
             if not self._turns.busy:
-                reviewed = _at_once(self.context, phase, body)
+                reviewed = self._turns.do(connection.flow, _at_once, self.context, phase, body)
             elif len(body) <= _SMALL:
                 reviewed = await self._in_turn(connection.flow, self.context, phase, body)
             else:

@@ -21,12 +21,14 @@ _ROUND = 0.004
 """Seconds of work in one round of the event loop. What is more waits for the next one, and others get in between."""
 _SLICE = 0.001
 """Seconds of a round for what has waited. It leads to more in the next rounds: what is read is reviewed."""
+_ROUND_COST = 0.0003
+"""Seconds of work for which no round is begun."""
 
 
 class Turns:
     """The event loop's time: work is done at once while a round has time for it, and by fair shares if it has not.
 
-    All that is done for a connection is counted, by `do`: decrypting, parsing, and each step of its tasks.
+    What is done for a connection is counted: decrypting, parsing and reviews by `do`, the rest of a request by `spend`.
     """
 
     def __init__(self) -> None:
@@ -73,8 +75,16 @@ class Turns:
             self._used += time.perf_counter() - began
             if contended:  # if nobody waits, nobody comes short
                 self._queue.charge(flow, time.thread_time() - ran)
-            if self._used > _SLICE / 3 and not self._round:  # a round is not begun for less than it costs
+            if self._used > _ROUND_COST and not self._round:
                 self._begin_round()
+
+    def spend(self, flow: Flow, seconds: float) -> None:
+        """Count time that is known without measuring."""
+        self._used += seconds
+        if self._queue.count:
+            self._queue.charge(flow, seconds)
+        if self._used > _ROUND_COST and not self._round:
+            self._begin_round()
 
     def later(self, flow: Flow, work: Callable[[], object], estimate: float, *, begun: bool = False) -> None:
         """Do this when it is the connection's turn; it takes about so many seconds, and raises nothing.
@@ -88,7 +98,7 @@ class Turns:
     async def run(self, flow: Flow, work: Callable[[], T], estimate: float) -> T:
         """Go on with what has had its turn: at once, or by fair shares if the round is full. Raises what it raises."""
         if not self.full:
-            return work()
+            return self.do(flow, work)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def carry_out() -> None:
