@@ -237,13 +237,14 @@ class OutcomeJudge:
         if self._served.union(others).issuperset(evicting.victims):
             return  # they went for another plan, which is judged for them
         concerned = {evicting.preemptor, evicting.node, *evicting.planned, *evicting.beside, ""}
+        owners = {self._owner.get(uid, "") for uid in evicting.planned} - {""}
         reasons = [
             one
             for one in self._outside
             if one.at >= evicting.since - _LAG
             and not (one.unseen and one.at > self._written.get(plan, evicting.since))
             and (one.at <= evicting.since or not any(_is_known(before, evicting.since) for before in one.known))
-            and one.scope in concerned
+            and (one.scope in concerned or (one.owner in owners and one.at > evicting.since))
             and one.above > evicting.priority
             and (one.devices_from is None or (evicting.devices and one.devices_from <= evicting.priority))
         ]
@@ -254,7 +255,6 @@ class OutcomeJudge:
             f"{plan} for {evicting.preemptor} on {evicting.node} from {evicting.since:.2f} to {now:.2f}"
             f" ended {endings[-1:]}, {len(evicting.victims)} went: {evicting.victims}"
         )
-        owners = {self._owner.get(uid, "") for uid in evicting.planned} - {""}
         for one in reasons:
             # One that came before the plan did not come back, and one that came when it was over is not known.
             if one.owner in owners and one.at > evicting.since and one.uid in self._shown.get(plan, ()):

@@ -61,6 +61,7 @@ def test_every_eviction_ends_in_a_bound_pod(first: int, errors: list[str]):
         pytest.param(165586, id="a victim that an ended plan asked counts once for the rates"),
         pytest.param(790152571, id="the same with other leaders"),
         pytest.param(3248331, id="a nomination for room that a pod in front takes anyway"),
+        pytest.param(200000522, id="a leader whose clock is ahead, and a pod that left before it led"),
         pytest.param(100001134, id="the scheduler has put off the first of two pods in front"),
     ],
 )

@@ -10,7 +10,7 @@ from tests.reconciler.builders import policy
 from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, victim
 from tests.reconciler.simulation import Simulation
 from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
-from webhook.reconciler.plans import adoption, plan_manager
+from webhook.reconciler.plans import adoption, plan_manager, plan_times
 from webhook.reconciler.preemptors import instant
 
 
@@ -77,11 +77,7 @@ def leader_whose_clock_is_ahead() -> Simulation:
 
 
 def believe_the_clock(patch: Patch) -> None:
-    def left(manager: Any, one: Any, _: Any) -> float:
-        clock = manager.clock
-        return clock.monotonic() + max(0.0, instant(one.metadata.deletion_timestamp) - clock.wall())
-
-    patch.setattr(adoption, "_ends", left)
+    patch.setattr(plan_times, "_end_by_own_clock", lambda *_: -math.inf)
 
 
 FAULTS = {

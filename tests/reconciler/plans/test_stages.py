@@ -17,7 +17,7 @@ from tests.workloads import eventually
 from webhook.kube.instants import epoch, rfc3339
 from webhook.policy.model import RECONCILER_ANNOTATIONS, EvictionMode
 from webhook.reconciler.plans import next_action, plan_manager
-from webhook.reconciler.plans.actions import Action, Displace, Enter, Wait
+from webhook.reconciler.plans.actions import Action, Displace, Enter, Try, Wait
 from webhook.reconciler.plans.next_action import STAGES, Situation, StageRow
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PLAN, PlanRecord, PlanStage, PlanVictim, encode, plan_of
@@ -93,7 +93,7 @@ async def test_a_new_leader_goes_on_in_the_stage(stage: PlanStage):
     desk.reconciler.turn()
     plan = desk.reconciler.plans["default/p"]
     assert (plan.stage, plan.since[stage]) == (stage, -30.0)
-    assert isinstance(desk.reconciler.plan_manager.next_action(plan), Enter | Displace)
+    assert isinstance(desk.reconciler.plan_manager.next_action(plan), Enter | Displace | Try)
     await desk.reconciler.stop()
 
 

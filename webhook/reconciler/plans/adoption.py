@@ -24,7 +24,7 @@ from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.plan_times import time_for
-from webhook.reconciler.preemptors import PolicySet, grace_under, instant, is_marked, lacks_post_filter
+from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PLAN,
     DecidedVictim,
@@ -153,8 +153,7 @@ def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float
 def _ends(manager: PlanManager, victim: Pod, policy: PreemptionPolicy) -> float:
     """When a victim that is leaving has had its time to end, in monotonic seconds."""
     left = instant(victim.metadata.deletion_timestamp) - manager.clock.wall()
-    least = grace_under(policy, victim)  # by a clock that is ahead its time seems to be over
-    return manager.clock.monotonic() + min(max(least, left), time_for([victim], policy))
+    return manager.clock.monotonic() + min(max(0.0, left), time_for([victim], policy))
 
 
 def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecord) -> str:

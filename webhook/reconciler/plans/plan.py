@@ -147,6 +147,8 @@ class Plan:
     """Since when the preemptor has fitted on the node; infinite while it does not."""
     contested: float = -math.inf
     """When the preemptor last ceased to fit on the node: a nomination may stand in its way for a while."""
+    leaving: dict[str, float] = field(default_factory=dict)
+    """Pod that leaves the node, by uid, to by when it has had its time, from when this plan first saw it leave."""
     freed: float = math.inf
     """When a pod last left the node, or the node changed; infinite if that did not happen since the plan began."""
     touched: bool = False

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from webhook.kube.objects import Pod
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.plans.next_action import PlanContext
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import awaits_deallocation
@@ -53,9 +54,23 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
 
 
 def _room_comes(plan: Plan, context: PlanContext) -> float:
-    """When the last pod that leaves a plan's node has had its time to end, in monotonic seconds; -inf if none does."""
+    """When the last pod that leaves a plan's node has had its time to end, in monotonic seconds; -inf if none does.
+
+    Its deletionTimestamp is by the API server's clock, and this one may be ahead. So it has at least its grace period
+    from when the plan first saw it leave.
+    """
     evaluator = context.evaluator
-    pods, clock = evaluator.state.snapshot.pods, evaluator.clock
-    rows = evaluator.leaving_within(math.inf)
-    ends = pods.gone_at[rows[pods.node[rows] == evaluator.state.snapshot.nodes.find(plan.record.node)]]
-    return float(ends.max()) - clock.wall() + clock.monotonic() if len(ends) else -math.inf
+    state, clock = evaluator.state, evaluator.clock
+    pods, rows = state.snapshot.pods, evaluator.leaving_within(math.inf)
+    last = -math.inf
+    for row in rows[pods.node[rows] == state.snapshot.nodes.find(plan.record.node)].tolist():
+        last = max(last, float(pods.gone_at[row]) - clock.wall() + clock.monotonic())
+        if (pod := state.pods.get(f"{pods.namespaces[row]}/{pods.names[row]}")) is not None:
+            last = max(last, _end_by_own_clock(plan, pod, clock.monotonic()))
+    return last
+
+
+def _end_by_own_clock(plan: Plan, pod: Pod, now: float) -> float:
+    """By when a pod that leaves has had its time, since the plan first saw it leave; all in monotonic seconds."""
+    written = pod.metadata.deletion_grace_period_seconds
+    return plan.leaving.setdefault(pod.metadata.uid, now + (grace_of(pod) if written is None else written))
