@@ -34,6 +34,7 @@ _PLURALS = (
     "clusterroles",
     "clusterrolebindings",
     "services",
+    "resourcequotas",
 )
 
 

@@ -66,6 +66,7 @@ _READ: dict[str, tuple[Resource, type[Any]]] = {
     "nodes": (resources.NODE, Node),
     "deviceclasses": (resources.DEVICE_CLASS, DeviceClass),
     "services": (Resource("", "v1", "services", "Service"), dict),
+    "resourcequotas": (Resource("", "v1", "resourcequotas", "ResourceQuota"), dict),
 }
 """What is listed as it is, by plural; pods are summarised page by page."""
 _POD_GROUPS = {

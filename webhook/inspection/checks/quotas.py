@@ -1,0 +1,94 @@
+"""Groups of pods that a ResourceQuota keeps below their minimum, however empty the namespace is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
+from webhook.inspection.observed import Observed
+from webhook.kube.objects import Pod
+from webhook.kube.quantity import QuantityError, millis, units
+from webhook.preemption.snapshot.amounts import ClusterError, requests
+
+__all__ = ["too_tight"]
+
+Json = Mapping[str, Any]
+_OPERATORS: dict[str, Callable[[str, list[str]], bool]] = {
+    "In": lambda name, values: name in values,
+    "NotIn": lambda name, values: name not in values,
+    "Exists": lambda name, _: bool(name),
+    "DoesNotExist": lambda name, _: not name,
+}
+
+
+def too_tight(observed: Observed) -> Iterator[ClusterFinding]:
+    """Groups that have fewer pods than their minimum, and whose quota never admits as many.
+
+    Pods that are still to come are taken to ask for no more than the one that asks for least.
+    """
+    quotas = observed.objects["resourcequotas"]
+    for key, pods in observed.members.items():
+        source, namespace, name = key
+        minimum = observed.minima[key]
+        there = [quota for quota in quotas if quota["metadata"].get("namespace") == namespace]
+        for quota in there if len(pods) < minimum else ():
+            counted = [pod for pod in pods if _counts(quota, pod)]
+            if len(counted) < len(pods):
+                continue
+            if not (beyond := list(_beyond(quota, pods, minimum))):
+                continue
+            yield ClusterFinding(
+                FindingSeverity.WARNING,
+                f"{source} {namespace}/{name} needs {minimum} pods, and ResourceQuota {quota['metadata']['name']} never"
+                f" admits as many: {'; '.join(beyond)}.",
+                f"It has {len(pods)} pods, which wait forever: nobody is placed or evicted for a part of a group.",
+                "Raise the quota, let its pods ask for less, or lower its minimum.",
+            )
+
+
+def _beyond(quota: Json, pods: list[Pod], minimum: int) -> Iterator[str]:
+    """What the quota has less of than as many pods ask for at least, each in words."""
+    try:
+        asked = [requests(pod) for pod in pods]
+        for field, quantity in sorted(((quota.get("spec") or {}).get("hard") or {}).items()):
+            if field in {"pods", "count/pods"}:
+                if units(quantity) < minimum:
+                    yield f"{field} is {quantity}"
+                continue
+            resource = field.removeprefix("requests.")
+            if resource == field and field not in {"cpu", "memory", "ephemeral-storage"}:
+                continue
+            each = sorted(amounts.get(resource, 0) for amounts in asked)
+            least = sum(each) + each[0] * (minimum - len(each))
+            if (millis(quantity) if resource == "cpu" else units(quantity)) < least:
+                shown = f"{least}m" if resource == "cpu" else str(least)
+                yield f"{field} is {quantity}, and they ask for {shown} at least"
+    except (ClusterError, QuantityError):
+        return  # the API server does not take it either
+
+
+def _counts(quota: Json, pod: Pod) -> bool:
+    """Whether the quota counts this pod, by its scopes."""
+    spec = quota.get("spec") or {}
+    rows = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
+    rows += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    return all(_matches(row, pod) for row in rows)
+
+
+def _matches(row: Json, pod: Pod) -> bool:
+    """Whether the pod is in a scope; of scopes that are not known nobody is taken to be."""
+    match row.get("scopeName"):
+        case "PriorityClass":
+            matches = _OPERATORS.get(row.get("operator") or "")
+            return matches is not None and matches(pod.spec.priority_class_name, row.get("values") or [])
+        case "BestEffort":
+            return _is_best_effort(pod)
+        case "NotBestEffort":
+            return not _is_best_effort(pod)
+    return False
+
+
+def _is_best_effort(pod: Pod) -> bool:
+    containers = [*(pod.spec.containers or ()), *(pod.spec.init_containers or ())]
+    return not any(one.resources and (one.resources.requests or one.resources.limits) for one in containers)
