@@ -40,6 +40,8 @@ class GangJudge:
             plan = _plan_on(pod)
             if plan is None or "gang" not in plan or uid not in {one["uid"] for one in plan["victims"]}:
                 continue
+            if any(line["message"] == "plan ended" and line["plan"] == plan["id"] for line in self.cluster.told):
+                continue  # it is over, and is yet to be taken off the pod
             self.for_gangs += 1
             if missing := self._missing(pod):
                 self.faults.append(f"{name} goes for {key} while {missing} is not nominated")

@@ -11,6 +11,7 @@ from webhook.policy.model import (
     Cycles,
     EvictionCost,
     EvictionMode,
+    ExtenderConfig,
     GroupDisruption,
     Groups,
     LabelRate,
@@ -173,6 +174,14 @@ def test_budgets_are_kept_where_the_api_server_keeps_them(eviction, whole):
         assert isinstance(evaluated(setting), Unschedulable)
         setting.budget(budget("b", 2, {"team": "red"}))
         assert gone(evaluated(setting)) == ["cheap-0", "cheap-1"]
+
+
+def test_extenders_are_refused():
+    """A policy with extenders evicts nobody for a gang, and says why."""
+    extender = ExtenderConfig(url_prefix="https://extender.example.com", preempt_verb="preempt")
+    outcome = evaluated(setting_of(Limits(), PODS, extenders=(extender,)))
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.reason == "the policy has extenders, and they are not asked about gangs"
 
 
 async def test_the_victims_of_a_gang_count_for_its_namespace():

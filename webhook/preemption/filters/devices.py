@@ -99,6 +99,10 @@ class DeviceFilter:
         for counter in self.counters:
             counter.limit[self.searched] = UNBOUNDED
         self._bound = bound
+        claims = snapshot.device_claims.claims
+        specs = [claims[need.key].spec if need.key in claims else None for need in needs.claims]
+        self.asks = msgspec.json.encode((specs, [(name, incoming.amounts[name]) for name in needs.extended]))
+        """What is asked for, whatever the claims are called."""
         self._without = without
 
     @property
@@ -203,6 +207,11 @@ class DeviceFilter:
             self._steps -= given - max(0, steps.left)
         several = {one.id for pool in pools for one in pool.devices if one.device.allow_multiple_allocations}
         return None if found is None else sorted({one.device for one in found} - several)
+
+    def has_shares(self, node: int) -> bool:
+        """Whether several claims can have one of the devices that the node sees."""
+        _, pools, _, _ = pools_of(self._snapshot, node)
+        return any(one.device.allow_multiple_allocations for pool in pools for one in pool.devices)
 
     def holders(self, rows: Rows) -> Rows:
         """Of the pods in these rows, of any shape, those that use a claim, so that their removal may free devices."""

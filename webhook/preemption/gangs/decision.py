@@ -152,12 +152,27 @@ class _Decision:
             return "not eligible due to preemptionPolicy=Never."
         if outside := self._rules.outside(self._now):
             return f"not eligible: {outside}."
+        if shared := self._shared_claim():
+            return f"not eligible: several of its pods share the claim {shared}, which has no devices yet."
         for shape in self._shapes:
             state, failures = Placer(self._trial, NO_PODS).look(shape, NO_PODS)
             if failures.error:
                 return f"error: {failures.error}"
             if state.incoming.beyond:
                 return f"not eligible: {state.incoming.beyond}."
+        return ""
+
+    def _shared_claim(self) -> str:
+        """A claim on devices without any that several members name: where the first one goes the others have to be."""
+        claims, seen = self._trial.snapshot.device_claims.claims, set[str]()
+        for pod in self._gang.waiting:
+            for one in pod.spec.resource_claims or ():
+                key = f"{pod.metadata.namespace}/{one.get('resourceClaimName')}"
+                known = claims.get(key)
+                if one.get("resourceClaimName") and (known is None or known.status.allocation is None):
+                    if key in seen:
+                        return key
+                    seen.add(key)
         return ""
 
     def _potential(self, exclusions: Mask | None, evicted: Ints | None) -> PotentialVictims:

@@ -107,8 +107,10 @@ def find_room(
                         costs, search.touched = _Costs(state.limit.shape[1], units), None
                     left = min(len(pods), need - len(placer.placed))
                     nodes = search.evict(state, failures, costs, left // _SHARE if state.is_local else 1)
+                    if state.devices is not None and nodes:
+                        state, _ = placer.look(shape, search.gone)  # the victims' devices are free now
                     for node in nodes:
-                        placer.put(pods.pop(0), node)
+                        placer.put(pods.pop(0), node, state)
                 if not nodes:
                     break
                 search.touch(np.array(nodes, np.intp))

@@ -62,22 +62,29 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
 class Placer:
     """Puts members on nodes in a trial; on the `excluded` nodes (rows) none goes.
 
-    Of a shape that asks for devices, or for volumes that are yet to be bound, one member goes to a node: what the one
-    before got there is not known.
+    Members that ask for devices get them in turn. Of two shapes that do only one goes to a node, since the scheduler
+    may give the one what is meant for the other. Where devices can be shared, and of a shape that asks for volumes that
+    are yet to be bound, one member goes to a node: what the one before got there is not known.
     """
 
     def __init__(self, trial: TrialPlacement, excluded: Rows) -> None:
         self.trial = trial
         self.excluded = excluded
         self.placed: list[Placed] = []
+        self._with_devices: dict[int, bytes] = {}
+        """By row, the nodes of members with devices, and which those ask for; empty if that says too little."""
         self._looks = _LOOKS
 
     def look(self, shape: MemberShape, gone: Rows) -> tuple[PreFilterState, Failures]:
         """Where the next member of the shape fits once the pods in the rows `gone` are, beside those placed."""
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
-        excluded = self.excluded
-        if state.devices is not None or self._binds_volumes(shape.incoming.pod):
-            excluded = np.union1d(excluded, np.array([one.node for one in self.placed], np.intp)).astype(np.intp)
+        occupied: list[int] = []
+        if self._binds_volumes(shape.incoming.pod):
+            occupied = [one.node for one in self.placed]
+        elif state.devices is not None:
+            asks = state.devices.asks
+            occupied = [node for node, other in self._with_devices.items() if other != asks]
+        excluded = np.union1d(self.excluded, np.array(occupied, np.intp)).astype(np.intp) if occupied else self.excluded
         return state, run_filters(state, excluded)
 
     def _binds_volumes(self, pod: Pod) -> bool:
@@ -85,16 +92,28 @@ class Placer:
         named = [claims.get(f"{pod.metadata.namespace}/{claim_name(pod, one)}") for one in pod.spec.volumes or ()]
         return any(claim is not None and not claim.spec.volume_name for claim in named)
 
-    def put(self, pod: Pod, node: int) -> None:
-        """Let the member be on the node from now on."""
-        self.trial.put_on(pod, node)
+    def put(self, pod: Pod, node: int, state: PreFilterState) -> None:
+        """Let the member be on the node from now on, with the devices that it gets in this state."""
+        devices = None
+        if state.devices is not None:
+            devices = state.devices.allocation(node)
+            known = devices is not None and not state.devices.has_shares(node)
+            self._with_devices[node] = state.devices.asks if known else b""
+        self.trial.put_on(pod, node, devices or ())
         self.placed.append(Placed(pod, node))
+
+    def take_back(self) -> None:
+        """Take the member off that was put on a node last."""
+        pod, node = self.placed.pop()
+        self.trial.take_off(pod)
+        if all(one.node != node for one in self.placed):
+            self._with_devices.pop(node, None)
 
     def clear(self) -> None:
         """Take everybody off again."""
         for one in self.placed:
             self.trial.take_off(one.pod)
-        self.placed = []
+        self.placed, self._with_devices = [], {}
 
     def place(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:
         """Place as many members as are needed, or nobody: then None. The trial is as before.
@@ -123,10 +142,10 @@ class Placer:
         if failures.error:
             return False
         for node in by_tightness(state, failures.fits)[:_FEW_NODES].tolist():
-            self.put(pod, node)
+            self.put(pod, node, state)
             if self._try_nodes(rest, need, gone):
                 return True
-            self.trial.take_off(self.placed.pop().pod)
+            self.take_back()
         others = [one for one in rest if one[0] is not shape]  # who is alike has no room either
         return self._try_nodes(others, need, gone)
 
@@ -154,7 +173,7 @@ class Placer:
         most = min(len(pods), need - len(self.placed)) if state.is_local else 1
         nodes: list[int] = by_tightness(state, failures.fits)[:most].tolist()
         for node in nodes:
-            self.put(pods.pop(0), node)
+            self.put(pods.pop(0), node, state)
         return nodes
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -11,11 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod
+from webhook.kube.objects.devices import ClaimConsumer
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["TrialPlacement"]
 
 Kind = TypeVar("Kind", bound=np.generic)
+
+
+_NO_POD = "a member of a gang"  # no pod has such a name
 
 
 class TrialPlacement:
@@ -38,18 +43,23 @@ class TrialPlacement:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for pod in self._members:
+            self.snapshot.release_devices(_of_trial(pod), pod.metadata.namespace)
             if pod in self._known:
                 self._pods.put(pod)
             else:
                 self._pods.remove(pod.metadata.namespace, pod.metadata.name)
 
-    def put_on(self, pod: Pod, node: int) -> None:
-        """Let the member be on the node in this row."""
+    def put_on(self, pod: Pod, node: int, devices: Collection[DeviceId] = ()) -> None:
+        """Let the member be on the node in this row, with these devices, which give way to nobody."""
         self._put(pod, self.snapshot.nodes.names[node])
+        if devices:
+            nobody = ClaimConsumer(resource="pods", name=_NO_POD, uid=_NO_POD)
+            self.snapshot.hold_devices(_of_trial(pod), pod.metadata.namespace, nobody, devices)
 
     def take_off(self, pod: Pod) -> None:
-        """Let the member wait, without a nomination."""
+        """Let the member wait, without a nomination and devices."""
         self._put(pod, "")
+        self.snapshot.release_devices(_of_trial(pod), pod.metadata.namespace)
 
     def padded(self, column: NDArray[Kind] | None) -> NDArray[Kind] | None:
         """A column by pod row that was made before the trial, with entries for the members."""
@@ -62,3 +72,8 @@ class TrialPlacement:
         spec = msgspec.structs.replace(pod.spec, node_name=node, scheduling_gates=None)
         status = msgspec.structs.replace(pod.status, nominated_node_name="")
         self._pods.put(msgspec.structs.replace(pod, spec=spec, status=status))
+
+
+def _of_trial(pod: Pod) -> str:
+    """What the devices of a member are held for; no plan has such a name."""
+    return f"trial of {pod.metadata.name}"

@@ -202,7 +202,8 @@ def _outcomes(
         for node in {victim.node for victim in unit} & nodes or {first}:
             of_node.setdefault(node, []).extend(pods)
     found: list[tuple[Pod, Evicts | Waits]] = []
-    for member, node in decision.placements:
+    # Devices are held in this order, and those of lower priority give way
+    for member, node in sorted(decision.placements, key=lambda one: -priority_of(one.pod)):
         pod = state.pods.get(key_of(member)) or member
         victims = tuple(of_node.get(node, ()))
         row = state.snapshot.nodes.find(node)
