@@ -59,6 +59,19 @@ def test_every_eviction_ends_in_a_bound_pod(first: int, errors: None):
     assert min(seen["for gangs"], seen["of groups"], seen["leaders"]) > 0, seen
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1768, id="room of a member for whom nobody went, while somebody did for another one"),
+        pytest.param(70353, id="the same with other leaders"),
+    ],
+)
+def test_clusters_that_were_found_later(seed: int, errors: None):
+    """Clusters of longer runs in which a gang evicted in vain once."""
+    del errors
+    assert not faults(seed)
+
+
 @pytest.mark.soak
 @settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 10**9))
