@@ -210,7 +210,7 @@ class DeviceFilter:
 
     def has_shares(self, node: int) -> bool:
         """Whether several claims can have one of the devices that the node sees."""
-        _, pools, _, _ = pools_of(self._snapshot, node)
+        pools = pools_of(self._snapshot, node).pools
         return any(one.device.allow_multiple_allocations for pool in pools for one in pool.devices)
 
     def holders(self, rows: Rows) -> Rows:

@@ -161,7 +161,7 @@ class PlanManager:
         """What plans under way mean for a decision for this pod."""
         held: dict[str, list[Pod]] = {}
         for plan in self.plans.values():
-            if plan.gone and plan.priority < (pod.spec.priority or 0):
+            if self.siblings.have_evicted(plan) and plan.priority < (pod.spec.priority or 0):
                 below = self._state.pods.get(plan.key)
                 if below is not None and below.spec.scheduler_name == pod.spec.scheduler_name:
                     held.setdefault(plan.record.node, []).append(below)
