@@ -84,7 +84,7 @@ class Reconciler:
         self.plans = self.plan_manager.plans
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
-        self.ledger = EvictionLedger(self.evaluator, self.plans, ledger_store)
+        self.ledger = EvictionLedger(self.evaluator, self.plans, ledger_store, self.plan_manager.ended)
         self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
         self.evaluation = PreemptorEvaluation(self.plan_manager, policy_set, self.queue, self.extender_client)
@@ -106,7 +106,7 @@ class Reconciler:
         self.reporter.leading(True)
         try:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
-            recall_evictions(self.evaluator, self.policy_set, self.ledger.open())
+            self.ledger.recalled = recall_evictions(self.evaluator, self.policy_set, self.ledger.open())
             # 2. Every preemptor comes to the queue, and every plan on a pod is found.
             self._look_at_all()
             # 3. From now on changes of the cluster say what there is to do.

@@ -181,10 +181,11 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
-def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger = NOTHING) -> None:
+def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger = NOTHING) -> dict[int, str]:
     """Count the recent evictions for the rates, and exclude the pods of owners that put theirs back after them.
 
     The ledger names these owners and most evictions. The decisions on marked pods of managed classes name the rest.
+    Returns the tickets in the rates by plan, as far as that is known.
     """
     now, wall = evaluator.clock.monotonic(), evaluator.clock.wall()
     for policy in policy_set.policies.preemption:
@@ -195,13 +196,15 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger
     found = [(now - age, plan, evictions) for age, plan, evictions in recalled(marked, pods, wall, ledger)]
     told.update(plan for _, plan, _ in found)
     found += [(now - max(0.0, wall - at), plan, [one]) for plan, at, one in ledger.evictions if plan not in told]
-    for at, _, evictions in found:
-        evaluator.limiter.note(evictions, at)
+    tickets: dict[int, str] = {}
+    for at, plan, evictions in found:
+        tickets |= dict.fromkeys(evaluator.limiter.note(evictions, at), plan)
         # The history of the workloads has what was before it was written
         for one in evictions if at - now + wall > evaluator.limiter.history.written else ():
             evaluator.limiter.history.note(one.owner, at, "")
     for known in ledger.returning:
         evaluator.eviction_backoff.recall(known._replace(until=now + known.until - wall), now)
+    return tickets
 
 
 def recalled(

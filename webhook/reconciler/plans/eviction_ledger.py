@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -102,15 +103,21 @@ def write_ledger(
     now: float,
     wall: float,
     returning: Iterable[ReturningOwner] = (),
+    *,
+    recalled: Mapping[int, str] = MappingProxyType({}),
 ) -> str:
     """The evictions that some rate still counts, and the owners that put their pods back; empty for none.
 
     At most 32 KiB, of which the owners have half: the latest evictions, and the owners excluded for longest.
 
+    `recalled` are the plans of evictions that earlier leaders asked for, by ticket: the decisions on their preemptors
+    tell of them, too, and the next leader is to count them once.
+
     Victims of the `plans` under way that have not been asked yet are left out. `now` is in monotonic seconds, `wall` in
     seconds since the epoch.
     """
-    plan_of: dict[int, str] = {}
+    recent = list(limiter.recent(now))
+    plan_of = {ticket: recalled[ticket] for ticket, _, _ in recent if recalled.get(ticket)}
     unasked: set[int] = set()
     for plan in plans:
         for uid, ticket in plan.tickets.items():
@@ -118,7 +125,7 @@ def write_ledger(
             if uid not in plan.gone and uid not in plan.asking:
                 unasked.add(ticket)
     counted = Counter(
-        (at, eviction, plan_of.get(ticket, "")) for ticket, eviction, at in limiter.recent(now) if ticket not in unasked
+        (at, eviction, plan_of.get(ticket, "")) for ticket, eviction, at in recent if ticket not in unasked
     )
     rows = sorted(counted.items(), key=lambda row: -row[0][0])
     under_way, owners = sorted(set(plan_of.values())), _within_room(returning, now)
@@ -200,10 +207,14 @@ def read_ledger(text: str) -> Ledger:
 class EvictionLedger:
     """One process's ledger, term by term: what earlier leaders have left, and what is to be written."""
 
-    def __init__(self, evaluator: Evaluator, plans: Mapping[str, Plan], store: LedgerStore) -> None:
-        self._evaluator, self._plans, self._store = evaluator, plans, store
+    def __init__(
+        self, evaluator: Evaluator, plans: Mapping[str, Plan], store: LedgerStore, ended: Container[str] = ()
+    ) -> None:
+        self._evaluator, self._plans, self._store, self._ended = evaluator, plans, store, ended
         self._open = False
         self._last = ""
+        self.recalled: Mapping[int, str] = {}
+        """Tickets of the evictions that this term has found, by plan."""
 
     def begin(self) -> None:
         """A term begins: nothing of this process's last one is written any more."""
@@ -232,4 +243,7 @@ class EvictionLedger:
             return self._last or None
         limiter, clock = self._evaluator.limiter, self._evaluator.clock
         returning = self._evaluator.eviction_backoff.returning()
-        return write_ledger(limiter, self._plans.values(), clock.monotonic(), clock.wall(), returning)
+        recalled = {ticket: plan for ticket, plan in self.recalled.items() if plan not in self._ended}
+        return write_ledger(
+            limiter, self._plans.values(), clock.monotonic(), clock.wall(), returning, recalled=recalled
+        )
