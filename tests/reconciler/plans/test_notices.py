@@ -11,13 +11,22 @@ from hypothesis import strategies as st
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import CAN_BE_PREEMPTED, NOTICE, READY, Victims
+from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, NOTICE, READY, Victims
 from webhook.reconciler.plans.actions import Enter, Notify, Wait
+from webhook.reconciler.plans.adoption import recalled
 from webhook.reconciler.plans.notices import Notices, askable, not_told
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage, PlanVictim
+from webhook.reconciler.state.annotations import (
+    DecidedVictim,
+    DecisionRecord,
+    PlanDevice,
+    PlanRecord,
+    PlanStage,
+    PlanVictim,
+)
+from webhook.reconciler.state.annotations import encode as encode_record
 from webhook.reconciler.state.notices import NoticeRecord, encode
 
 NAMES = "abcd"
@@ -169,3 +178,17 @@ def test_later_decisions_know_when_the_room_comes():
     ends = {round(float(end) - START) for end in pods.gone_at[rows]}
     assert ends == {90}
     assert list(itertools.chain(setting.evaluator.leaving_within(60.0))) == []
+
+
+def test_a_victim_that_has_a_notice_was_not_evicted():
+    """However young it is: a new leader counts nobody for the rates who only was told."""
+    victim = DecidedVictim(pod="default/v", priority=80, owner="Job/default/x")
+    decision = DecisionRecord(plan="p1", at=rfc3339(START), node="n1", policy="test", attempt=1, victims=(victim,))
+    told = pod("v", node="n1", owner=("Job", "x"), annotations={NOTICE: notice()})
+    told.metadata.creation_timestamp = rfc3339(START - 1)
+    asked = preemptor("p", "8")
+    asked.metadata.annotations = {DECISION: encode_record(decision)}
+    for texts, charged in ((told.metadata.annotations, 0), ({}, 1)):
+        told.metadata.annotations = texts
+        found = list(recalled([asked], {"default/v": told, "default/p": asked}, START + 5))
+        assert [len(evictions) for _, _, evictions in found] == [charged]

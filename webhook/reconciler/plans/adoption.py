@@ -236,6 +236,8 @@ def recalled(
                 evictions.append(PlannedEviction(workload_of(there), decision.node, _groups(victim)))
             elif there is not None and instant(there.metadata.creation_timestamp) < at - _SKEW:
                 continue  # it was there before the decision and does not leave: it was not evicted
+            elif there is not None and (known := notice_of(there)) is not None and known.plan == decision.plan:
+                continue  # it still has the notice of that plan
             elif not victim.owner or births.take(victim.owner, at):
                 evictions.append(PlannedEviction(victim.owner, decision.node, _groups(victim)))
         yield max(0.0, wall - at), decision.plan, evictions
