@@ -52,6 +52,11 @@ def test_notices_are_kept_and_evictions_end_in_bound_pods(first: int, errors: li
     assert not found
 
 
+def test_a_victim_of_a_higher_plan_that_stays_is_not_counted_on():
+    """A cluster of longer runs: a higher preemptor came to the room that a lower one had made beside it."""
+    assert not wrong(2813)
+
+
 @pytest.mark.soak
 @settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 10**9))

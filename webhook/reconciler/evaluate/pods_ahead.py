@@ -136,9 +136,12 @@ class PodsAhead:
             for place, name in enumerate(candidates.names(np.flatnonzero(lost))):
                 self._note_lost(codes, lost & (np.cumsum(lost) == place + 1), held[name][0])
         nominated = any((some < most).any() for (_, most), (_, some) in zip(everybody, without_nominated, strict=True))
-        for gone in (later[:0], later) if len(later) else (later,):
+        rooms = [(free, later[:0]), (free, later)] if len(later) else [(free, later)]
+        if len(stays := self._merely_planned(candidates)):
+            rooms.append((self._without_room_of(free, stays, columns), later[:0]))
+        for made, gone in rooms:
             for coming in (everybody, without_nominated) if nominated else (everybody,):
-                room = free.copy()
+                room = made.copy()
                 _add(room, snapshot.pods.amounts, gone, columns[snapshot.pods.node[gone]])
                 left = DevicesAhead(candidates, gone, needs, held_devices) if needs else None
                 for example, count, rest in self._placed(coming, candidates, gone, room, left):
@@ -147,6 +150,25 @@ class PodsAhead:
                         short |= left.lost((count > 0) & (codes == 0))
                     self._note_lost(codes, short & (count > 0), example)
         return codes
+
+    def _merely_planned(self, candidates: Candidates) -> Rows:
+        """Victims of the candidates that other plans count on and that do not leave yet: theirs may come first."""
+        rows = candidates.pods[np.isin(candidates.pods, self._leaving)]
+        uids, pods = self._state.snapshot.pods.uids, self._state.pods
+        keys = [f"{self._state.snapshot.pods.namespaces[row]}/{self._state.snapshot.pods.names[row]}" for row in rows]
+        known = [pods.get(key) for key in keys]
+        stays = [
+            pod is not None and pod.metadata.uid == uids[row] and not pod.metadata.deletion_timestamp
+            for pod, row in zip(known, rows.tolist(), strict=True)
+        ]
+        found: Rows = rows[np.array(stays, np.bool_)] if len(rows) else rows
+        return found
+
+    def _without_room_of(self, free: Ints, rows: Rows, columns: NDArray[np.intp]) -> Ints:
+        """What is free as long as the pods in these rows stay."""
+        pods, kept = self._state.snapshot.pods, np.zeros_like(free)
+        _add(kept, pods.amounts, rows, columns[pods.node[rows]])
+        return free - kept
 
     def _leaving_beside(self, candidates: Candidates) -> Rows:
         """The pods that leave the candidates anyway, beside their victims."""
