@@ -50,7 +50,7 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.bench.mutated
 
 soak: $(STAMP)
-	$(BIN)/python -m pytest -m soak --run-soak tests/e2e tests/reconciler/test_promises.py tests/reconciler/test_outcomes.py tests/certs/test_under_load.py
+	$(BIN)/python -m pytest -m soak --run-soak
 
 COMPILE := $(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
