@@ -74,7 +74,7 @@ class Simulation:
         self.groups: list[Json] = []
         """PodGroups of coscheduling, which do not change."""
         self.steps = 0
-        """How many steps (`FAULT_POINTS`) all processes have come to so far."""
+        """Steps (`FAULT_POINTS`) of all processes so far."""
         self.killed_at: frozenset[int] = frozenset()
         """The steps at which the process is killed; another one begins at once."""
         self.asked: list[Callable[[str], None]] = []
@@ -86,9 +86,8 @@ class Simulation:
         """When reconcilers begin and end to lead, and how wrong their clocks are; empty for one that always leads."""
         self.lease = ""
         """The ledger that the last leader wrote on its Lease."""
-        self._version = 0
-        self._shown = 0.0
-        self._held: float = 0.0
+        self._version = self._listed = 0
+        self._shown = self._held = 0.0
         self._budget_shown: dict[str, float] = {}
         """When the newest state of each budget is shown: a watch never goes back."""
         self.told: list[Json] = []
@@ -162,9 +161,10 @@ class Simulation:
         self._show_groups()
         if self.devices:
             self.devices.list()
-        self.seen = {}
+        self.seen, self._listed = {}, 0
         for name, pod in self.pods.items():
             self._deliver(name, copy.deepcopy(pod))
+        self._listed = self._version
 
     async def live(self, seconds: float) -> None:
         """Let the reconcilers and everybody else work for so long."""
@@ -301,8 +301,8 @@ class Simulation:
             if name not in self.pods and self.seen.pop(name, None) is not None:
                 self.setting.remove(f"default/{name}")
         elif known is None or int(known["metadata"]["resourceVersion"]) < int(pod["metadata"]["resourceVersion"]):
-            if known is None and name not in self.pods:
-                return  # a list has shown by now that it is gone
+            if known is None and (name not in self.pods or int(pod["metadata"]["resourceVersion"]) <= self._listed):
+                return  # the list did not have it any more
             self.seen[name] = pod
             self.setting.add(msgspec.convert(pod, Pod))
 
