@@ -161,7 +161,7 @@ class Simulation:
         self._show_groups()
         if self.devices:
             self.devices.list()
-        self.seen, self._listed = {}, 0
+        self.seen, self._listed, self._held = {}, 0, 0.0  # a process has watches of its own
         for name, pod in self.pods.items():
             self._deliver(name, copy.deepcopy(pod))
         self._listed = self._version

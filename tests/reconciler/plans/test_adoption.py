@@ -79,6 +79,20 @@ def test_decisions_share_the_replacements():
     assert charged(*both, pods=(web("c", age=5), web("d", age=90))) == [WEB, WEB]
 
 
+def test_a_young_victim_that_the_plan_has_yet_to_ask():
+    """By the clock of the leader before, the victim may be younger than the decision: the plan names it by its uid."""
+    asks, here = decided(("a", WEB)), web("a", age=5)
+    named = PlanRecord(id="x", node="n1", victims=(PlanVictim("default", "a", here.metadata.uid),))
+    for record, owners in ((named, []), (msgspec.structs.replace(named, id="y"), [WEB])):
+        asks.metadata.annotations |= {PLAN: encode(record)}
+        assert charged(asks, pods=(here,)) == owners
+    many = msgspec.structs.replace(
+        named, victims=(*named.victims, *(PlanVictim("n" * 63, "p" * 250, f"{uid:036}") for uid in range(900)))
+    )
+    asks.metadata.annotations |= {PLAN: encode(many)}
+    assert charged(asks, pods=(here,)) == []
+
+
 def test_a_decision_on_a_pod_that_is_being_deleted():
     """Nobody judges what is written on such a pod, so whoever owns it could write a decision of their own."""
     leaving = decided(("a", ""))

@@ -28,8 +28,10 @@ from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_p
 from webhook.reconciler.state.annotations import (
     PLAN,
     DecidedVictim,
+    DecisionRecord,
     PlanRecord,
     PlanStage,
+    PlanVictim,
     UnreadableError,
     decision_of,
     plan_of,
@@ -217,15 +219,15 @@ def recalled(
     plans that were over when it was written is not looked for here; of those under way then the decision tells more.
     """
     present = [pod for pod in preemptors if not pod.metadata.deletion_timestamp]
-    written = [(instant(found.at), found) for pod in present if (found := decision_of(pod)) is not None]
-    later = [(at, found) for at, found in written if at >= ledger.at - 1.0 or found.plan in ledger.plans]
-    told = sorted(((at, found) for at, found in later if at <= wall + _AHEAD), key=lambda row: -row[0])
+    written = [(instant(found.at), found, pod) for pod in present if (found := decision_of(pod)) is not None]
+    later = [row for row in written if row[0] >= ledger.at - 1.0 or row[1].plan in ledger.plans]
+    told = sorted((row for row in later if row[0] <= wall + _AHEAD), key=lambda row: -row[0])
     if not told:
         return
     births = _Births(pods.values(), since=told[-1][0])
     counted: set[tuple[str, float]] = set()
-    for at, decision in told:
-        evictions = []
+    for at, decision, preemptor in told:
+        evictions, planned = [], _planned(preemptor, decision, pods)
         for victim in decision.victims:
             there = pods.get(victim.pod)
             one = victim.pod, 0.0 if there is not None else at
@@ -234,13 +236,34 @@ def recalled(
             counted.add(one)
             if there is not None and there.metadata.deletion_timestamp:
                 evictions.append(PlannedEviction(workload_of(there), decision.node, _groups(victim)))
-            elif there is not None and instant(there.metadata.creation_timestamp) < at - _SKEW:
-                continue  # it was there before the decision and does not leave: it was not evicted
-            elif there is not None and (known := notice_of(there)) is not None and known.plan == decision.plan:
-                continue  # it still has the notice of that plan
+            elif there is not None and (there.metadata.uid in planned or _was_there(there, decision, at)):
+                continue  # it does not leave: it was not evicted
             elif not victim.owner or births.take(victim.owner, at):
                 evictions.append(PlannedEviction(victim.owner, decision.node, _groups(victim)))
         yield max(0.0, wall - at), decision.plan, evictions
+
+
+def _planned(preemptor: Pod, decision: DecisionRecord, pods: Mapping[str, Pod]) -> frozenset[str]:
+    """The uids of the pods there are that the plan of this decision is to evict, as far as it is still written."""
+    try:
+        record = plan_of(preemptor)
+    except UnreadableError:
+        record = None
+    if record is None or record.id != decision.plan:
+        return frozenset()
+    there = [pod for victim in decision.victims if (pod := pods.get(victim.pod)) is not None]
+    named, _ = with_names(
+        record, [PlanVictim(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid) for pod in there]
+    )
+    return frozenset(victim.uid for victim in named.victims)
+
+
+def _was_there(pod: Pod, decision: DecisionRecord, at: float) -> bool:
+    """Whether a pod is the one that a decision named, and no later one: it is older, or still has its plan's notice."""
+    notice = notice_of(pod)
+    return instant(pod.metadata.creation_timestamp) < at - _SKEW or (
+        notice is not None and notice.plan == decision.plan
+    )
 
 
 def _groups(victim: DecidedVictim) -> tuple[str, ...]:
