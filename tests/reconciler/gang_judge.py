@@ -23,13 +23,20 @@ class GangJudge:
         """Evictions for gangs."""
         self.of_groups: set[str] = set()
         """Pods of groups that were asked to leave."""
+        self._gone: dict[str, Json] = {}
+        """Pods that are gone, as they were last."""
         cluster.asked.append(self._asked)
+        cluster.changes.append(self._changed)
 
     def half_nominated(self) -> list[str]:
         """Members that carry a plan of a gang of which others have neither a plan nor a node."""
         return [
             f"{name} without {missing}" for name, pod in self.cluster.pods.items() if (missing := self._missing(pod))
         ]
+
+    def _changed(self, old: Json | None, new: Json | None) -> None:
+        if old is not None and new is None:
+            self._gone[old["metadata"]["name"]] = old
 
     def _asked(self, name: str) -> None:
         """Somebody goes: all members of each gang whose plan names him are nominated, or have a node."""
@@ -47,7 +54,7 @@ class GangJudge:
                 self.faults.append(f"{name} goes for {key} while {missing} is not nominated")
 
     def _missing(self, pod: Json) -> list[str]:
-        """The members of the pod's gang that have neither a plan of it nor a node."""
+        """The members of the pod's gang that have neither a plan of it nor a node, as far as a watch could show it."""
         plan = _plan_on(pod)
         if plan is None or "gang" not in plan or pod["spec"].get("nodeName"):
             return []
@@ -55,6 +62,8 @@ class GangJudge:
 
     def _is_there(self, name: str, gang: str) -> bool:
         member = self.cluster.pods.get(name)
+        if member is None and name in self.cluster.seen:
+            member = self._gone.get(name)
         if member is None:
             return False
         plan = _plan_on(member)

@@ -176,15 +176,15 @@ class OutcomeJudge:
         elif old is not None and new is not None and _nominated(new) not in ("", _nominated(old)):
             self._came_by_room_that_was_left(new, _nominated(new))
         plan = _plan_on(old) if old is not None else None
+        if old is not None and new is None and plan:
+            self.outside("the preemptor is gone", old["metadata"]["uid"])
         evicting = self._plans.get(plan["id"]) if plan else None
         if plan is None or evicting is None:
             return
-        if new is None:
-            self.outside("the preemptor is gone", evicting.preemptor)
-        elif new["spec"].get("nodeName"):
+        if new is not None and new["spec"].get("nodeName"):
             self._served.update(self._plans.pop(plan["id"]).victims)
             return
-        elif (_plan_on(new) or {}).get("id") == plan["id"]:
+        if new is not None and (_plan_on(new) or {}).get("id") == plan["id"]:
             return
         self._judge(plan["id"], self._plans.pop(plan["id"]))
 

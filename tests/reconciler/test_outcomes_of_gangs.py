@@ -64,6 +64,8 @@ def test_every_eviction_ends_in_a_bound_pod(first: int, errors: None):
     [
         pytest.param(1768, id="room of a member for whom nobody went, while somebody did for another one"),
         pytest.param(70353, id="the same with other leaders"),
+        pytest.param(70808, id="a member for whom nobody went is deleted"),
+        pytest.param(1277, id="a member is deleted, and no watch shows it yet"),
     ],
 )
 def test_clusters_that_were_found_later(seed: int, errors: None):
