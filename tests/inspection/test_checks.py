@@ -35,7 +35,7 @@ from webhook.inspection.doctor import CHECKS, examine
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, ObjectMeta
 from webhook.kube.resources import OLDEST, TESTED
-from webhook.policy.model import PolicyException, PriorityClasses, RequestMatch
+from webhook.policy.model import NOTICE, PolicyException, PriorityClasses, RequestMatch
 
 
 def test_budgets():
@@ -135,6 +135,23 @@ def waiting(**fields):
 def test_stuck_nominations(pod, expected):
     """A nomination is stuck if its node is gone, its plan is over, or it is older than any plan."""
     texts = [what for _, what in found(nominations.stuck, observed(pod, nodes=[Node(metadata=ObjectMeta(name="n1"))]))]
+    assert [expected in text for text in texts] == ([True] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(f'{{"by":"{rfc3339(NOW - 600)}"}}', "was over 10 min ago", id="ten-minutes-over"),
+        pytest.param(f'{{"by":"{rfc3339(NOW - 30)}"}}', None, id="just-over"),
+        pytest.param(f'{{"by":"{rfc3339(NOW + 600)}"}}', None, id="not-over"),
+        pytest.param('{"by":"soon"}', None, id="no-instant"),
+        pytest.param('{"by":7}', None, id="no-text"),
+        pytest.param("\ud800", None, id="no-notice-at-all"),
+    ],
+)
+def test_overdue_notices(text, expected):
+    """A pod whose notice is over for more than a minute: nobody asks it to leave, or says that it stays."""
+    texts = [what for _, what in found(nominations.overdue_notices, observed(summary(annotations={NOTICE: text})))]
     assert [expected in text for text in texts] == ([True] if expected else [])
 
 

@@ -57,6 +57,7 @@ CHECKS = (
         by_policies=True,
     ),
     Check("stuck-nominations", ("pods",), nominations.stuck),
+    Check("overdue-notices", ("pods",), nominations.overdue_notices),
     Check("groups-too-small", ("podgroups", "pods"), groups.too_small),
     Check("groups-without-room", ("podgroups", "pods", "nodes", "deviceclasses"), groups.without_room),
     Check("groups-beyond-quota", ("podgroups", "pods", "resourcequotas"), quotas.too_tight),

@@ -1,4 +1,7 @@
-"""Nominations that nobody takes back: they keep room from others (docs/kubernetes-behaviour.md K9, K11)."""
+"""What nobody takes back: nominations, which keep room from others, and notices, for which pods get ready to leave.
+
+docs/kubernetes-behaviour.md K9 and K11; docs/notice.md.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,21 @@ import msgspec
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
 from webhook.kube.instants import epoch_or, time_span
-from webhook.policy.model import PLAN
+from webhook.policy.model import NOTICE, PLAN
 
-__all__ = ["stuck"]
+__all__ = ["overdue_notices", "stuck"]
 
 _WHY = "kube-scheduler keeps the room free for the pod, and nobody clears a nomination that was never used."
 _LONG = 600.0
 """Seconds after which a nomination is longer than any plan of the default timeout needs."""
 _LATE = 60.0
-"""Seconds past its deadline by which the reconciler has ended a plan."""
+"""Seconds past its deadline by which the reconciler has ended a plan, or past a notice by which it has asked."""
+
+
+class _Notice(msgspec.Struct):
+    """What is read of a notice; nothing of one that cannot be read."""
+
+    by: str = ""
 
 
 class _Plan(msgspec.Struct):
@@ -34,7 +43,7 @@ def stuck(observed: Observed) -> Iterator[ClusterFinding]:
         if pod.node or not (pod.nominated or PLAN in pod.annotations):
             continue
         plan = _Plan()
-        with suppress(msgspec.DecodeError):
+        with suppress(msgspec.DecodeError, UnicodeError):
             plan = msgspec.json.decode(pod.annotations.get(PLAN, "{}"), type=_Plan)
         clear = '{"status":{"nominatedNodeName":null}}'
         fix = f"kubectl patch pod -n {pod.namespace} {pod.name} --subresource=status --type=merge -p '{clear}'"
@@ -53,3 +62,22 @@ def stuck(observed: Observed) -> Iterator[ClusterFinding]:
             by = f" by {pod.nominated_by}" if pod.nominated_by else ""
             what = f"Pod {pod.key} has been nominated to node {pod.nominated}{by} for {time_span(since)}."
             yield ClusterFinding(FindingSeverity.WARNING, what, _WHY, f"Ask whoever nominated it; to clear it: {fix}")
+
+
+def overdue_notices(observed: Observed) -> Iterator[ClusterFinding]:
+    """Pods whose notice is over, and that neither leave nor were told that they stay."""
+    for pod in observed.pods:
+        if NOTICE not in pod.annotations:
+            continue
+        notice = _Notice()
+        with suppress(msgspec.DecodeError, UnicodeError):
+            notice = msgspec.json.decode(pod.annotations[NOTICE], type=_Notice)
+        if (late := observed.now - epoch_or(notice.by, observed.now)) > _LATE:
+            yield ClusterFinding(
+                FindingSeverity.WARNING,
+                f"Pod {pod.key} has a notice that was over {time_span(late)} ago, and does not leave.",
+                "No reconciler leads, or the API server lets it neither evict the pod nor take the notice off. The pod"
+                " goes on getting ready to leave.",
+                "Look whether a reconciler leads, and what its log says about the pod. If giveway is gone for good:"
+                f" kubectl annotate pod -n {pod.namespace} {pod.name} {NOTICE}-",
+            )
