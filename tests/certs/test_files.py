@@ -69,17 +69,18 @@ def test_readers_always_get_a_pair_that_fits(tmp_path):
     writer = threading.Thread(target=rotate)
     writer.start()
     try:
-        loaded = 0
-        while loaded < 200:
+        read = []
+        while len(read) < 200:
             version = (tmp_path / "..data").resolve()
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(version / "tls.crt", version / "tls.key")
             except FileNotFoundError:
                 continue  # that version was replaced meanwhile
-            loaded += 1
+            read.append(version)
     finally:
         stop.set()
         writer.join()
+    assert len(set(read)) > 1, "nothing was replaced meanwhile"
 
 
 def _maintain(directory, results):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -177,6 +178,8 @@ async def test_nomination_of_a_pod_that_is_slow_to_go_is_cleared():
         await play.client.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
         await play.nominated("p", "")
         await never(lambda: len(play.lines("decision")) > 1, 1.0)
+        assert (await play.get("p")).metadata.deletion_timestamp
+        assert [line["ending"] for line in play.lines("plan ended")] == ["deleted"]
 
 
 async def test_plan_times_out():
@@ -294,7 +297,7 @@ async def test_rate_per_owner_over_time():
         await asyncio.gather(play.preemptor("p1", "8"), play.preemptor("p2", "8"))
         await eventually(lambda: play.lines("decision"))
         await never(lambda: len(play.lines("decision")) > 1, 1.5)
-        await asyncio.gather(play.bound("p1"), play.bound("p2"))
+        assert {await play.bound("p1"), await play.bound("p2")} == {"node-1", "node-2"}
 
 
 async def test_policies_are_reloaded():
@@ -349,7 +352,9 @@ async def test_new_leader_keeps_the_rates():
         async with play.reconciling(policies):
             await play.preemptor("p2", "8")
             await never(lambda: len(play.lines("decision")) > 1, 2.0)
-            await play.bound("p2")
+            assert await play.bound("p2")
+        first, second = (datetime.fromisoformat(line["at"]) for line in play.lines("decision"))
+        assert second - first >= timedelta(seconds=5), "the window has 6 s, and the times are whole seconds"
 
 
 async def test_rates_are_not_used_up_by_anybody():

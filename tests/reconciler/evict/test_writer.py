@@ -26,7 +26,7 @@ class Slow:
     """An API server that answers no eviction until it is told to."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.asked = self.patched = 0
         self.answer = asyncio.Event()
 
     async def create(self, path: str, body: dict) -> dict:
@@ -35,6 +35,7 @@ class Slow:
         return {}
 
     async def patch(self, path: str, body: dict, as_: type[Pod]) -> Pod:
+        self.patched += 1
         return Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="2"))
 
 
@@ -72,6 +73,7 @@ async def test_nomination_is_not_behind_evictions():
     record = PlanRecord(id="x", node="n1")
     decision = DecisionRecord(plan="x", at=rfc3339(0), node="n1", policy="test", attempt=1)
     await asyncio.wait_for(writer.nominate(pod, record, decision, lambda _: True), 1.0)
+    assert (server.asked, server.patched) == (256, 1)
     server.answer.set()
     await asyncio.gather(*tasks)
 
