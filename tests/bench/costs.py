@@ -15,13 +15,13 @@ import numpy as np
 
 from tests.bench.decision import best
 from tests.preemption.building import NOW, as_pod, snapshot_of
+from tests.preemption.costs import EVERY, SAVED
 from tests.preemption.dense import dense
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.policy.model import (
     POD_DELETION_COST,
     EvictionCost,
-    LostWork,
     PreemptionPolicy,
     SourcePosition,
     VictimMode,
@@ -33,15 +33,6 @@ from webhook.preemption.victims.rules import Rules, compile_rules
 __all__ = ["main"]
 
 Json = dict[str, Any]
-SAVED = "example.com/saved-at"
-EVERY = EvictionCost(
-    readiness=True,
-    group_restarts=True,
-    deletion_cost=True,
-    lost_work=LostWork(checkpoints=(SAVED,)),
-    recent_evictions=3600.0,
-    grace_period=True,
-)
 _UPDATES = 50
 _TURNS = 60
 

@@ -13,22 +13,14 @@ from hypothesis import strategies as st
 from tests.preemption import oracle
 from tests.preemption.building import NOW, answer, as_pod, cluster, node, pod, rules, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
+from tests.preemption.costs import EVERY, READY, SAVED
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.policy.model import POD_DELETION_COST, EvictionCost, LostWork
 from webhook.preemption.decision import decide, victims_needed
 from webhook.preemption.ranking import preferred_because
 
-SAVED = "example.com/saved-at"
-READY = [{"type": "Ready", "status": "True"}]
-EVERY = EvictionCost(
-    readiness=True,
-    group_restarts=True,
-    deletion_cost=True,
-    lost_work=LostWork(checkpoints=(SAVED, "example.com/other")),
-    recent_evictions=3600.0,
-    grace_period=True,
-)
+TWO_CHECKPOINTS = EvictionCost(lost_work=LostWork(checkpoints=("example.com/other", SAVED)))
 
 
 def victim(name, on, *, ready=True, group="", cost=None, saved=None, grace=None, started=600.0, priority=0, cpu="4"):
@@ -69,7 +61,7 @@ CASES = [
     ("negative cost", EvictionCost(deletion_cost=True), {"cost": "x"}, {"cost": -1, "started": 900.0}, {}),
     ("none is 0", EvictionCost(deletion_cost=True), {}, {"cost": -5, "started": 900.0}, {}),
     ("work since the start", EvictionCost(lost_work=LostWork()), {"grace": 1}, {"started": 60.0, "saved": 600}, {}),
-    ("since a checkpoint", EVERY, {"started": 600.0}, {"started": 900.0, "saved": 10}, {}),
+    ("since a checkpoint", TWO_CHECKPOINTS, {"started": 600.0}, {"started": 900.0, "saved": 10}, {}),
     ("a checkpoint before the start", EVERY, {"started": 601.0}, {"started": 600.0, "saved": 3000}, {}),
     ("a broken checkpoint", EVERY, {"started": 900.0, "saved": "soon"}, {"started": 600.0}, {}),
     ("evicted recently", EvictionCost(recent_evictions=60.0), {}, {"started": 900.0}, {"spared": 3, "goes": 2}),

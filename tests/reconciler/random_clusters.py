@@ -134,6 +134,14 @@ async def lived(made: Simulation, seconds: float, *events: Callable[[Simulation,
     await made.live(seconds)
 
 
+async def lived_in_trouble(
+    made: Simulation, seed: int, seconds: float, *events: Callable[[Simulation, random.Random], None]
+) -> None:
+    """As `lived`, with trouble on the way: by the seed also slow writes or oddities."""
+    made.slow_writes = bool(seed % 2)
+    await lived(made, seconds, trouble, *events, *((oddities,) if seed % 3 == 2 else ()))
+
+
 def preempting(made: Simulation, rare: random.Random) -> None:
     """Let preemptors come; some are deleted soon after."""
     dice, loop = made.dice, asyncio.get_running_loop()

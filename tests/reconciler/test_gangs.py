@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 
 import pytest
 
 from tests.reconciler.gang_clusters import GANG, group, members, plain_gang, random_gangs, victim
 from tests.reconciler.virtual_time import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 SETTLED = 300.0
 CLUSTERS = 100
@@ -36,14 +35,6 @@ def lived(make, seconds=SETTLED):
 
     run(live())
     return found
-
-
-@pytest.fixture(autouse=True)
-def errors(caplog):
-    """What the reconcilers logged as errors: there must be none."""
-    caplog.set_level(logging.ERROR)
-    yield
-    assert not [record.getMessage() for record in caplog.records]
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["pods", "groups"])

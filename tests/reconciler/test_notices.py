@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import random
 from collections.abc import Callable
@@ -19,18 +18,10 @@ from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
 from webhook.policy.model import NOTICE, READY, Victims
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 SECONDS = 20.0
 Json = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def errors(caplog: pytest.LogCaptureFixture):
-    """What the reconcilers logged as errors: there must be none."""
-    caplog.set_level(logging.ERROR)
-    yield
-    assert not [record.getMessage() for record in caplog.records]
 
 
 def two_victims(*others: Json, nodes: int = 1, **fields: Any) -> tuple[Simulation, NoticeJudge]:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.reconciler.builders import START
-from tests.reconciler.random_clusters import lived, oddities, trouble, troubled
+from tests.reconciler.random_clusters import lived_in_trouble, troubled
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
 from webhook.kube.instants import rfc3339
@@ -103,8 +103,7 @@ def life(seed: int) -> tuple[Simulation, list[str]]:
 
     async def live() -> None:
         made = costly(seed)
-        made.slow_writes = bool(seed % 2)
-        await lived(made, SETTLED, trouble, *((oddities,) if seed % 3 == 2 else ()))
+        await lived_in_trouble(made, seed, SETTLED)
         found.append((made, made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2)))
 
     run(live())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.reconciler.gang_judge import GangJudge
 from tests.reconciler.gang_trouble import gangs_beside, troubled_gangs
-from tests.reconciler.random_clusters import lived, oddities, trouble
+from tests.reconciler.random_clusters import lived_in_trouble
 from tests.reconciler.virtual_time import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 SETTLED = 300.0
 CLUSTERS = 100
@@ -27,9 +25,8 @@ def faults(seed: int, seen: Counter[str] | None = None) -> list[str]:
 
     async def live() -> None:
         made = troubled_gangs(seed)
-        made.slow_writes = bool(seed % 2)
         judge = GangJudge(made)
-        await lived(made, SETTLED, trouble, gangs_beside, *((oddities,) if seed % 3 == 2 else ()))
+        await lived_in_trouble(made, seed, SETTLED, gangs_beside)
         found.extend(made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2))
         found.extend(judge.faults + judge.half_nominated())
         if seen is not None:
@@ -41,18 +38,9 @@ def faults(seed: int, seen: Counter[str] | None = None) -> list[str]:
     return found
 
 
-@pytest.fixture
-def errors(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What the reconcilers logged as errors: a decision that fails is no decision."""
-    caplog.set_level(logging.ERROR)
-    yield
-    assert not [record.getMessage() for record in caplog.records]
-
-
 @pytest.mark.parametrize("first", range(0, CLUSTERS, 25))
-def test_every_eviction_ends_in_a_bound_pod(first: int, errors: None):
+def test_every_eviction_ends_in_a_bound_pod(first: int):
     """No plan evicts in vain and no gang is half nominated, also with other leaders, kills and changes on the way."""
-    del errors
     seen: Counter[str] = Counter()
     found = {seed: said for seed in range(first, first + 25) if (said := faults(seed, seen))}
     assert not found
@@ -68,9 +56,8 @@ def test_every_eviction_ends_in_a_bound_pod(first: int, errors: None):
         pytest.param(1277, id="a member is deleted, and no watch shows it yet"),
     ],
 )
-def test_clusters_that_were_found_later(seed: int, errors: None):
+def test_clusters_that_were_found_later(seed: int):
     """Clusters of longer runs in which a gang evicted in vain once."""
-    del errors
     assert not faults(seed)
 
 

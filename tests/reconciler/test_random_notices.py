@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.reconciler.random_clusters import lived, oddities, trouble, with_notices
+from tests.reconciler.random_clusters import lived_in_trouble, with_notices
 from tests.reconciler.virtual_time import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 SETTLED = 400.0
 """Seconds: everybody who was away is back for a while, and the longest notices are over."""
@@ -25,8 +22,7 @@ def wrong(seed: int) -> list[str]:
 
     async def live() -> None:
         made, judge = with_notices(seed)
-        made.slow_writes = bool(seed % 2)
-        await lived(made, SETTLED, trouble, *((oddities,) if seed % 3 == 2 else ()))
+        await lived_in_trouble(made, seed, SETTLED)
         found.extend(judge.faults + [f"{name} still has a notice" for name in judge.left_over()])
         found.extend(made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2))
 
@@ -34,20 +30,9 @@ def wrong(seed: int) -> list[str]:
     return found
 
 
-@pytest.fixture
-def errors(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """What the reconcilers logged as errors: there must be none."""
-    caplog.set_level(logging.ERROR)
-    said: list[str] = []
-    yield said
-    said += [record.getMessage() for record in caplog.records]
-    assert not said
-
-
 @pytest.mark.parametrize("first", range(0, CLUSTERS, 50))
-def test_notices_are_kept_and_evictions_end_in_bound_pods(first: int, errors: list[str]):
+def test_notices_are_kept_and_evictions_end_in_bound_pods(first: int):
     """Nobody is asked before its time or without a notice, none outlives its plan, and nobody goes in vain."""
-    del errors
     found = {seed: said for seed in range(first, first + 50) if (said := wrong(seed))}
     assert not found
 

@@ -55,27 +55,36 @@ def claim(name, count, constraints, held=()):
     return msgspec.convert(body, ResourceClaim)
 
 
-@pytest.mark.parametrize(("nodes", "searches"), [(1, 5), (40, 5)])
-def test_equal_nodes_are_searched_once(nodes, searches, monkeypatch):
+def decided(snapshot):
+    """The decision for a pod with the claim `wanted`."""
+    wants = as_pod(pod("wants", priority=100, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": "wanted"}]))
+    return decide(snapshot, wants, kubernetes_rules(), NOW)
+
+
+@pytest.fixture
+def searched(monkeypatch):
+    """Grows with each search of a node."""
+    searches, allocate = [], devices.allocate
+    monkeypatch.setattr(devices, "allocate", lambda *given: searches.append(1) or allocate(*given))
+    return searches
+
+
+@pytest.mark.parametrize("nodes", [1, 40])
+def test_equal_nodes_are_searched_once(nodes, searched):
     """Forty nodes whose devices differ in their serial numbers and in the names of their rings cost what one does."""
     snapshot = snapshot_of({f"n{number:02}": "aabb" for number in range(nodes)})
     snapshot.set_resource_claim(claim("wanted", 2, [RING]))
-    asked = []
-    allocate = devices.allocate
-    monkeypatch.setattr(devices, "allocate", lambda *given: asked.append(1) or allocate(*given))
-    wanted = as_pod(pod("wants", priority=100, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": "wanted"}]))
-    decision = decide(snapshot, wanted, kubernetes_rules(), NOW)
+    decision = decided(snapshot)
     assert decision.candidate_count == nodes
     assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]
-    assert len(asked) == searches
+    assert len(searched) == 5
 
 
 def test_nodes_that_differ_in_what_matters_are_searched_apart():
     """A ring of one device more or less is another node."""
     snapshot = snapshot_of({"n1": "aabb", "n2": "abab", "n3": "abcd"})
     snapshot.set_resource_claim(claim("wanted", 2, [RING]))
-    wanted = as_pod(pod("wants", priority=100, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": "wanted"}]))
-    decision = decide(snapshot, wanted, kubernetes_rules(), NOW)
+    decision = decided(snapshot)
     found = {one.node: [victim.name for victim in one.victims] for one in decision.candidates}
     assert found == {"n1": ["n1-p1", "n1-p0"], "n2": ["n2-p2", "n2-p0"]}
 
@@ -116,18 +125,14 @@ def slices_of(host, *, count=2):
 
 
 @pytest.mark.parametrize("nodes", [1, 40])
-def test_nodes_with_equal_partitions_are_searched_once(nodes, monkeypatch):
+def test_nodes_with_equal_partitions_are_searched_once(nodes, searched):
     """Which of a node's partitions are taken says what is left of their counters."""
     snapshot = partitioned([f"n{number:02}" for number in range(nodes)])
     snapshot.set_resource_claim(claim("wanted", 2, []))
-    asked = []
-    allocate = devices.allocate
-    monkeypatch.setattr(devices, "allocate", lambda *given: asked.append(1) or allocate(*given))
-    wanted = as_pod(pod("wants", priority=100, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": "wanted"}]))
-    decision = decide(snapshot, wanted, kubernetes_rules(), NOW)
+    decision = decided(snapshot)
     assert decision.candidate_count == nodes
     assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]
-    assert len(asked) == 5
+    assert len(searched) == 5
 
 
 def test_counters_that_differ_are_searched_apart():
@@ -137,8 +142,7 @@ def test_counters_that_differ_are_searched_apart():
     less.spec.shared_counters[0].counters["parts"].value = "2"
     snapshot.set_resource_slice(less)
     snapshot.set_resource_claim(claim("wanted", 3, []))
-    wanted = as_pod(pod("wants", priority=100, cpu="", resourceClaims=[{"name": "r", "resourceClaimName": "wanted"}]))
-    decision = decide(snapshot, wanted, kubernetes_rules(), NOW)
+    decision = decided(snapshot)
     assert [one.node for one in decision.candidates] == ["n1"]
 
 

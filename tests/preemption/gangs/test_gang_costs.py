@@ -8,23 +8,13 @@ import numpy as np
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod, rules, snapshot_of
+from tests.preemption.costs import EVERY, READY, SAVED
 from tests.preemption.gangs.brute_force import closed, cost_of, fits, group_name, pieces
 from tests.preemption.gangs.random_gangs import gang_cluster
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import POD_DELETION_COST, EvictionCost, GroupDisruption, LostWork
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
-
-SAVED = "example.com/saved-at"
-READY = [{"type": "Ready", "status": "True"}]
-EVERY = EvictionCost(
-    readiness=True,
-    group_restarts=True,
-    deletion_cost=True,
-    lost_work=LostWork(checkpoints=(SAVED,)),
-    recent_evictions=3600.0,
-    grace_period=True,
-)
 
 
 def dressed(one, *, ready=True, cost=None, saved=None, grace=None):

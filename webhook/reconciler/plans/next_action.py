@@ -137,9 +137,7 @@ def _notifying(situation: Situation) -> Action:
     """Tell the victims, as long as the plan is right by the rules of now, and wait until one of them may be asked."""
     plan, context, _, now, _ = situation
     left = _unasked(situation)
-    if not left:
-        return Enter(PlanStage.EVICTING)
-    policy = _look_again(situation, left)
+    policy = _look_again(situation, left, PlanStage.EVICTING)
     if not isinstance(policy, PreemptionPolicy):
         return policy
     # Nobody is told who would be kept, or for a plan that another victim's refusal would end.
@@ -151,9 +149,14 @@ def _notifying(situation: Situation) -> Action:
     return Enter(PlanStage.EVICTING) if found.victims else Wait(found.later)
 
 
-def _look_again(situation: Situation, left: list[PlanVictim]) -> PreemptionPolicy | Action:
-    """The policy by which the victims that are left may be told and asked now; if they may not, what to do instead."""
+def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) -> PreemptionPolicy | Action:
+    """The policy by which the victims that are left may be told and asked now; if they may not, what to do instead.
+
+    If none is left, all have been asked, for this plan or another one: it goes on to the stage `after`.
+    """
     plan, context, pod, now, asking = situation
+    if not left:
+        return Enter(after)
     # 1. Nobody goes for a gang that lacks a member.
     if (gap := _gap(situation)) is not None:
         return gap
@@ -181,14 +184,12 @@ def _evicting(situation: Situation) -> Action:
     """Ask the victims, as long as the plan is right by the rules of now."""
     plan, context, _, now, _ = situation
     evaluator = context.evaluator
-    # 1. All victims have been asked, for this plan or another one.
+    # 1. Somebody has to be left, the rest of it still has to be right.
     left = _unasked(situation)
-    if not left:
-        return Enter(PlanStage.WAITING)
-    # 2. The rest of it still has to be right, and everybody has been told.
-    policy = _look_again(situation, left)
+    policy = _look_again(situation, left, PlanStage.WAITING)
     if not isinstance(policy, PreemptionPolicy):
         return policy
+    # 2. Everybody has been told.
     if not_told(plan, left, policy.victims.notice):
         return Enter(PlanStage.NOTIFYING)
     # 3. The room must go to nobody of lower priority.
