@@ -53,6 +53,7 @@ def test_every_eviction_ends_in_a_bound_pod(first: int):
         pytest.param(1768, id="room of a member for whom nobody went, while somebody did for another one"),
         pytest.param(70353, id="the same with other leaders"),
         pytest.param(70808, id="a member for whom nobody went is deleted"),
+        pytest.param(1403, id="a plan of higher priority comes while the mark on a victim is written"),
         pytest.param(1277, id="a member is deleted, and no watch shows it yet"),
     ],
 )

@@ -8,15 +8,7 @@ from typing import Any
 
 from tests.preemption.building import budget, node
 from tests.reconciler.builders import policy
-from tests.reconciler.faults.fault import (
-    Fault,
-    Patch,
-    later,
-    preemptor,
-    simulated,
-    slow,
-    victim,
-)
+from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, slow, victim
 from tests.reconciler.simulation import Simulation
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Pod
@@ -186,7 +178,23 @@ def ask_whatever_has_changed(patch: Patch) -> None:
         return {"preconditions": {"uid": victim.uid}} | ({} if grace is None else {"gracePeriodSeconds": grace})
 
     patch.setattr(writing, "_options", as_it_is)
-    patch.setattr(Writer, "_as_seen", lambda _self, _victim, _seen, ask: ask(""))
+    patch.setattr(Writer, "_as_seen", lambda _self, _victim, _seen, _wanted, ask: ask(""))
+
+
+def marked_slowly() -> Simulation:
+    """While the mark on a victim is written, a pod of higher priority comes that needs the whole node."""
+    made = slow(simulated(node("n1", "6"), under=policy(eviction=EvictionMode.DELETE)))
+    made.slow_writes = True
+    made.put(victim("a", "n1", "3"))
+    made.put(victim("b", "n1", "3", priority=20))
+    later(2.0, lambda: made.put(preemptor(cpu="3")))
+    later(2.8, lambda: made.put(preemptor("higher", "6", priority=200)))
+    return made
+
+
+def delete_whatever_came(patch: Patch) -> None:
+    delete = Writer._mark_and_delete
+    patch.setattr(Writer, "_mark_and_delete", lambda self, *given: delete(self, *given[:-1], writing.always))
 
 
 def covered_and_changed() -> Simulation:
@@ -218,7 +226,7 @@ def changes_all_the_time() -> Simulation:
 
 
 def insist(patch: Patch) -> None:
-    async def always_as_seen(_self: Writer, _victim: Any, seen: Pod, ask: Any) -> None:
+    async def always_as_seen(_self: Writer, _victim: Any, seen: Pod, _wanted: Any, ask: Any) -> None:
         await ask(seen.metadata.resource_version)
 
     patch.setattr(Writer, "_as_seen", always_as_seen)
@@ -283,6 +291,7 @@ FAULTS = {
         partial(opted_out, "evict"), 100.0, ask_whatever_has_changed, 0, bound=False
     ),
     "the same, deleted": Fault(partial(opted_out, "delete"), 100.0, ask_whatever_has_changed, 0, bound=False),
+    "a mark that takes long": Fault(marked_slowly, 100.0, delete_whatever_came, 2, bound=False),
     "a covered victim that has changed": Fault(covered_and_changed, 30.0, spend_it_on_a_conflict, 1),
     "a victim that changes all the time": Fault(changes_all_the_time, 30.0, insist, 1),
     "an eviction that was done and answered with 500": Fault(answer_is_lost, 100.0, take_it_for_its_word, 3),

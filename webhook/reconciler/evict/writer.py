@@ -38,6 +38,9 @@ from webhook.reconciler.state.annotations import (
 
 __all__ = ["EvictionResult", "Writer", "always"]
 
+Wanted = Callable[[], Awaitable[bool]]
+"""Whether a victim is still wanted to leave, by the newest state: asked before each request that removes it."""
+
 _CLEARED: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}, "status": {"nominatedNodeName": None}}
 _WITHOUT_PLAN: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}}
 _AWAY_PAUSE = 1.0
@@ -47,8 +50,8 @@ _ON_ITS_WAY = ("in progress", "eviction triggered evacuation")
 "Evacuation in progress" and "Eviction triggered evacuation of VMI" (the latter is what the descheduler looks for)."""
 
 
-class _ChangedError(Exception):
-    """The victim is not as it was when it was judged."""
+class _JudgeAgainError(Exception):
+    """The victim, or the plan that needs it, is not as it was when it was judged."""
 
 
 class EvictionResult(StrEnum):
@@ -176,7 +179,7 @@ class Writer(FencedRequests):
         self,
         victim: PlanVictim,
         grace_period: int | None,
-        wanted: Callable[[], Awaitable[bool]] = always,
+        wanted: Wanted = always,
         *,
         seen: Callable[[], Pod],
         spends: bool = False,
@@ -196,14 +199,14 @@ class Writer(FencedRequests):
             await self.removing("evict", lambda: self._client.create(path, body))
 
         async def read_and_post() -> None:
-            await self._version_if_same(victim, seen(), ApiError(409, "Conflict", f"{victim.key} is leaving"))
+            await self._version_if_same(victim, seen(), wanted, ApiError(409, "Conflict", f"{victim.key} is leaving"))
             await post("")
 
-        ask = read_and_post if spends else lambda: self._as_seen(victim, seen(), post)
+        ask = read_and_post if spends else lambda: self._as_seen(victim, seen(), wanted, post)
         return await self._leaving(victim, ask, wanted)
 
     async def would_leave(
-        self, victim: PlanVictim, grace_period: int | None, wanted: Callable[[], Awaitable[bool]], *, delete: bool
+        self, victim: PlanVictim, grace_period: int | None, wanted: Wanted, *, delete: bool
     ) -> EvictionResult:
         """Ask with `dryRun` whether a victim would go, by eviction or by delete (docs/kubernetes-behaviour.md K49).
 
@@ -239,7 +242,7 @@ class Writer(FencedRequests):
         victim: PlanVictim,
         grace_period: int | None,
         now: float,
-        wanted: Callable[[], Awaitable[bool]] = always,
+        wanted: Wanted = always,
         *,
         seen: Callable[[], Pod],
     ) -> EvictionResult:
@@ -256,15 +259,17 @@ class Writer(FencedRequests):
         }
 
         async def mark_and_delete(version: str) -> None:
-            await self._mark_and_delete(victim, version, condition, grace_period)
+            await self._mark_and_delete(victim, version, condition, grace_period, wanted)
 
-        return await self._leaving(victim, lambda: self._as_seen(victim, seen(), mark_and_delete), wanted)
+        return await self._leaving(victim, lambda: self._as_seen(victim, seen(), wanted, mark_and_delete), wanted)
 
-    async def _as_seen(self, victim: PlanVictim, seen: Pod, ask: Callable[[str], Awaitable[None]]) -> None:
+    async def _as_seen(
+        self, victim: PlanVictim, seen: Pod, wanted: Wanted, ask: Callable[[str], Awaitable[None]]
+    ) -> None:
         """Ask with the resourceVersion of the victim as it was seen, and again if only its status has changed since.
 
-        One whose status changes all the time is asked without a version at last. Raises _ChangedError if more has
-        changed.
+        One whose status changes all the time is asked without a version at last. Raises _JudgeAgainError if more has
+        changed, or it is not `wanted` any more.
         """
         version = seen.metadata.resource_version
         for left in reversed(range(TRIES)):
@@ -273,28 +278,30 @@ class Writer(FencedRequests):
             except ApiError as error:
                 if error.status != 409 or not left:
                     raise
-                fresh = await self._version_if_same(victim, seen, error)
+                fresh = await self._version_if_same(victim, seen, wanted, error)
                 version = fresh if left > 1 else ""
             else:
                 return
 
     async def _mark_and_delete(
-        self, victim: PlanVictim, version: str, condition: dict[str, Any], grace_period: int | None
+        self, victim: PlanVictim, version: str, condition: dict[str, Any], grace_period: int | None, wanted: Wanted
     ) -> None:
-        """Give the victim the condition, then delete it if it is still as it was then."""
+        """Give the victim the condition, then delete it if it is still as it was then, and still `wanted`."""
         meta = {"uid": victim.uid, "resourceVersion": version} if version else {"uid": victim.uid}
         patch = {"metadata": meta, "status": {"conditions": [condition]}}
         path = POD.path(victim.namespace, victim.name)
         ask = self._client.patch
         pod = await self.removing("mark", lambda: ask(f"{path}/status", patch, kind="strategic", as_=Pod))
+        if not await wanted():
+            raise _JudgeAgainError
         marked = pod.metadata.resource_version if version else ""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", **_options(victim, marked, grace_period)}
         await self.removing("delete", lambda: self._client.delete(path, options))
 
-    async def _version_if_same(self, victim: PlanVictim, seen: Pod, conflict: ApiError) -> str:
-        """The victim's resourceVersion now, if only its status has changed since it was seen; else _ChangedError.
+    async def _version_if_same(self, victim: PlanVictim, seen: Pod, wanted: Wanted, conflict: ApiError) -> str:
+        """The victim's resourceVersion now, if only its status has changed since it was seen, and it is still `wanted`.
 
-        Raises `conflict` if it is leaving.
+        Else raises _JudgeAgainError, and `conflict` if it is leaving.
         """
         try:
             fresh = await self.read(victim)
@@ -303,13 +310,11 @@ class Writer(FencedRequests):
         same = (fresh.metadata.labels, not_own(fresh)) == (seen.metadata.labels, not_own(seen))
         if fresh.metadata.deletion_timestamp:
             raise conflict
-        if not same:
-            raise _ChangedError from conflict
+        if not same or not await wanted():
+            raise _JudgeAgainError from conflict
         return fresh.metadata.resource_version
 
-    async def _leaving(
-        self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]], wanted: Callable[[], Awaitable[bool]]
-    ) -> EvictionResult:
+    async def _leaving(self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]], wanted: Wanted) -> EvictionResult:
         """Ask until there is an answer. Raises ApiError if the server answers that the victim stays.
 
         An eviction that got no answer in all its time is not tried again: the server is asked for the pod instead.
@@ -337,7 +342,7 @@ class Writer(FencedRequests):
                     tries, pause = 0, max(_AWAY_PAUSE, 2 * pause)
                 pause = min(LONGEST_PAUSE, pause)
                 await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
-            except _ChangedError:
+            except _JudgeAgainError:
                 # Whoever wants it judges it again, by what the watch shows by then.
                 tries, pause = 0, min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
                 await asyncio.sleep(pause)
