@@ -368,14 +368,15 @@ class Reconciler:
         # 3. A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.
         entry, node = self.queue.get(plan.key), plan.record.node
         shunned = ending is Ending.TIMED_OUT and pod is not None and self.evaluator.fits_on(pod, node)
-        if entry is not None and (shunned or (ending.lost_room and plan.gone)):
+        evicted = self.plan_manager.siblings.have_evicted(plan)
+        if entry is not None and (shunned or (ending.lost_room and evicted)):
             left = entry.nodes.plan_failed(node, now - plan.started, now, taken=not shunned)
             self.reporter.left_out(plan.key, left, now)
         # 4. Decide again, at once or after a while.
         if ending.ends_preemptor:
             self.queue.remove(plan.key)
         else:
-            in_vain, at_once = bool(plan.gone) and ending.blames_preemptor, ending.allows_retry_at_once
+            in_vain, at_once = evicted and ending.blames_preemptor, ending.allows_retry_at_once
             reason, lost = f"its last plan ended: {ending}", ending is Ending.LOST
             self.queue.plan_ended(plan.key, now, in_vain=in_vain, lost=lost, at_once=at_once, reason=reason)
         self._wake()

@@ -15,7 +15,18 @@ from tests.reconciler.virtual_time import run
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PreemptionPolicy
 
-__all__ = ["Fault", "Patch", "later", "lived", "preemptor", "simulated", "slow", "victim", "wrong_with"]
+__all__ = [
+    "Fault",
+    "Patch",
+    "later",
+    "lived",
+    "preemptor",
+    "simulated",
+    "slow",
+    "throttle_after_the_first",
+    "victim",
+    "wrong_with",
+]
 
 Json = dict[str, Any]
 Patch = pytest.MonkeyPatch
@@ -96,6 +107,14 @@ def slow(made: Simulation) -> Simulation:
 def later(seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
     """Let something happen after so long."""
     asyncio.get_running_loop().call_later(seconds, what, *arguments)
+
+
+def throttle_after_the_first(made: Simulation) -> None:
+    """Let the server have too much to do for 20 seconds once the first victim has gone."""
+    if made.evicted:
+        made.throttled = (asyncio.get_running_loop().time() + 20.0, 1.0)
+    else:
+        later(0.001, throttle_after_the_first, made)
 
 
 class Fault(NamedTuple):

@@ -9,12 +9,22 @@ import numpy as np
 
 from tests.preemption.building import budget, node
 from tests.reconciler.builders import policy
-from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, victim
+from tests.reconciler.faults.fault import (
+    Fault,
+    Patch,
+    later,
+    preemptor,
+    simulated,
+    throttle_after_the_first,
+    victim,
+)
+from tests.reconciler.gang_clusters import GANG, group
 from tests.reconciler.simulation import Simulation
 from webhook.policy.model import BudgetMode, Limits, Rate
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.plans import objections
+from webhook.reconciler.plans.siblings import Siblings
 from webhook.reconciler.queue.node_backoff import LeftOut, NodeBackoff
 
 
@@ -31,6 +41,25 @@ def names_its_node() -> Simulation:
 def learn_nothing(patch: Patch) -> None:
     patch.setattr(NodeBackoff, "plan_failed", lambda *_, **__: LeftOut("n", "", 1, 0.0))
     patch.setattr("webhook.reconciler.evaluate.victim_exclusions.EvictionBackoff.returned", lambda *_: None)
+
+
+def names_its_node_under_a_gang() -> Simulation:
+    """Of the victims for two members of a gang one is put back while the server has no time for the other one."""
+    made = simulated(node("n1", "4"), budgets=(budget("b", {"app": "v"}, 2),))
+    made.groups = [group("g", 2)]
+    made.replacing["agents"] = "here"
+    made.put(victim("agent", "n1", "2", priority=20, owner="agents"))
+    made.put(victim("web", "n1", "2", owner="webs"))
+    for name in ("p", "q"):
+        member = preemptor(name, "2")
+        member["metadata"]["labels"][GANG] = "g"
+        made.put(member)
+    throttle_after_the_first(made)
+    return made
+
+
+def blame_who_asked(patch: Patch) -> None:
+    patch.setattr(Siblings, "have_evicted", lambda _, plan: bool(plan.gone))
 
 
 def one_is_kept() -> Simulation:
@@ -134,6 +163,9 @@ def count_on_whoever_is_asked(patch: Patch) -> None:
 
 
 FAULTS = {
+    "replacements that name their node, under a gang": Fault(
+        names_its_node_under_a_gang, 50.0, blame_who_asked, 1, bound=False
+    ),
     "replacements that name their node": Fault(names_its_node, 300.0, learn_nothing, 2),
     "one victim is denied": Fault(one_is_kept, 300.0, ask_without_trying, 0, bound=False),
     "one victim's budget is used up": Fault(spent_budget, 300.0, ask_without_trying, 0, bound=False),

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Any
 
 from tests.preemption.building import budget, node
 from tests.reconciler.builders import policy
-from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, slow, victim
+from tests.reconciler.faults.fault import (
+    Fault,
+    Patch,
+    later,
+    preemptor,
+    simulated,
+    slow,
+    throttle_after_the_first,
+    victim,
+)
 from tests.reconciler.simulation import Simulation
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Pod
@@ -43,14 +51,7 @@ def throttled_in_the_wave() -> Simulation:
     for name in ("c", "d", "e"):
         made.put(victim(name, "n2", "2", priority=20))
     later(2.0, lambda: made.put(preemptor(cpu="6")))
-
-    def throttle() -> None:
-        if made.evicted:
-            made.throttled = (asyncio.get_running_loop().time() + 20.0, 1.0)
-        else:
-            later(0.001, throttle)
-
-    throttle()
+    throttle_after_the_first(made)
     return made
 
 

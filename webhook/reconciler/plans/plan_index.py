@@ -15,8 +15,8 @@ class PlanIndex:
         self.by_preemptor: dict[str, Plan] = {}
         self.by_id: dict[str, Plan] = {}
         self.siblings = Siblings()
-        self._on_node: dict[str, set[str]] = {}
-        """Node to the preemptors whose plans hold room there."""
+        self._on_node: dict[str, dict[str, None]] = {}
+        """Node to the preemptors whose plans hold room there, in the order in which they came."""
 
     def add(self, plan: Plan) -> None:
         """The plan has begun. Raises ValueError if the preemptor has one."""
@@ -25,7 +25,7 @@ class PlanIndex:
         self.by_preemptor[plan.key] = plan
         self.by_id[plan.record.id] = plan
         self.siblings.add(plan)
-        self._on_node.setdefault(plan.record.node, set()).add(plan.key)
+        self._on_node.setdefault(plan.record.node, {})[plan.key] = None
 
     def remove(self, plan: Plan) -> None:
         """The plan has ended."""
@@ -33,7 +33,7 @@ class PlanIndex:
         self.by_id.pop(plan.record.id, None)
         self.siblings.remove(plan)
         keys = self._on_node[plan.record.node]
-        keys.discard(plan.key)
+        keys.pop(plan.key, None)
         if not keys:
             del self._on_node[plan.record.node]
 

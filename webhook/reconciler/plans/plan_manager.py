@@ -229,7 +229,7 @@ class PlanManager:
         plan.end(ending)
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
         self._touch_others(plan)
-        if ending.lost_room and plan.gone:
+        if ending.lost_room and self.siblings.have_evicted(plan):
             for owner in plan.newcomers & plan.owners:
                 self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
         if ending is Ending.TIMED_OUT:
