@@ -1,5 +1,7 @@
 """The CEL adapter: what compiles, what is bounded, and how mistakes are told."""
 
+import weakref
+
 import pytest
 
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool, compile_text
@@ -119,3 +121,18 @@ def test_variables_are_made_only_when_asked_for():
     assert compile_bool("object.a == 1").holds(lazy)
     assert compile_bool("object.a < 2").holds(lazy)
     assert calls == [1]
+
+
+def test_what_makes_the_variables_is_let_go_once_they_are_made():
+    """It holds the request, and the request holds these: else each review would wait for the garbage collector."""
+
+    class Request:
+        def variables(self):
+            return EMPTY
+
+    request = Request()
+    read, gone = Inputs(request.variables), weakref.ref(request)
+    del request
+    assert gone() is not None
+    assert compile_bool("object == null").holds(read)
+    assert gone() is None

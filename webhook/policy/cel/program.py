@@ -103,7 +103,7 @@ class Inputs:
     """
 
     def __init__(self, variables: Callable[[], dict[str, Any]], allowance: float | None = None) -> None:
-        self._variables = variables
+        self._variables: Callable[[], dict[str, Any]] | None = variables
         self._allowance = math.inf if allowance is None else allowance
         self._spent = 0.0
         self._renewal: float = BUDGET
@@ -160,8 +160,9 @@ class Inputs:
             raise CelRuntimeError(f"the expressions of this request could take {self._spent / 1e9:.1f} s in all")
 
     def _values(self) -> dict[str, Any]:
-        if not self._data:
+        if self._variables is not None:
             self._data = self._variables()
+            self._variables = None  # it belongs to a request that has these inputs
         return self._data
 
 

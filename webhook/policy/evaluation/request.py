@@ -158,7 +158,7 @@ class RequestAttributes:
 
     @property
     def inputs(self) -> Inputs:
-        """What expressions read; made when the first one asks, so that most requests leave no reference cycle."""
+        """What expressions read; made when the first one asks."""
         if self._inputs is None:
             self._inputs = Inputs(self._variables, self.request.allowance)
         return self._inputs
