@@ -55,6 +55,7 @@ def test_every_eviction_ends_in_a_bound_pod(first: int):
         pytest.param(70808, id="a member for whom nobody went is deleted"),
         pytest.param(1403, id="a plan of higher priority comes while the mark on a victim is written"),
         pytest.param(90075, id="a pod that is put back, found by a member that did not ask"),
+        pytest.param(70446, id="a plan counts on a victim of another one, for another node, that stays"),
         pytest.param(1277, id="a member is deleted, and no watch shows it yet"),
     ],
 )

@@ -11,7 +11,9 @@ import numpy as np
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, slow, victim
+from tests.reconciler.gang_clusters import GANG, group
 from tests.reconciler.simulation import Simulation
+from webhook.policy.model import GroupDisruption, Groups
 from webhook.reconciler.evaluate.pods_ahead import PodsAhead
 from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.plans import plan_manager, plan_times
@@ -98,6 +100,29 @@ def one_of_two_plans_is_refused() -> Simulation:
 
 def leave_it_to_the_other(patch: Patch) -> None:
     patch.setattr(actions, "_shared", lambda *_: [])
+
+
+def expected_by_a_plan_elsewhere() -> Simulation:
+    """A group has a pod on two nodes. One is needed for a plan there, and is kept; on the other node it stays, too."""
+    under = policy(groups=Groups(disruption=GroupDisruption.GROUP))
+    made = slow(simulated(node("n1", "8"), node("n2", "8"), under=under))
+    made.slow_writes = True
+    made.groups = [group("g", 2)]
+    fixed = victim("fixed", "n1", "5")
+    fixed["metadata"]["annotations"] = {}
+    made.put(fixed)
+    made.put(victim("here", "n1", "3", priority=80, **{GANG: "g"}))
+    made.put(victim("there", "n2", "3", priority=80, **{GANG: "g"}))
+    made.kept.add("there")
+    made.put(victim("a", "n2", "2"))
+    made.put(victim("b", "n2", "3"))
+    made.put(preemptor(cpu="5", priority=120))
+    made.put(preemptor("q", "3", priority=110))
+    return made
+
+
+def look_at_its_own_node_only(patch: Patch) -> None:
+    patch.setattr(PlanIndex, "naming", lambda *_: [])
 
 
 def nominated_elsewhere() -> Simulation:
@@ -192,6 +217,7 @@ FAULTS = {
     "a pod in front that fits later": Fault(leaves_later, 100.0, believe_that_nobody_leaves, 0),
     "a nomination that is over": Fault(nominated_for_a_moment, 100.0, believe_the_watch, 1),
     "a victim of two plans": Fault(one_of_two_plans_is_refused, 10.0, leave_it_to_the_other, 0, bound=False),
+    "a victim of a plan for another node": Fault(expected_by_a_plan_elsewhere, 100.0, look_at_its_own_node_only, 2),
     "a pod in front that is put off": Fault(put_off, 100.0, believe_that_all_are_tried, 0, bound=False),
     "a pod in front that goes elsewhere": Fault(nominated_elsewhere, 100.0, send_them_all, 0),
     "a nomination beside the preemptor's whose victim takes long": Fault(

@@ -51,7 +51,7 @@ _ASSEMBLY_PAUSE = 1.0
 
 
 class PlanContext(NamedTuple):
-    """What a plan is judged by, beside itself; `beside` are all plans for a node.
+    """What a plan is judged by, beside itself; `beside` are all plans for a node, `naming` those that name a victim.
 
     `unanswered` are those that are over, whose victims are still being asked: they may leave, or stay. `siblings` are
     the plans for the other members of a plan's gang; some may not be known yet while plans are `taking_over`.
@@ -60,6 +60,7 @@ class PlanContext(NamedTuple):
     evaluator: Evaluator
     policy_set: PolicySet
     beside: Callable[[str], Iterable[Plan]]
+    naming: Callable[[str], Iterable[Plan]] = lambda _: ()
     unanswered: Callable[[], Iterable[Plan]] = tuple
     siblings: Callable[[Plan], Iterable[Plan]] = lambda _: ()
     taking_over: Callable[[], bool] = lambda: False
@@ -295,16 +296,15 @@ def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
 
 
 def _unasked(situation: Situation) -> list[PlanVictim]:
-    """The victims that are to be asked; not those that an earlier plan for the node asks, or will."""
+    """The victims that are to be asked; not those that an earlier plan asks, or will."""
     plan, context, _, _, asking = situation
-    earlier = [
-        other
-        for other in (*context.beside(plan.record.node), *context.siblings(plan))
-        if other is not plan and (other.started, other.record.id) < (plan.started, plan.record.id)
-    ]
-    others = {one.uid for other in earlier for one in other.record.victims if other.needs(one.uid)}
+    order = plan.started, plan.record.id
+
+    def is_anothers(uid: str) -> bool:
+        return any((one.started, one.record.id) < order and one.needs(uid) for one in context.naming(uid))
+
     left = remaining(context.evaluator.state, plan)
-    return [victim for victim in left if victim.uid not in asking and victim.uid not in others]
+    return [victim for victim in left if victim.uid not in asking and not is_anothers(victim.uid)]
 
 
 def _shared(situation: Situation, left: Collection[PlanVictim]) -> list[PlanVictim]:
@@ -315,8 +315,13 @@ def _shared(situation: Situation, left: Collection[PlanVictim]) -> list[PlanVict
 
 def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
     """Pods, by `namespace/name`, that other plans count on, and of which the server has not said that they leave."""
-    others = [other for other in context.beside(plan.record.node) if other is not plan]
-    expected = {one.key for other in others for one in other.record.victims if other.needs(one.uid)}
+    snapshot = context.evaluator.state.snapshot
+    pods, there = snapshot.pods, snapshot.pods.leaving()
+    expected = {
+        f"{pods.namespaces[row]}/{pods.names[row]}"
+        for row in there[pods.node[there] == snapshot.nodes.find(plan.record.node)].tolist()
+        if any(one is not plan and one.needs(pods.uids[row]) for one in context.naming(pods.uids[row]))
+    }
     over = [one for other in context.unanswered() for one in other.record.victims if one.uid in other.asking]
     return expected | {one.key for one in over}
 

@@ -17,6 +17,8 @@ class PlanIndex:
         self.siblings = Siblings()
         self._on_node: dict[str, dict[str, None]] = {}
         """Node to the preemptors whose plans hold room there, in the order in which they came."""
+        self._naming: dict[str, dict[str, None]] = {}
+        """Victim, by uid, to the preemptors whose plans name it."""
 
     def add(self, plan: Plan) -> None:
         """The plan has begun. Raises ValueError if the preemptor has one."""
@@ -26,17 +28,28 @@ class PlanIndex:
         self.by_id[plan.record.id] = plan
         self.siblings.add(plan)
         self._on_node.setdefault(plan.record.node, {})[plan.key] = None
+        for victim in plan.record.victims:
+            self._naming.setdefault(victim.uid, {})[plan.key] = None
 
     def remove(self, plan: Plan) -> None:
         """The plan has ended."""
         del self.by_preemptor[plan.key]
         self.by_id.pop(plan.record.id, None)
         self.siblings.remove(plan)
-        keys = self._on_node[plan.record.node]
-        keys.pop(plan.key, None)
-        if not keys:
-            del self._on_node[plan.record.node]
+        _drop(self._on_node, plan.record.node, plan.key)
+        for victim in plan.record.victims:
+            _drop(self._naming, victim.uid, plan.key)
 
     def on_node(self, node: str) -> list[Plan]:
         """The plans that hold room on a node."""
         return [self.by_preemptor[key] for key in self._on_node.get(node, ())]
+
+    def naming(self, uid: str) -> list[Plan]:
+        """The plans that name this victim, whichever node they hold room on: pods of a group may be on several."""
+        return [self.by_preemptor[key] for key in self._naming.get(uid, ())]
+
+
+def _drop(known: dict[str, dict[str, None]], name: str, key: str) -> None:
+    del known[name][key]
+    if not known[name]:
+        del known[name]

@@ -22,14 +22,7 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.plans.actions import Action, End, Enter, Wait
 from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoesOn, StageLasts, VictimsCountAsGone
-from webhook.reconciler.plans.next_action import (
-    STAGES,
-    PlanContext,
-    next_action,
-    over,
-    policy_for,
-    was_cleared,
-)
+from webhook.reconciler.plans.next_action import STAGES, PlanContext, next_action, over, policy_for, was_cleared
 from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Ending, Plan, as_victims
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
@@ -72,6 +65,7 @@ class PlanManager:
             evaluator,
             policy_set,
             self.index.on_node,
+            self.index.naming,
             self._unanswered.values,
             self.siblings.of,
             lambda: bool(self.unseen),
@@ -308,9 +302,11 @@ class PlanManager:
 
     def _touch_others(self, plan: Plan) -> None:
         """A plan will not ask some of its victims: those plans are to be looked at that counted on it."""
-        for other in self.index.on_node(plan.record.node):
-            if other is not plan:
-                self._note_touched(other)
+        victims = [self._state.pods.get(victim.key) for victim in plan.record.victims]
+        for node in {plan.record.node: None} | {pod.spec.node_name: None for pod in victims if pod is not None}:
+            for other in self.index.on_node(node):
+                if other is not plan:
+                    self._note_touched(other)
 
     def _note_touched(self, plan: Plan, freed: float | None = None) -> None:
         plan.touch(freed=freed)
