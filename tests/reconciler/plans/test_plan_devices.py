@@ -96,6 +96,25 @@ async def test_a_stranger_takes_the_devices():
     await desk.reconciler.stop()
 
 
+async def test_an_owner_that_takes_the_devices_again_is_passed_over():
+    """The scheduler allocates before it binds: the claim says so before the new pod is seen on the node."""
+    setting, own = Devices(n1=1), {"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "t"}]}
+    setting.add(pod("n1-0", "100m", node="n1", annotations={}, owner=("Job", "j"), spec=own))
+    desk, plan = begun(setting, setting.wants("p", 1))
+    all_asked(desk, plan)
+    setting.ends("n1-0")
+    setting.deallocated("c-n1-0")
+    setting.add(pod("n1-0-new", "100m", annotations={}, owner=("Job", "j"), spec=own))
+    setting.claim(claim("c-new", held=("d0",), by=("n1-0-new",)))
+    manager = desk.reconciler.plan_manager
+    action = manager.next_action(plan)
+    assert isinstance(action, End)
+    assert manager.end(plan, action.ending) is not None
+    assert action.ending is Ending.DEVICES_TAKEN
+    assert [one.owner for one in desk.reconciler.evaluator.eviction_backoff.returning()] == ["Job/default/j"]
+    await desk.reconciler.stop()
+
+
 async def test_its_own_scheduler_takes_the_devices():
     """While the preemptor is being bound its claim holds devices that the plan holds: that is no theft."""
     setting = Devices(n1=1)

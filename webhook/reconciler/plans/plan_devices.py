@@ -12,6 +12,7 @@ from typing import Any
 
 from webhook.kube.informer import Change
 from webhook.kube.objects import Pod, ResourceClaim, ResourceSlice
+from webhook.kube.pods import workload_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import devices_on
 from webhook.preemption.filters.devices import needs_devices
@@ -24,7 +25,15 @@ from webhook.reconciler.preemptors import grace_under
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
 
-__all__ = ["asked_in_step", "awaits_deallocation", "claims_in_the_way", "concerns", "devices_for", "taken_text"]
+__all__ = [
+    "asked_in_step",
+    "awaits_deallocation",
+    "claims_in_the_way",
+    "concerns",
+    "devices_for",
+    "taken_text",
+    "takers",
+]
 
 _EARLY = 0.5
 """Seconds by which a victim may be asked too early."""
@@ -53,6 +62,17 @@ def taken_text(taken: Sequence[tuple[str, Sequence[DeviceId]]]) -> str:
     shown = [f"{key} ({', '.join(map('/'.join, held[:_SHOWN]))})" for key, held in taken[:_SHOWN]]
     more = f" and {len(taken) - _SHOWN} more claims" if len(taken) > _SHOWN else ""
     return f"devices that it waited for are held by {', '.join(shown)}{more}"
+
+
+def takers(state: State, plan: Plan) -> set[str]:
+    """Whose pods (`workload_of`) have devices of the plan; the claims say so before a pod is seen on the node."""
+    claims = state.snapshot.device_claims.claims
+    return {
+        workload_of(pod)
+        for key, _ in claims_in_the_way(state.snapshot, plan)
+        for user in claims[key].status.reserved_for or ()
+        if (pod := state.pod_of(f"{key.partition('/')[0]}/{user.name}", user.uid)) is not None
+    }
 
 
 def awaits_deallocation(state: State, plan: Plan) -> bool:

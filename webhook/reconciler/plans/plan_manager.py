@@ -25,7 +25,7 @@ from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoes
 from webhook.reconciler.plans.next_action import STAGES, PlanContext, next_action, over, policy_for, was_cleared
 from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Ending, Plan, as_victims
-from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
+from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for, takers
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_times import time_for, time_limit
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
@@ -224,7 +224,7 @@ class PlanManager:
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
         self._touch_others(plan)
         if ending.lost_room and self.siblings.have_evicted(plan):
-            for owner in plan.newcomers & plan.owners:
+            for owner in plan.owners & (plan.newcomers | takers(self._state, plan)):
                 self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
         if ending is Ending.TIMED_OUT:
             for victim in plan.record.victims:
