@@ -7,9 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, pod, preemptor
+from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
+from webhook.policy.model import Limits, Rate
+from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import disagreement, recalled
 from webhook.reconciler.state.annotations import (
     DECISION,
@@ -198,4 +201,35 @@ async def test_a_plan_with_too_many_victims_to_name_them_is_taken_over():
     assert {victim.key for victim in plan.record.victims} == {f"default/{name}" for name in names[100:]}
     assert len(plan.gone) == 100
     assert plan.ended is None
+    await desk.reconciler.stop()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "evicted", "since", "why"),
+    [
+        pytest.param(2, 2, 0, "", id="what went before it counts for the leader that decided"),
+        pytest.param(2, 0, 1, "", id="one eviction for another plan since, and one to come"),
+        pytest.param(2, 0, 2, "limits.perCluster", id="others have used the rate up since"),
+        pytest.param(0, 0, 0, "limits.perCluster", id="the policy allows none any more"),
+    ],
+)
+async def test_a_rate_that_was_granted_stays_granted(allowed: int, evicted: int, since: int, why: str):
+    """Of a plan that has evicted the rest goes as its leader allowed it, whose clock may have been another."""
+    setting = Setting(node("n1"), under=policy(limits=Limits(per_cluster=Rate(allowed, 60.0))))
+    made = preemptor("p", "8", nominated="n1")
+    made.metadata.annotations = {
+        PLAN: encode(msgspec.structs.replace(written("a", "b"), deadline=rfc3339(START + 300)))
+    }
+    setting.add(pod("a", "4", node="n1", deleted=rfc3339(START)), pod("b", "4", node="n1"), made)
+    desk = Desk(setting)
+    other = PlannedEviction("", "n2")
+    desk.reconciler.evaluator.limiter.note([other] * evicted, setting.clock.now)
+    desk.reconciler._look_at_all()
+    desk.reconciler.turn()
+    setting.clock.now += 1.0
+    desk.reconciler.evaluator.limiter.note([other] * since, setting.clock.now)
+    plan = desk.reconciler.plans["default/p"]
+    action = desk.reconciler.plan_manager.next_action(plan)
+    assert (action.note if isinstance(action, End) else "").startswith(why)
+    assert isinstance(action, End) == bool(why)
     await desk.reconciler.stop()

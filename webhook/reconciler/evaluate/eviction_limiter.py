@@ -147,8 +147,11 @@ class EvictionLimiter:
         groups = groups_of(pod.metadata.namespace, pod.metadata.labels or {}, self._label_keys)
         return PlannedEviction(workload_of(pod), pod.spec.node_name, groups)
 
-    def overdrawn(self, limits: Limits, tickets: Iterable[int], now: float) -> str:
-        """Which rate the planned evictions of these tickets go beyond, by the limits of now; empty if none."""
+    def overdrawn(self, limits: Limits, tickets: Iterable[int], now: float, *, since: float = -math.inf) -> str:
+        """Which rate the planned evictions of these tickets go beyond, by the limits of now; empty if none.
+
+        Beside what is planned, evictions count that happened after `since`.
+        """
         planned = [known[0] for ticket in tickets if (known := self._tickets.get(ticket)) is not None]
         grouped = [
             (name, rate, [self._groups.get(each) for one in planned for each in one.groups if each.startswith(of)])
@@ -161,11 +164,12 @@ class EvictionLimiter:
             *grouped,
         ]
         for name, rate, counters in rates:
-            if rate is not None and any(
-                counter is not None and len(counter.within(rate.window, now)) > rate.evictions for counter in counters
-            ):
+            if rate is None:
+                continue
+            window = min(rate.window, now - since)
+            if any(counter is not None and len(counter.within(window, now)) > rate.evictions for counter in counters):
                 return f"limits.{name} does not allow so many evictions any more"
-        left = self._workloads_left(limits, now)
+        left = self._workloads_left(limits, now, since)
         if left is not None and any(left.get(one.owner, 0) < 0 for one in planned if one.owner):
             return "limits.perWorkload does not allow so many evictions any more"
         return ""
@@ -240,11 +244,11 @@ class EvictionLimiter:
         planned = {name: sum(map(math.isinf, counter.times.values())) for name, counter in self._owners.items()}
         return {name: some for name, some in planned.items() if some}
 
-    def _workloads_left(self, limits: Limits, now: float) -> WorkloadsLeft | None:
+    def _workloads_left(self, limits: Limits, now: float, since: float = -math.inf) -> WorkloadsLeft | None:
         limit = limits.per_workload
         if limit is None:
             return None
-        return WorkloadsLeft(self.history, self._planned(), limit.evictions, limit.window, now)
+        return WorkloadsLeft(self.history, self._planned(), limit.evictions, min(limit.window, now - since), now)
 
     def remaining(self, limits: Limits, now: float) -> Remaining:
         """What the rates still allow; numbers of a rate that the limits do not set mean nothing."""

@@ -8,6 +8,7 @@ now asks for just the same pods (`adopt`). An eviction uses up a rate only as fa
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -92,6 +93,8 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
     remaining = tuple(one for one in there if not (one.metadata.deletion_timestamp or is_terminal(one)))
+    gone = {victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining} | missing
+    has_begun = bool(gone or record.gang)
     now = manager.clock.monotonic()
     wall = manager.clock.wall()
     plan = Plan(
@@ -108,7 +111,8 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         seen=True,
         notices=_notices(remaining, record, now, wall),
         ends={one.metadata.uid: _ends(manager, one, policy) for one in there if one not in remaining},
-        gone={victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining} | missing,
+        granted=now if has_begun else -math.inf,
+        gone=gone,
     )
     if (decision := decision_of(pod)) is not None and decision.plan == record.id:
         owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
@@ -124,9 +128,9 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         return Adopted(plan, remaining)
     # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has
     #    evicted goes on where it is, by the rules of now: what was done would have been in vain. So does that of a
-    #    gang, of which another plan may have evicted.
+    #    gang, of which another plan may have evicted. Their rates were granted, by a clock that may differ.
     outdated = ""
-    if not (plan.gone or record.gang):
+    if not has_begun:
         outdated = disagreement(manager.evaluator, pod, policy_set.rules[policy.name], record)
     if not outdated:
         log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))

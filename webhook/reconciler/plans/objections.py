@@ -57,7 +57,8 @@ def objection(
     if why := beyond_budget(state, policy, left):
         return Objection(Ending.REFUSED, why)
     limits = policy.limits.at(evaluator.clock.wall())
-    if why := evaluator.limiter.overdrawn(limits, [plan.tickets.get(one.uid, 0) for one in left], now):
+    tickets = [plan.tickets.get(one.uid, 0) for one in left]
+    if why := evaluator.limiter.overdrawn(limits, tickets, now, since=plan.granted):
         return Objection(Ending.OUTDATED, why)
     # 3. It helps, and is needed.
     if plan.look.version != state.snapshot.version:

@@ -121,6 +121,8 @@ class Plan:
     """Nodes that were left out for the preemptor when it was decided."""
     tickets: dict[str, int] = field(default_factory=dict)
     """Victim's uid to its ticket in the rates."""
+    granted: float = -math.inf
+    """Since when evictions count against it for the rates: those before it was taken over count for who decided it."""
     displaced: bool = False
     """Whether the nominations of lower priority that are in its way were looked at."""
 
