@@ -15,12 +15,11 @@ from tests.reconciler.gang_clusters import victim as member_of
 from tests.reconciler.notice_judge import NOTICE, NoticeJudge, say_ready
 from tests.reconciler.simulated_api import SimulatedApi
 from tests.reconciler.simulation import Simulation
-from tests.reconciler.test_notices import SECONDS, errors, faultless, lived, two_victims
+from tests.reconciler.test_notices import SECONDS, faultless, lived, two_victims
 from webhook.kube.errors import ApiError
 from webhook.policy.model import EvictionMode, GroupDisruption, Groups, Victims
 
-__all__ = ["errors"]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 TOLD = Victims(notice=SECONDS)
 
