@@ -61,6 +61,6 @@ def _keeps_groups(candidate: Candidate, asked: Candidates) -> bool:
     """Whether the victims that an extender has left are whole groups, where groups go whole."""
     assert asked.units is not None
     pods, group = asked.snapshot.pods, asked.units.group
-    found = {pods.find(victim.namespace, victim.name) for victim in candidate.victims}
-    groups = {int(group[row]) for row in found if row is not None and group[row]}
-    return all(found.issuperset(pods.grouped.members(one).tolist()) for one in groups)
+    rows = {pods.find(victim.namespace, victim.name) for victim in candidate.victims}
+    groups = {int(group[row]) for row in rows if row is not None and group[row]}
+    return all(rows.issuperset(pods.grouped.members(id_).tolist()) for id_ in groups)

@@ -215,8 +215,8 @@ class Ranking:
         self._names = candidates.snapshot.nodes.alphabetical()[candidates.nodes]
         left = np.arange(len(self._names))
         for key, column in self._keys:
-            found = column if len(left) == len(column) else column[left]
-            good = found == (found.max() if key.most else found.min())
+            values = column if len(left) == len(column) else column[left]
+            good = values == (values.max() if key.most else values.min())
             left = left if good.all() else left[good]
         self.equally_good: list[int] = left[np.argsort(self._names[left])].tolist()
         """The best candidates, by name; the first one is selected."""

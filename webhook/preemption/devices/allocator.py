@@ -107,24 +107,24 @@ class _Search:
         for number, claim in enumerate(self._claims):
             least = 0
             for place, alternatives in enumerate(claim.requests):
-                counts = [self._count((number, place, sub), one) for sub, one in enumerate(alternatives)]
+                counts = [self._count((number, place, sub), request) for sub, request in enumerate(alternatives)]
                 least += min(counts)
             if least > MOST_RESULTS:
                 raise DemandError(
                     f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}"
                 )
-            self._constraints.append([constraint_of(one) for one in claim.constraints])
+            self._constraints.append([constraint_of(constraint) for constraint in claim.constraints])
         try:
             done = not self._claims or self._request(0, 0, 0)
         except _TooManyError:
             done = False
-        return [one for results in self._results for one in results] if done else None
+        return [allocation for results in self._results for allocation in results] if done else None
 
     def _count(self, place: _Place, request: Request) -> int:
         """How many devices the request wants; all of those that match, once they are known."""
         if request.mode != "All":
             return request.number
-        found = self._all[place] = []
+        matching = self._all[place] = []
         for pool in self._pools:
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"
@@ -132,8 +132,10 @@ class _Search:
                     f"claim {request.claim}, request {request.name}: asks for all devices, but resource pool"
                     f" {pool.name} is currently {state}"
                 )
-            found += [one for one in pool.devices if self._selects(request, one) and self._fits(request, one)]
-        return len(found)
+            matching += [
+                device for device in pool.devices if self._selects(request, device) and self._fits(request, device)
+            ]
+        return len(matching)
 
     def _request(self, claim: int, number: int, depth: int) -> bool:
         """Allocate this request of the claim and all that comes after it, other claims included."""
@@ -275,8 +277,8 @@ class _Search:
                     f"claim {request.claim}, request {request.name}: cannot add device {device.id} because a claim"
                     " constraint would not be satisfied"
                 )
-            for one in constraints[:number]:
-                one.remove(request)
+            for added in constraints[:number]:
+                added.remove(request)
             return False
         return True
 
@@ -301,7 +303,9 @@ class _Search:
 
     def _left(self, pool: Pool) -> dict[tuple[str, str], int]:
         """What the devices in use leave of the pool's counters; it may be negative."""
-        left = {(name, counter): amount for name, one in pool.counters.items() for counter, amount in one.items()}
+        left = {
+            (name, counter): amount for name, counters in pool.counters.items() for counter, amount in counters.items()
+        }
         for device in (*pool.devices, *pool.others):
             if device.device.consumes_counters and self._allocated.in_use(device.id):
                 for counter_set, counters in consumption_of(device.device).items():

@@ -55,7 +55,7 @@ def _amount(wanted: int | None, capacity: DeviceCapacity) -> int:
         steps = -(-(-(-wanted // NANOS) - base) // step)
         return (base + step * steps) * NANOS
     if policy.valid_values is not None:
-        return next((value for one in policy.valid_values if wanted <= (value := nanos(one))), wanted)
+        return next((value for quantity in policy.valid_values if wanted <= (value := nanos(quantity))), wanted)
     return wanted
 
 
@@ -71,7 +71,7 @@ def _violates(amount: int, capacity: DeviceCapacity) -> bool:
             return False
         least = nanos(valid.min) if valid.min is not None else 0
         return bool((-(-amount // NANOS) - -(-least // NANOS)) % _units(valid.step))
-    return bool(policy.valid_values) and all(amount != nanos(one) for one in policy.valid_values or ())
+    return bool(policy.valid_values) and all(amount != nanos(quantity) for quantity in policy.valid_values or ())
 
 
 def _units(quantity: Quantity) -> int:

@@ -78,9 +78,9 @@ def constraint_of(constraint: DeviceConstraint) -> AttributeConstraint:
 def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
     """The attribute of that full name; the driver's own may be published without their domain."""
     attributes = device.attributes or {}
-    found = attributes.get(name)
-    if found is not None:
-        return found
+    attribute = attributes.get(name)
+    if attribute is not None:
+        return attribute
     domain, slash, own = name.partition("/")
     return attributes.get(own) if slash and domain == driver else None
 

@@ -33,7 +33,7 @@ def devices_in_use(snapshot: Snapshot, node: str, may_go: Iterable[int]) -> list
         by_driver.setdefault(published.slice.spec.driver, set()).update(published.ids)
     uses = []
     for driver, devices in sorted(by_driver.items()):
-        users = {one: claims.users(one) for one in devices if claims.users(one)}
+        users = {device: claims.users(device) for device in devices if claims.users(device)}
         holders = sorted({key for keys in users.values() for key in keys})
         freeable = sum(keys <= freed for keys in users.values())
         uses.append(DeviceUse(driver, len(devices), len(users), freeable, holders))

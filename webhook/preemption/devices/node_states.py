@@ -59,13 +59,13 @@ def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
     if isinstance(known, NodeDevicesSeen) and known.place == place:
         return known
     index, pools = snapshot.devices, gather_pools(snapshot.devices, place)
-    devices = [one for pool in pools for one in pool.devices]
-    rows = [index.rows_of[one.id] for one in devices]
-    counted = any(one.device.consumes_counters for one in devices)
+    devices = [device for pool in pools for device in pool.devices]
+    rows = [index.rows_of[device.id] for device in devices]
+    counted = any(device.device.consumes_counters for device in devices)
     simple = (
         len(rows) <= _MOST_DEVICES
         and all(len(some) == 1 for some in rows)
-        and not any(one.device.allow_multiple_allocations or one.selects for one in devices)
+        and not any(device.device.allow_multiple_allocations or device.selects for device in devices)
         and not (counted and any(pool.others for pool in pools))
     )
     counters = _counters_of(pools) if counted and simple else b""
@@ -78,7 +78,7 @@ def _counters_of(pools: Sequence[Pool]) -> bytes:
     """A digest of the counters that the pools offer, by the first pool of their name, and that their devices use."""
     names = [name for _, name in (pool.id for pool in pools)]
     offered = [(names.index(name), pool.counters) for name, pool in zip(names, pools, strict=True)]
-    used = [[consumption_of(one.device) for one in pool.devices] for pool in pools]
+    used = [[consumption_of(device.device) for device in pool.devices] for pool in pools]
     return blake2b(repr((offered, used)).encode(), digest_size=16).digest()
 
 
@@ -125,25 +125,33 @@ class NodeStates:
     def _add(self, snapshot: Snapshot, nodes: Rows, group: int, claims: Sequence[ClaimDemand], gone: Mask) -> None:
         """Tell the kinds of these nodes, all of which have the same claims to allocate."""
         seen = [pools_of(snapshot, node) for node in nodes.tolist()]
-        simple = [place for place, one in enumerate(seen) if one.simple]
+        simple = [place for place, on_node in enumerate(seen) if on_node.simple]
         seen, nodes = [seen[place] for place in simple], nodes[simple]
         if not seen:
             return
-        lengths = np.array([len(one.rows) for one in seen], np.intp)
+        lengths = np.array([len(on_node.rows) for on_node in seen], np.intp)
         ends = np.cumsum(lengths)
         starts = ends - lengths
-        rows = np.concatenate([one.rows for one in seen])
+        rows = np.concatenate([on_node.rows for on_node in seen])
         of = np.repeat(np.arange(len(seen)), lengths)
         requests = [request for claim in claims for alternatives in claim.requests for request in alternatives]
-        names = sorted({one.match_attribute or one.distinct_attribute or "" for c in claims for one in c.constraints})
+        names = sorted(
+            {
+                constraint.match_attribute or constraint.distinct_attribute or ""
+                for c in claims
+                for constraint in c.constraints
+            }
+        )
         devices = snapshot.devices
         shape = devices.shape[rows]
         matrix = np.stack([*_answers(snapshot, requests, shape), *_equal(snapshot, names, shape, of, starts)], axis=1)
         wrong = np.zeros(len(seen), np.bool_)
         for request in requests:
             wrong[of[request.selects[shape] == ERROR]] = True
-        sees_taken = any(one.admin or one.mode == "All" for one in requests)
-        marks = [tuple((pool.incomplete, pool.invalid, len(pool.devices)) for pool in one.pools) for one in seen]
+        sees_taken = any(request.admin or request.mode == "All" for request in requests)
+        marks = [
+            tuple((pool.incomplete, pool.invalid, len(pool.devices)) for pool in on_node.pools) for on_node in seen
+        ]
         for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             if wrong[place]:
                 continue
@@ -211,7 +219,7 @@ def _number_of(name: str, shape: DeviceShape) -> int:
     if attribute is None:
         return _NO_VALUE
     value = (attribute.text, attribute.number, attribute.flag, attribute.version)
-    return _NO_TYPE if all(one is None for one in value) else _digest(repr(value).encode(errors="surrogatepass"))
+    return _NO_TYPE if all(part is None for part in value) else _digest(repr(value).encode(errors="surrogatepass"))
 
 
 def _capacity_of(shape: DeviceShape) -> int:

@@ -66,7 +66,11 @@ def needs_of(snapshot: Snapshot, incoming: PodInfo) -> PodNeeds | None:
     for claim in _claims(snapshot, pod):
         consumers = claim.status.reserved_for or ()
         allocated = claim.status.allocation is not None
-        if allocated and len(consumers) >= MOST_CONSUMERS and all(one.uid != pod.metadata.uid for one in consumers):
+        if (
+            allocated
+            and len(consumers) >= MOST_CONSUMERS
+            and all(consumer.uid != pod.metadata.uid for consumer in consumers)
+        ):
             raise ClaimRefusal("resourceclaim in use")
         if allocated:
             _check_binding(claim)
@@ -83,7 +87,7 @@ def extended_claim(snapshot: Snapshot, pod: Pod, resources: Collection[str]) -> 
         requests += _requests_for(pod, resource, classes[resource].metadata.name)
     meta = ObjectMeta(namespace=pod.metadata.namespace, name=EXTENDED_CLAIM)
     claim = ResourceClaim(metadata=meta)
-    claim.spec.devices.requests = sorted(requests, key=lambda one: one.name)
+    claim.spec.devices.requests = sorted(requests, key=lambda request: request.name)
     return compile_claim(snapshot, claim)
 
 
@@ -101,7 +105,9 @@ def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
     Raises ClaimRefusal for one that is missing, NotModelledError for one that is given in a way not known here.
     """
     meta = pod.metadata
-    made = {str(one.get("name")): one.get("resourceClaimName") for one in pod.status.resource_claim_statuses or ()}
+    made = {
+        str(status.get("name")): status.get("resourceClaimName") for status in pod.status.resource_claim_statuses or ()
+    }
     claims = []
     for entry in pod.spec.resource_claims or ():
         own = str(entry.get("name"))
@@ -137,8 +143,12 @@ def _check_binding(claim: ResourceClaim) -> None:
         if not result.binding_conditions:
             continue
         own = (result.driver, result.pool, result.device)
-        found = [one for one in claim.status.devices or () if (one.driver, one.pool, one.device) == own]
-        true = {one.type for status in found for one in status.conditions or () if one.status == "True"}
+        statuses = [
+            status for status in claim.status.devices or () if (status.driver, status.pool, status.device) == own
+        ]
+        true = {
+            condition.type for status in statuses for condition in status.conditions or () if condition.status == "True"
+        }
         if not set(result.binding_conditions) <= true:
             raise NotModelledError(f"its claim {key_of(claim)} waits for the binding conditions of {'/'.join(own)}")
 
@@ -157,7 +167,7 @@ def _requests_for(pod: Pod, resource: str, class_name: str) -> list[DeviceReques
     for number, container in enumerate(containers[:first]):
         if container.restart_policy == "Always":
             continue
-        reusable = sum(_count(one) for at, one in lasting.items() if at >= number)
+        reusable = sum(_count(request) for at, request in lasting.items() if at >= number)
         made = _request(number, container, resource, class_name, reusable)
         if made is not None and (largest is None or _count(largest) < _count(made)):
             largest = made

@@ -76,8 +76,8 @@ def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
     for published in [*index.local.get(node.name, {}).values(), *index.shared.values()]:
         if _is_relevant(published, node):
             slices.setdefault(published.pool, []).append(published)
-    seen = {id_: _newest([*found, *index.counted.get(id_, {}).values()]) for id_, found in slices.items()}
-    pools = [pool for id_, found in seen.items() if (pool := _pool(index, id_, found)) is not None]
+    seen = {id_: _newest([*relevant, *index.counted.get(id_, {}).values()]) for id_, relevant in slices.items()}
+    pools = [pool for id_, newest in seen.items() if (pool := _pool(index, id_, newest)) is not None]
     pools += [pool for id_, pool in index.troubled.items() if isinstance(pool, Pool) and id_ not in slices]
     return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id))
 
@@ -97,15 +97,15 @@ def judge_remote(index: DeviceIndex) -> None:
 
 def _newest(slices: list[PublishedSlice]) -> list[PublishedSlice]:
     """Those of the newest generation."""
-    newest = max(one.slice.spec.pool.generation for one in slices)
-    return [one for one in slices if one.slice.spec.pool.generation == newest]
+    newest = max(published.slice.spec.pool.generation for published in slices)
+    return [published for published in slices if published.slice.spec.pool.generation == newest]
 
 
 def consumption_of(device: Device) -> CounterSets:
     """What the device uses up of its pool's counters while it is allocated. Raises QuantityError."""
     return {
-        one.counter_set: {name: nanos(counter.value) for name, counter in (one.counters or {}).items()}
-        for one in device.consumes_counters or ()
+        consumption.counter_set: {name: nanos(counter.value) for name, counter in (consumption.counters or {}).items()}
+        for consumption in device.consumes_counters or ()
     }
 
 
@@ -115,31 +115,32 @@ def _is_relevant(published: PublishedSlice, node: NodePlace) -> bool:
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
         return node.matches(spec.node_name, spec.node_selector, everywhere=spec.all_nodes)
     return spec.per_device_node_selection and any(
-        node.matches(one.node_name, one.node_selector, everywhere=one.all_nodes) for one in spec.devices or ()
+        node.matches(device.node_name, device.node_selector, everywhere=device.all_nodes)
+        for device in spec.devices or ()
     )
 
 
 def _pool(index: DeviceIndex, id_: PoolId, seen: list[PublishedSlice]) -> Pool | None:
     """The pool of these slices; None for one that a newer generation replaces, though not on this node."""
-    seen = sorted(seen, key=lambda one: one.name)
+    seen = sorted(seen, key=lambda published: published.name)
     own = seen[0].slice.spec.pool
     others: list[PublishedSlice] = []
     if len(seen) != own.resource_slice_count:
         known = list(index.pools.get(id_, {}).values())
-        if any(one.slice.spec.pool.generation > own.generation for one in known):
+        if any(published.slice.spec.pool.generation > own.generation for published in known):
             return None
-        current = [one for one in known if one.slice.spec.pool.generation == own.generation]
+        current = [published for published in known if published.slice.spec.pool.generation == own.generation]
         if len(current) != own.resource_slice_count:
             return Pool(id_, [], [], {}, incomplete=True)
-        names = {one.name for one in seen}
-        others = [one for one in current if one.name not in names]
-    devices = _devices(one for one in seen if not one.slice.spec.shared_counters)
+        names = {published.name for published in seen}
+        others = [published for published in current if published.name not in names]
+    devices = _devices(published for published in seen if not published.slice.spec.shared_counters)
     counters = _counter_sets(seen)
     rest = _devices(others)
     if (
         counters is None
-        or len({one.id for one in devices}) < len(devices)
-        or not all(_has_counters(counters, one.device) for one in [*_devices(seen), *rest])
+        or len({device.id for device in devices}) < len(devices)
+        or not all(_has_counters(counters, device.device) for device in [*_devices(seen), *rest])
     ):
         return Pool(id_, [], [], {}, invalid=True)
     return Pool(id_, devices, rest, counters)
@@ -147,33 +148,36 @@ def _pool(index: DeviceIndex, id_: PoolId, seen: list[PublishedSlice]) -> Pool |
 
 def _devices(slices: Iterable[PublishedSlice]) -> list[PublishedDevice]:
     return [
-        PublishedDevice(id_, device, shape, one.slice.spec.per_device_node_selection)
-        for one in slices
-        for id_, device, shape in zip(one.ids, one.slice.spec.devices or (), one.shapes, strict=True)
+        PublishedDevice(id_, device, shape, published.slice.spec.per_device_node_selection)
+        for published in slices
+        for id_, device, shape in zip(published.ids, published.slice.spec.devices or (), published.shapes, strict=True)
     ]
 
 
 def _counter_sets(slices: list[PublishedSlice]) -> CounterSets | None:
     """The counters that the slices offer; None if a set is there twice, or an amount is none."""
-    found: CounterSets = {}
-    for one in slices:
-        for counters in one.slice.spec.shared_counters or ():
-            if counters.name in found:
+    offered: CounterSets = {}
+    for published in slices:
+        for counters in published.slice.spec.shared_counters or ():
+            if counters.name in offered:
                 return None
             try:
-                found[counters.name] = {name: nanos(one.value) for name, one in (counters.counters or {}).items()}
+                offered[counters.name] = {
+                    name: nanos(counter.value) for name, counter in (counters.counters or {}).items()
+                }
             except QuantityError:
                 return None
-    return found
+    return offered
 
 
 def _has_counters(counters: Mapping[str, Mapping[str, int]], device: Device) -> bool:
     """Whether the pool has the counters that the device consumes."""
     return all(
-        one.counter_set in counters and set(one.counters or ()) <= set(counters[one.counter_set])
-        for one in device.consumes_counters or ()
+        consumption.counter_set in counters
+        and set(consumption.counters or ()) <= set(counters[consumption.counter_set])
+        for consumption in device.consumes_counters or ()
     )
 
 
 def _has_binding_conditions(pool: Pool) -> bool:
-    return any(one.device.binding_conditions is not None for one in pool.devices)
+    return any(device.device.binding_conditions is not None for device in pool.devices)

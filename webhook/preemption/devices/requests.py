@@ -107,7 +107,7 @@ def compile_claim(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand:
         alternatives = _alternatives(request)
         if not alternatives:
             raise ClaimRefusal(f"resource claim {key}, request {request.name}: unknown request type")
-        requests.append(tuple(_compile(snapshot, key, request, one) for one in alternatives))
+        requests.append(tuple(_compile(snapshot, key, request, exact) for exact in alternatives))
     for number, constraint in enumerate(devices.constraints or ()):
         if constraint.match_attribute is None and constraint.distinct_attribute is None:
             raise NotModelledError(f"constraint #{number} of claim {key} is of a kind that is not known here")
@@ -120,70 +120,79 @@ class ShapeFacts:
     def __init__(self, shape: DeviceShape) -> None:
         self.driver, self._device = shape
         self.allow_multiple_allocations = self._device.allow_multiple_allocations
-        for name, one in (self._device.attributes or {}).items():
-            if one.text is None and one.number is None and one.flag is None and one.version is None:
+        for name, attribute in (self._device.attributes or {}).items():
+            if (
+                attribute.text is None
+                and attribute.number is None
+                and attribute.flag is None
+                and attribute.version is None
+            ):
                 raise CelRuntimeError(f"attribute {name}: unsupported attribute value")
 
     @cached_property
     def attributes(self) -> dict[str, dict[str, object]]:
         """The attributes' values. Raises CelRuntimeError for what is no semantic version."""
-        found: dict[str, dict[str, object]] = {}
-        for name, one in (self._device.attributes or {}).items():
+        by_domain: dict[str, dict[str, object]] = {}
+        for name, attribute in (self._device.attributes or {}).items():
             domain, own = _qualified(name, self.driver)
-            value: object = next((given for given in (one.number, one.flag, one.text) if given is not None), None)
+            value: object = next(
+                (given for given in (attribute.number, attribute.flag, attribute.text) if given is not None), None
+            )
             try:
-                found.setdefault(domain, {})[own] = version_value(one.version or "") if value is None else value
+                by_domain.setdefault(domain, {})[own] = (
+                    version_value(attribute.version or "") if value is None else value
+                )
             except OpaqueError as error:
                 raise CelRuntimeError(f"attribute {name}: parse semantic version: {error}") from error
-        return found
+        return by_domain
 
     @cached_property
     def capacity(self) -> dict[str, dict[str, object]]:
         """The capacities as quantities. Raises CelRuntimeError for what is none."""
-        found: dict[str, dict[str, object]] = {}
-        for name, one in (self._device.capacity or {}).items():
+        by_domain: dict[str, dict[str, object]] = {}
+        for name, capacity in (self._device.capacity or {}).items():
             domain, own = _qualified(name, self.driver)
             try:
-                found.setdefault(domain, {})[own] = quantity_value(str(one.value))
+                by_domain.setdefault(domain, {})[own] = quantity_value(str(capacity.value))
             except OpaqueError as error:
                 raise CelRuntimeError(f"capacity {name}: {error}") from error
-        return found
+        return by_domain
 
 
 def _alternatives(request: DeviceRequest) -> list[ExactDeviceRequest]:
     return [request.exactly] if request.exactly is not None else list(request.first_available or ())
 
 
-def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, one: ExactDeviceRequest) -> Request:
+def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: ExactDeviceRequest) -> Request:
     parent = "" if request.exactly is not None else request.name
-    name = one.name if parent else request.name
+    name = exact.name if parent else request.name
     place = f"{parent}/{name}" if parent else name
-    if not one.device_class_name:
+    if not exact.device_class_name:
         raise DemandError(f"request {place}: unsupported request type")
-    device_class = snapshot.devices.classes.get(one.device_class_name)
+    device_class = snapshot.devices.classes.get(exact.device_class_name)
     if device_class is None:
-        raise ClaimRefusal(f"request {place}: device class {one.device_class_name} does not exist")
-    if one.allocation_mode not in ("ExactCount", "All"):
-        raise NotModelledError(f"request {place} of claim {claim} has a mode not known here: {one.allocation_mode}")
+        raise ClaimRefusal(f"request {place}: device class {exact.device_class_name} does not exist")
+    if exact.allocation_mode not in ("ExactCount", "All"):
+        raise NotModelledError(f"request {place} of claim {claim} has a mode not known here: {exact.allocation_mode}")
     try:
-        capacity = one.capacity.requests if one.capacity else None
+        capacity = exact.capacity.requests if exact.capacity else None
         wanted = {resource: nanos(amount) for resource, amount in (capacity or {}).items()}
     except QuantityError as error:
         raise NotModelledError(f"request {place} of claim {claim}: {error}") from error
-    selectors = _selectors(claim, place, device_class, one.selectors or ())
+    selectors = _selectors(claim, place, device_class, exact.selectors or ())
     texts = tuple(program.text for _, program in selectors)
-    tolerations = tuple((t.key, t.operator, t.value, t.effect) for t in one.tolerations or ())
+    tolerations = tuple((t.key, t.operator, t.value, t.effect) for t in exact.tolerations or ())
     shapes = snapshot.devices.shapes
     return Request(
         claim=claim,
         name=name,
         parent=parent,
-        mode=one.allocation_mode,
-        number=one.count,
-        admin=bool(one.admin_access),
+        mode=exact.allocation_mode,
+        number=exact.count,
+        admin=bool(exact.admin_access),
         selects=snapshot.table(("devices", texts), shapes, np.int8, lambda shape: _judge(selectors, shape)),
         tolerated=snapshot.table(
-            ("device taints", tolerations), shapes, np.bool_, lambda shape: _tolerated(shape.device, one.tolerations)
+            ("device taints", tolerations), shapes, np.bool_, lambda shape: _tolerated(shape.device, exact.tolerations)
         ),
         capacity=wanted,
         key=(texts, tolerations),
@@ -196,8 +205,8 @@ def _selectors(
 ) -> tuple[tuple[str, SelectorProgram], ...]:
     """The compiled selectors of the class and the request, each with the words for where it stands."""
     name = device_class.metadata.name
-    rows = [(f"class {name}: selector #{n}", one) for n, one in enumerate(device_class.spec.selectors or ())]
-    rows += [(f"claim {claim}: selector #{n}", one) for n, one in enumerate(own)]
+    rows = [(f"class {name}: selector #{n}", selector) for n, selector in enumerate(device_class.spec.selectors or ())]
+    rows += [(f"claim {claim}: selector #{n}", selector) for n, selector in enumerate(own)]
     compiled = []
     for where, selector in rows:
         if selector.cel is None:
@@ -219,7 +228,8 @@ def _judge(selectors: tuple[tuple[str, SelectorProgram], ...], shape: DeviceShap
 
 def _tolerated(device: Device, tolerations: Iterable[DeviceToleration] | None) -> bool:
     return all(
-        taint.effect not in ("NoSchedule", "NoExecute") or any(_tolerates(one, taint) for one in tolerations or ())
+        taint.effect not in ("NoSchedule", "NoExecute")
+        or any(_tolerates(toleration, taint) for toleration in tolerations or ())
         for taint in device.taints or ()
     )
 

@@ -25,7 +25,7 @@ def simple_requests(snapshot: Snapshot, claims: list[ClaimDemand]) -> list[tuple
     """
     counts: dict[tuple[object, ...], tuple[Request, int]] = {}
     for claim in claims:
-        if claim.constraints or sum(one[0].number for one in claim.requests) > _MOST_PER_CLAIM:
+        if claim.constraints or sum(alternatives[0].number for alternatives in claim.requests) > _MOST_PER_CLAIM:
             return None
         for alternatives in claim.requests:
             request = alternatives[0]
@@ -99,5 +99,7 @@ def _row(snapshot: Snapshot, name: str) -> int:
 
 def _shared_matter(snapshot: Snapshot, simple: list[tuple[Request, int]]) -> bool:
     """Whether a request may get a device from a slice that several nodes look at."""
-    shapes = sorted({shape for one in snapshot.devices.shared.values() for shape in one.shapes})
-    return bool(shapes) and any((_matching(one)[shapes] | (one.selects[shapes] == ERROR)).any() for one, _ in simple)
+    shapes = sorted({shape for published in snapshot.devices.shared.values() for shape in published.shapes})
+    return bool(shapes) and any(
+        (_matching(request)[shapes] | (request.selects[shapes] == ERROR)).any() for request, _ in simple
+    )

@@ -120,10 +120,10 @@ class DeviceFilter:
         for row in searched[~told].tolist():
             outcomes[row] = self.outcome(row, ())
         rows = searched[told]
-        for row, found in zip(rows.tolist(), self._outcomes(rows, self.states.taken[rows]), strict=True):
-            if isinstance(found, DemandError):
-                raise found
-            outcomes[row] = found
+        for row, outcome in zip(rows.tolist(), self._outcomes(rows, self.states.taken[rows]), strict=True):
+            if isinstance(outcome, DemandError):
+                raise outcome
+            outcomes[row] = outcome
         return outcomes
 
     @cached_property
@@ -140,7 +140,7 @@ class DeviceFilter:
 
     def fit_in_states(self, nodes: Rows, taken: Bits) -> Mask:
         """On which of the nodes, which the states tell of, the claims can be had while these devices are taken."""
-        return np.array([found is DeviceOutcome.FITS for found in self._outcomes(nodes, taken)], np.bool_)
+        return np.array([outcome is DeviceOutcome.FITS for outcome in self._outcomes(nodes, taken)], np.bool_)
 
     def _outcomes(self, nodes: Rows, taken: Bits) -> list[DeviceOutcome | DemandError]:
         """The outcomes in these states of nodes; what the search ends in an error for is that error."""
@@ -153,14 +153,14 @@ class DeviceFilter:
 
     def _outcome_in(self, node: int, state: tuple[int, int]) -> DeviceOutcome | DemandError:
         canonical = self.states.canonical(*state)
-        found = self._of_canonical.get(canonical)
-        if found is None:
+        outcome = self._of_canonical.get(canonical)
+        if outcome is None:
             try:
-                found = self._search(node, _TakenBits(pools_of(self._snapshot, node), state[1]), frozenset())
+                outcome = self._search(node, _TakenBits(pools_of(self._snapshot, node), state[1]), frozenset())
             except DemandError as error:
-                found = error
-            self._of_canonical[canonical] = found
-        return found
+                outcome = error
+            self._of_canonical[canonical] = outcome
+        return outcome
 
     def fits(self, node: int, gone: Iterable[int]) -> bool:
         """Whether the claims can be had on the searched node once the pods in the rows `gone` have left, too."""
@@ -199,19 +199,19 @@ class DeviceFilter:
         steps = Steps(min(MOST_STEPS, self._steps))
         given = steps.left
         try:
-            wanted = [one for one in self._wanted(node, freed) if one.key not in settled]
-            found = allocate(NodeDevices(self._snapshot.devices, place, pools), wanted, taken, steps)
+            wanted = [claim for claim in self._wanted(node, freed) if claim.key not in settled]
+            allocations = allocate(NodeDevices(self._snapshot.devices, place, pools), wanted, taken, steps)
         except (DemandError, OutOfStepsError):
             return None
         finally:
             self._steps -= given - max(0, steps.left)
-        several = {one.id for pool in pools for one in pool.devices if one.device.allow_multiple_allocations}
-        return None if found is None else sorted({one.device for one in found} - several)
+        several = {device.id for pool in pools for device in pool.devices if device.device.allow_multiple_allocations}
+        return None if allocations is None else sorted({allocation.device for allocation in allocations} - several)
 
     def has_shares(self, node: int) -> bool:
         """Whether several claims can have one of the devices that the node sees."""
         pools = pools_of(self._snapshot, node).pools
-        return any(one.device.allow_multiple_allocations for pool in pools for one in pool.devices)
+        return any(device.device.allow_multiple_allocations for pool in pools for device in pool.devices)
 
     def holders(self, rows: Rows) -> Rows:
         """Of the pods in these rows, of any shape, those that use a claim, so that their removal may free devices."""
@@ -281,7 +281,7 @@ class _TakenBits:
     """Devices that are taken, a bit for each; there are no shares of them."""
 
     def __init__(self, seen: NodeDevicesSeen, taken: int) -> None:
-        devices = [one.id for pool in seen.pools for one in pool.devices]
+        devices = [device.id for pool in seen.pools for device in pool.devices]
         self._taken = {id_ for place, id_ in enumerate(devices) if taken >> place & 1}
 
     def holds(self, device: DeviceId) -> bool:

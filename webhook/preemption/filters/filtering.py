@@ -136,12 +136,12 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     devices, refusal, error = None, storage.refusal, ""
     try:
         devices = device_filter(snapshot, incoming, without)
-    except ClaimRefusal as found:
-        refusal = refusal or str(found)
-    except DemandError as found:
-        error = f'running PreFilter plugin "DynamicResources": {found}'
-    except NotModelledError as found:
-        incoming = incoming._replace(beyond=f"it asks for devices, and {found}")
+    except ClaimRefusal as raised:
+        refusal = refusal or str(raised)
+    except DemandError as raised:
+        error = f'running PreFilter plugin "DynamicResources": {raised}'
+    except NotModelledError as raised:
+        incoming = incoming._replace(beyond=f"it asks for devices, and {raised}")
     if devices:
         resources = [_where_listed(counter, devices) for counter in resources]
     used = [*resources, *storage.counters, *spread, *anti, *(devices.counters if devices else ())]
@@ -201,8 +201,8 @@ def run_filters(state: PreFilterState, excluded: Rows = NO_PODS) -> Failures:
     """
     try:
         return _failures(state, excluded)
-    except DemandError as found:
-        return _ended(state, excluded, f'running "DynamicResources" filter plugin: {found}')
+    except DemandError as error:
+        return _ended(state, excluded, f'running "DynamicResources" filter plugin: {error}')
 
 
 def _failures(state: PreFilterState, excluded: Rows) -> Failures:

@@ -134,10 +134,12 @@ def declaring_mask(nodes: Nodes, features: Iterable[str]) -> Mask:
 
 def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
     """Whether one of the tolerations puts up with the taint."""
-    for one in tolerations or ():
-        if one.effect not in ("", taint.effect) or one.key not in ("", taint.key):
+    for toleration in tolerations or ():
+        if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
             continue
-        if one.operator == "Exists" or (one.operator in ("", "Equal") and one.value == taint.value):
+        if toleration.operator == "Exists" or (
+            toleration.operator in ("", "Equal") and toleration.value == taint.value
+        ):
             return True
     return False
 

@@ -105,8 +105,8 @@ class Attached:
 
 def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> AttachLimits | None:
     """The limits that concern a preemptor with these claims (`namespace/name`); None if none does."""
-    found = {snapshot.attached.of_claim(claim) for claim in claims}
-    own = {volume for volume in found if volume is not None and volume.driver in snapshot.attach_limits}
+    attached = {snapshot.attached.of_claim(claim) for claim in claims}
+    own = {volume for volume in attached if volume is not None and volume.driver in snapshot.attach_limits}
     if not own:
         return None
     drivers = Counter(volume.driver for volume in own)
@@ -119,7 +119,9 @@ def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> At
                 limit[number, row] = most
     # Only nodes where a limit would not do were every claim there a volume of its own of this driver
     users = _users(snapshot, live)
-    sizes = snapshot.table(("claims",), snapshot.pods.claims, np.int64, lambda one: len(one.named) + len(one.made))
+    sizes = snapshot.table(
+        ("claims",), snapshot.pods.claims, np.int64, lambda claim_set: len(claim_set.named) + len(claim_set.made)
+    )
     claimed = np.bincount(users.nodes, sizes[snapshot.pods.claim_set[users.rows]], minlength=snapshot.nodes.rows)
     tight = np.asarray((claimed + counts[:, None] > limit).any(axis=0))
     pairs = _Pairs(snapshot, own, users.on(tight))

@@ -78,13 +78,13 @@ def check(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Storage:
             for volume in incoming.pod.spec.volumes or ()
             if (name := claim_name(incoming.pod, volume)) is not None
         ]
-        bound, unbound = _bound_and_waiting(snapshot, [one.claim for one in claims])
-        named = [one.claim for one in claims if not one.ephemeral]
+        bound, unbound = _bound_and_waiting(snapshot, [entry.claim for entry in claims])
+        named = [entry.claim for entry in claims if not entry.ephemeral]
         wrong_zone = _zone_conflicts(snapshot, named)
     except Refusal as refusal:
         return Storage(str(refusal), [], [])
     masks = [*_binding_masks(snapshot, bound, unbound), (_WRONG_ZONE, wrong_zone)]
-    limits = attach_limits(snapshot, [key_of(one.claim) for one in claims], live)
+    limits = attach_limits(snapshot, [key_of(entry.claim) for entry in claims], live)
     return Storage("", masks, _exclusive_use(snapshot, named, live), limits)
 
 

@@ -100,11 +100,11 @@ def decide_gang(
     version = snapshot.version
     with TrialPlacement(snapshot, gang.waiting) as trial:
         may_not_go, lately = trial.padded(exclusions), trial.padded(evicted)
-        found = _Decision(trial, gang, rules, now, leaving=leaving, keeps_budgets=keeps_budgets).decide(
+        decision = _Decision(trial, gang, rules, now, leaving=leaving, keeps_budgets=keeps_budgets).decide(
             excluded, may_not_go, lately
         )
     snapshot.version = version  # it is as before
-    return found
+    return decision
 
 
 class _Decision:
@@ -138,9 +138,9 @@ class _Decision:
         units = EvictionUnits(potential, self._rules, keeps_budgets=self._keeps_budgets)
         best, where = None, excluded
         for outside in self._promising(domains, units):
-            found = self._room(outside, units)
-            if found is not None and (best is None or units.price(found.units) < units.price(best.units)):
-                best, where = found, outside
+            solution = self._room(outside, units)
+            if solution is not None and (best is None or units.price(solution.units) < units.price(best.units)):
+                best, where = solution, outside
         if best is None:
             why = f"no nodes where evicting pods that may be evicted makes room for {gang.missing} pods of {gang.key}"
             return GangDecision(gang, reason=f"{why} together")
@@ -166,10 +166,10 @@ class _Decision:
         """A claim on devices without any that several members name: where the first one goes the others have to be."""
         claims, seen = self._trial.snapshot.device_claims.claims, set[str]()
         for pod in self._gang.waiting:
-            for one in pod.spec.resource_claims or ():
-                key = f"{pod.metadata.namespace}/{one.get('resourceClaimName')}"
+            for entry in pod.spec.resource_claims or ():
+                key = f"{pod.metadata.namespace}/{entry.get('resourceClaimName')}"
                 known = claims.get(key)
-                if one.get("resourceClaimName") and (known is None or known.status.allocation is None):
+                if entry.get("resourceClaimName") and (known is None or known.status.allocation is None):
                     if key in seen:
                         return key
                     seen.add(key)
@@ -181,7 +181,7 @@ class _Decision:
         leaving = np.zeros(snapshot.pods.rows, np.bool_)
         leaving[self._leaving] = True
         shapes = self._shapes if self._rules.pairs is not None else self._shapes[:1]
-        found = [
+        by_shape = [
             potential_victims(
                 snapshot,
                 shape.incoming,
@@ -193,15 +193,15 @@ class _Decision:
             )
             for shape in shapes
         ]
-        code = found[0].code
-        for other in found[1:]:
+        code = by_shape[0].code
+        for other in by_shape[1:]:
             code = np.where(code == Exclusion.NONE, other.code, code)
         own = snapshot.pods.groups.find(self._gang.key) or 0
         code[(snapshot.pods.group[: len(code)] == own) & (code == Exclusion.NONE) & (own > 0)] = Exclusion.OWN_GROUP
         code[leaving & (code == Exclusion.NONE)] = Exclusion.EXCLUDED
         if self._keeps_budgets and not self._rules.strict_budgets and len(snapshot.budgets):
-            self._exclude_budgets(code, found[0].units)
-        return found[0]._replace(code=code, leaving=None)
+            self._exclude_budgets(code, by_shape[0].units)
+        return by_shape[0]._replace(code=code, leaving=None)
 
     def _exclude_budgets(self, code: NDArray[np.int8], units: Units | None) -> None:
         """Exclude those whose budget lets nobody go, and the groups that they are of."""
@@ -240,7 +240,7 @@ class _Decision:
             members = LikeMembers(state, nodes, self._gang.missing)
             rows = may_go[np.isin(self._trial.snapshot.pods.node[may_go], nodes)]
             rated.append((-members.room_without(rows), len(rated), outside))
-        rated.sort(key=lambda one: one[:2])
+        rated.sort(key=lambda entry: entry[:2])
         return [outside for _, _, outside in rated[:_MOST_DOMAINS]]
 
     def _room(self, outside: Rows, units: EvictionUnits) -> Solution | None:
@@ -249,12 +249,12 @@ class _Decision:
         usable = self._units_that_help(placer, units)
         optional = need < len(self._gang.waiting)
         if usable is None:
-            found = find_room(placer, self._shapes, need, units, self._leaving, optional=optional)
-            return found and self._spared(placer, found, units)
+            solution = find_room(placer, self._shapes, need, units, self._leaving, optional=optional)
+            return solution and self._spared(placer, solution, units)
         chosen = self._few(placer, usable, units)
         if chosen is None:
             return None
-        rows = np.array(sorted({row for one in chosen for row in one.rows}), np.intp)
+        rows = np.array(sorted({row for unit in chosen for row in unit.rows}), np.intp)
         placed = placer.place(self._shapes, need, np.union1d(self._leaving, rows).astype(np.intp))
         return Solution(tuple(chosen), tuple(placed)) if placed is not None else None
 
@@ -275,25 +275,25 @@ class _Decision:
             return placer.place(self._shapes, need, rows) is not None
 
         chosen = fewer_units(usable, units, fits, _TRIES)
-        found = find_room(placer, self._shapes, need, units, self._leaving, optional=need < len(self._gang.waiting))
-        if found is not None and (chosen is None or units.price(found.units) < units.price(chosen)):
-            return list(found.units)
+        solution = find_room(placer, self._shapes, need, units, self._leaving, optional=need < len(self._gang.waiting))
+        if solution is not None and (chosen is None or units.price(solution.units) < units.price(chosen)):
+            return list(solution.units)
         return chosen
 
-    def _spared(self, placer: Placer, found: Solution, units: EvictionUnits) -> Solution:
+    def _spared(self, placer: Placer, solution: Solution, units: EvictionUnits) -> Solution:
         """The same without units that turned out not to be needed."""
         if len(self._shapes) > 1:
-            return found
+            return solution
         state, failures = placer.look(self._shapes[0], self._leaving)
         if not state.is_local:
-            return found
+            return solution
         nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
-        needed = LikeMembers(state, nodes, self._gang.missing).spared(units.by_importance(found.units))
-        if len(needed) == len(found.units):
-            return found
-        rows = np.array(sorted({row for one in needed for row in one.rows}), np.intp)
+        needed = LikeMembers(state, nodes, self._gang.missing).spared(units.by_importance(solution.units))
+        if len(needed) == len(solution.units):
+            return solution
+        rows = np.array(sorted({row for unit in needed for row in unit.rows}), np.intp)
         placed = placer.place(self._shapes, self._gang.missing, np.union1d(self._leaving, rows).astype(np.intp))
-        return Solution(tuple(needed), tuple(placed)) if placed is not None else found
+        return Solution(tuple(needed), tuple(placed)) if placed is not None else solution
 
     def _units_that_help(self, placer: Placer, units: EvictionUnits) -> list[Unit] | None:
         """The units with a pod on a node on which evicting may help one of the members; None if they are many."""
@@ -309,8 +309,8 @@ class _Decision:
         rows = np.flatnonzero((units.victims.code == Exclusion.NONE) & helped[on] & (on >= 0))
         if len(rows) > _FEW_PODS:
             return None
-        found = units.among(rows)
-        return found if len(found) <= _FEW_UNITS else None
+        helping = units.among(rows)
+        return helping if len(helping) <= _FEW_UNITS else None
 
     def _answer(self, solution: Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
         names, pods = self._trial.snapshot.nodes.names, self._trial.snapshot.pods
@@ -325,14 +325,14 @@ class _Decision:
                 names[pods.node[row]],
             )
 
-        ordered = sorted(solution.units, key=lambda one: (-one.priority, -len(one.rows), one.rows))
+        ordered = sorted(solution.units, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))
         grounds = {}
         if units is not None:
-            grounds = {victim(row).key: units.victims.reason(row) for one in ordered for row in one.rows}
+            grounds = {victim(row).key: units.victims.reason(row) for unit in ordered for row in unit.rows}
         return GangDecision(
             gang=self._gang,
-            placements=tuple(Placement(one.pod, names[one.node]) for one in solution.placed),
-            units=tuple(tuple(map(victim, one.rows)) for one in ordered),
+            placements=tuple(Placement(member.pod, names[member.node]) for member in solution.placed),
+            units=tuple(tuple(map(victim, unit.rows)) for unit in ordered),
             price=units.price(solution.units) if units is not None else Price(),
             grounds=grounds,
             outside=frozenset(names[row] for row in outside.tolist()) if self._gang.topology_keys else frozenset(),

@@ -66,7 +66,7 @@ class EvictionUnits:
         """
         may_go = rows[self.victims.code[rows] == Exclusion.NONE]
         units, pods = self.victims.units, self.snapshot.pods
-        found: dict[int, Unit] = {}
+        groups: dict[int, Unit] = {}
         singles: list[Unit] = []
         for row in may_go.tolist():
             group = int(units.group[row]) if units is not None else 0
@@ -74,9 +74,9 @@ class EvictionUnits:
             priority = self.victims.priority_of(row)
             if not group:
                 singles.append(Unit((row,), priority, spared_by=above))
-            elif group not in found:
-                found[group] = Unit(tuple(pods.grouped.members(group).tolist()), priority, group)
-        return self.by_importance([*found.values(), *singles])
+            elif group not in groups:
+                groups[group] = Unit(tuple(pods.grouped.members(group).tolist()), priority, group)
+        return self.by_importance([*groups.values(), *singles])
 
     def by_importance(self, chosen: Iterable[Unit]) -> list[Unit]:
         """Units, the most important first, as `among` orders them."""
@@ -87,15 +87,15 @@ class EvictionUnits:
         units = list(chosen)
         if not units:
             return Price()
-        groups = {one.group for one in units if one.group}
-        with_groups = [one for one in units if one.spared_by not in groups]
-        rows = np.array(sorted({row for one in with_groups for row in one.rows}), np.intp)
+        groups = {unit.group for unit in units if unit.group}
+        with_groups = [unit for unit in units if unit.spared_by not in groups]
+        rows = np.array(sorted({row for unit in with_groups for row in unit.rows}), np.intp)
         return Price(
             violations=self.violations(rows),
-            highest_priority=max(one.priority for one in with_groups),
+            highest_priority=max(unit.priority for unit in with_groups),
             groups=len(groups),
             pods=len(rows),
-            priority_sum=sum(one.priority * len(one.rows) for one in with_groups),
+            priority_sum=sum(unit.priority * len(unit.rows) for unit in with_groups),
             costs=self.costs(rows),
         )
 
@@ -107,9 +107,9 @@ class EvictionUnits:
         sets = VictimSets(np.zeros(len(rows), np.intp), np.asarray(rows, np.intp), 1, self.victims.now)
         return tuple(float(column[0]) for column in counted.totals(sets))
 
-    def joined(self, one: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
+    def joined(self, costs: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
         """What two sets cost together beyond priority."""
-        return () if self.victims.costs is None else self.victims.costs.joined(one, other)
+        return () if self.victims.costs is None else self.victims.costs.joined(costs, other)
 
     def violations(self, rows: Rows) -> int:
         """How many of the pods go beyond a budget if all of these go."""
@@ -131,5 +131,5 @@ class EvictionUnits:
         kind = 0 if unit.group else 2 if unit.spared_by else 1
         size = int(pods.member_index[row]) if unit.spared_by else -len(unit.rows)
         costs = tuple(-cost for cost in self.costs(unit.rows))
-        start = min(float(pods.start[one]) for one in unit.rows)
+        start = min(float(pods.start[member]) for member in unit.rows)
         return -unit.priority, kind, size, costs, start, f"{pods.namespaces[row]}/{pods.names[row]}"

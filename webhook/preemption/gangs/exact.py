@@ -62,15 +62,15 @@ class LikeMembers:
     def makes(self, rows: Sequence[int]) -> dict[int, Amounts]:
         """What becomes free if the pods in these rows go, by the place of the node."""
         pods = self._state.snapshot.pods
-        found: dict[int, NDArray[np.int64]] = {}
+        freed: dict[int, NDArray[np.int64]] = {}
         there = np.array([row for row in rows if int(pods.node[row]) in self._place], np.intp)
         if not len(there):
             return {}
         nodes = pods.node[there].astype(np.intp)
         for node, share in zip(nodes.tolist(), self._state.shares(there, nodes).T, strict=True):
             place = self._place[node]
-            found[place] = found[place] + share if place in found else share
-        return {place: tuple(share.tolist()) for place, share in found.items()}
+            freed[place] = freed[place] + share if place in freed else share
+        return {place: tuple(share.tolist()) for place, share in freed.items()}
 
     def free(self) -> list[Amounts]:
         """What is free on each node now."""
@@ -92,22 +92,22 @@ class LikeMembers:
         """Those of the units that are needed: each of the others stays, the most important first."""
         chosen = list(units)
         free = self._free.copy()
-        made = {one.rows[0]: self.makes(one.rows) for one in chosen}
+        made = {unit.rows[0]: self.makes(unit.rows) for unit in chosen}
         for parts in made.values():
             for place, share in parts.items():
                 free[place] += share
         fits = np.clip((free // self.demand).min(axis=1), 0, self.need)
         needed = []
-        for one in chosen:
-            parts = made[one.rows[0]]
+        for unit in chosen:
+            parts = made[unit.rows[0]]
             places = list(parts)
             less = free[places] - np.array([parts[place] for place in places]) if places else free[:0]
             now = np.clip((less // self.demand).min(axis=1), 0, self.need) if places else fits[:0]
-            depends = any(other.spared_by == one.group for other in chosen if one.group)
+            depends = any(other.spared_by == unit.group for other in chosen if unit.group)
             if not depends and fits.sum() - fits[places].sum() + now.sum() >= self.need:
                 free[places], fits[places] = less, now
             else:
-                needed.append(one)
+                needed.append(unit)
         return needed
 
 
@@ -123,15 +123,15 @@ def cheapest_units(members: LikeMembers, units: Sequence[Unit], prices: Eviction
     for tried, kept in enumerate(waiting):
         if tried == _MOST_BRANCHES:
             break
-        found = _cheapest(members, [one for one in units if one.rows[0] not in kept], prices)
-        if found is None:
+        cheapest = _cheapest(members, [unit for unit in units if unit.rows[0] not in kept], prices)
+        if cheapest is None:
             continue
-        price = prices.price(found)
+        price = prices.price(cheapest)
         if not (price.violations and prices.keeps_budgets) and (lowest is None or price < lowest):
-            best, lowest = found, price
-        for one in found if price.violations else ():
-            more = kept | {one.rows[0]}
-            if more not in seen and prices.is_covered(one):
+            best, lowest = cheapest, price
+        for unit in cheapest if price.violations else ():
+            more = kept | {unit.rows[0]}
+            if more not in seen and prices.is_covered(unit):
                 seen.add(more)
                 waiting.append(more)
     return best
@@ -139,12 +139,12 @@ def cheapest_units(members: LikeMembers, units: Sequence[Unit], prices: Eviction
 
 def _cheapest(members: LikeMembers, units: Sequence[Unit], prices: EvictionUnits) -> list[Unit] | None:
     """The cheapest units by all keys but budgets."""
-    made = {one.rows[0]: members.makes(one.rows) for one in units}
-    for highest in sorted({one.priority for one in units}):
-        usable = [one for one in units if one.priority <= highest and made[one.rows[0]]]
-        found = _Sets(members, usable, made, prices).fewest()
-        if found is not None:
-            return found
+    made = {unit.rows[0]: members.makes(unit.rows) for unit in units}
+    for highest in sorted({unit.priority for unit in units}):
+        usable = [unit for unit in units if unit.priority <= highest and made[unit.rows[0]]]
+        fewest = _Sets(members, usable, made, prices).fewest()
+        if fewest is not None:
+            return fewest
     return None
 
 
@@ -157,17 +157,17 @@ class _Sets:
         self._members = members
         self._prices = prices
         self._each = {
-            one.rows[0]: _Choice(len(one.rows), one.priority * len(one.rows), prices.costs(one.rows), (one,))
-            for one in units
+            unit.rows[0]: _Choice(len(unit.rows), unit.priority * len(unit.rows), prices.costs(unit.rows), (unit,))
+            for unit in units
         }
         self._nobody = _Choice(0, 0, prices.costs(()), ())
         self._made = made
-        self._groups = [one for one in units if one.group]
+        self._groups = [unit for unit in units if unit.group]
         self._singles: dict[int, list[Unit]] = {}
-        for one in units:
-            if not one.group:
-                (place,) = made[one.rows[0]]
-                self._singles.setdefault(place, []).append(one)
+        for unit in units:
+            if not unit.group:
+                (place,) = made[unit.rows[0]]
+                self._singles.setdefault(place, []).append(unit)
         self._free = members.free()
         self._known: dict[tuple[int, Amounts, tuple[int, ...]], list[tuple[int, _Choice]]] = {}
         self._tried = 0
@@ -191,32 +191,34 @@ class _Sets:
                 return list(best.units)
         return None
 
-    def _joined(self, one: _Choice, other: _Choice) -> _Choice:
-        costs = self._prices.joined(one.costs, other.costs)
-        return _Choice(one.pods + other.pods, one.priority_sum + other.priority_sum, costs, (*one.units, *other.units))
+    def _joined(self, choice: _Choice, other: _Choice) -> _Choice:
+        costs = self._prices.joined(choice.costs, other.costs)
+        return _Choice(
+            choice.pods + other.pods, choice.priority_sum + other.priority_sum, costs, (*choice.units, *other.units)
+        )
 
     def _all_of(self, units: Iterable[Unit]) -> _Choice:
-        return reduce(self._joined, (self._each[one.rows[0]] for one in units), self._nobody)
+        return reduce(self._joined, (self._each[unit.rows[0]] for unit in units), self._nobody)
 
     def _without(self, groups: Iterable[Unit]) -> list[Amounts]:
         free = list(self._free)
-        for one in groups:
-            for place, share in self._made[one.rows[0]].items():
+        for unit in groups:
+            for place, share in self._made[unit.rows[0]].items():
                 free[place] = tuple(map(sum, zip(free[place], share, strict=True)))
         return free
 
     def _left(self, place: int, groups: Iterable[Unit]) -> list[Unit]:
         """The single pods of a node that do not go with these groups anyway."""
-        gone = {one.group for one in groups}
-        return [one for one in self._singles.get(place, ()) if one.spared_by not in gone]
+        gone = {unit.group for unit in groups}
+        return [unit for unit in self._singles.get(place, ()) if unit.spared_by not in gone]
 
     def _most(self, groups: Sequence[Unit]) -> int:
         """How many members fit if these groups go, and all single pods."""
         total = 0
         for place, free in enumerate(self._without(groups)):
             more = free
-            for one in self._left(place, groups):
-                more = tuple(map(sum, zip(more, self._made[one.rows[0]][place], strict=True)))
+            for unit in self._left(place, groups):
+                more = tuple(map(sum, zip(more, self._made[unit.rows[0]][place], strict=True)))
             total += self._members.fitting(more)
         return total
 
@@ -239,7 +241,7 @@ class _Sets:
 
     def _options(self, place: int, free: Amounts, singles: list[Unit]) -> list[tuple[int, _Choice]]:
         """How many members can fit on the node, and which single pods have to go for as many."""
-        key = place, free, tuple(one.rows[0] for one in singles)
+        key = place, free, tuple(unit.rows[0] for unit in singles)
         if (known := self._known.get(key)) is not None:
             return known
         if len(singles) > _MOST_SINGLES:
@@ -248,8 +250,8 @@ class _Sets:
         for size in range(1, len(singles) + 1):
             for chosen in combinations(singles, size):
                 more = free
-                for one in chosen:
-                    more = tuple(map(sum, zip(more, self._made[one.rows[0]][place], strict=True)))
+                for unit in chosen:
+                    more = tuple(map(sum, zip(more, self._made[unit.rows[0]][place], strict=True)))
                 fits = self._members.fitting(more)
                 made = self._all_of(chosen)
                 if made.is_cheaper(cheapest.get(fits)):

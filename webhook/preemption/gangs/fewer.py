@@ -45,19 +45,19 @@ class _Search:
         """Put units back in several orders, at the lowest priority that is enough; then try all small sets."""
         if not self._enough(self._units):
             return
-        self._put_back(sorted(self._units, key=lambda one: not self._prices.beyond_budget(np.array(one.rows)).any()))
-        levels = sorted({one.priority for one in self._units})
+        self._put_back(sorted(self._units, key=lambda unit: not self._prices.beyond_budget(np.array(unit.rows)).any()))
+        levels = sorted({unit.priority for unit in self._units})
         low, high = 0, len(levels) - 1
         while low < high:
             middle = (low + high) // 2
-            if self._enough([one for one in self._units if one.priority <= levels[middle]]):
+            if self._enough([unit for unit in self._units if unit.priority <= levels[middle]]):
                 high = middle
             else:
                 low = middle + 1
         for level in levels[low:]:
-            usable = [one for one in self._units if one.priority <= level]
-            self._put_back(sorted(usable, key=lambda one: (not one.group, -len(one.rows))))
-            self._put_back(sorted(usable, key=lambda one: (not one.group, len(one.rows))))
+            usable = [unit for unit in self._units if unit.priority <= level]
+            self._put_back(sorted(usable, key=lambda unit: (not unit.group, -len(unit.rows))))
+            self._put_back(sorted(usable, key=lambda unit: (not unit.group, len(unit.rows))))
             self._try_small_sets(usable)
             self._exchange(usable)
             if self.best is not None and self._prices.price(self.best).highest_priority <= level:
@@ -65,12 +65,12 @@ class _Search:
 
     def _enough(self, units: Sequence[Unit]) -> bool:
         """Whether the members have room once these units are gone."""
-        key = frozenset(one.rows[0] for one in units)
+        key = frozenset(unit.rows[0] for unit in units)
         if key not in self._known:
             if not self._left:
                 raise _SpentError
             self._left -= 1
-            rows = np.array(sorted({row for one in units for row in one.rows}), np.intp)
+            rows = np.array(sorted({row for unit in units for row in unit.rows}), np.intp)
             self._known[key] = self._fits(rows)
         return self._known[key]
 
@@ -85,8 +85,8 @@ class _Search:
         going = list(order)
         if not self._enough(going):
             return
-        for one in order:
-            without = [other for other in going if other is not one]
+        for unit in order:
+            without = [other for other in going if other is not unit]
             if self._enough(without):
                 going = without
         self._note(going)
@@ -94,8 +94,8 @@ class _Search:
     def _try_small_sets(self, usable: Sequence[Unit]) -> None:
         """Try all sets of fewer groups, or of as many and fewer single pods, than the best."""
         cheap = self._prices.by_importance(usable)[::-1]
-        groups = [one for one in cheap if one.group]
-        singles = [one for one in cheap if not one.group]
+        groups = [unit for unit in cheap if unit.group]
+        singles = [unit for unit in cheap if not unit.group]
         for count in range(len(groups) + 1):
             if self.best is not None and count > self._prices.price(self.best).groups:
                 return
@@ -104,12 +104,12 @@ class _Search:
                     continue
                 for size in range(len(singles) + 1):
                     price = self._prices.price(self.best) if self.best is not None else None
-                    if price is not None and (count, size + sum(len(one.rows) for one in some)) >= price[2:4]:
+                    if price is not None and (count, size + sum(len(unit.rows) for unit in some)) >= price[2:4]:
                         break
                     sets = combinations(singles, size)
-                    found = next((more for more in sets if self._does([*some, *more])), None)
-                    if found is not None:
-                        self._note([*some, *found])
+                    enough = next((more for more in sets if self._does([*some, *more])), None)
+                    if enough is not None:
+                        self._note([*some, *enough])
                         break
 
     def _exchange(self, usable: Sequence[Unit]) -> None:
@@ -118,8 +118,8 @@ class _Search:
         before: list[Unit] | None = None
         while self.best is not None and self.best is not before:
             before = self.best
-            for one, other in product(self._prices.by_importance(before), cheap):
-                rest = [each for each in before if each is not one]
+            for unit, other in product(self._prices.by_importance(before), cheap):
+                rest = [each for each in before if each is not unit]
                 if other in before or self._prices.price([*rest, other]) >= self._prices.price(self.best):
                     continue
                 if self._does([*rest, other]):

@@ -72,8 +72,8 @@ def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[st
     members = sorted(pending, key=lambda pod: (-priority_of(pod), index_of(pod), key_of(pod)))
     key = group_of(members[0])
     known = snapshot.pods.grouped.object_of(key)
-    found = snapshot.pods.groups.find(key)
-    rows = snapshot.pods.grouped.members(found) if found else np.zeros(0, np.intp)
+    group = snapshot.pods.groups.find(key)
+    rows = snapshot.pods.grouped.members(group) if group else np.zeros(0, np.intp)
     waiting = tuple(pod for pod in members if not pod.spec.scheduling_gates)
     own = known.spec.priority if known else None
     return Gang(

@@ -67,8 +67,8 @@ class _Costs:
 
     def victims(self, node: int) -> Rows:
         """The rows of those that go for one more member on the node."""
-        found, number = self._which[:, node].tolist()
-        rows: Rows = self._found[found].victims_of(number)
+        search, number = self._which[:, node].tolist()
+        rows: Rows = self._found[search].victims_of(number)
         return rows
 
     def cheapest(self, most: int, paid: int, nodes: Nodes) -> list[int]:
@@ -148,15 +148,15 @@ class _Search:
         nodes = might_help if self.touched is None else np.intersect1d(might_help, self.touched)
         costs.put(nodes if self.touched is None else self.touched, find_victims(state, self._victims(), nodes))
         self.touched = np.zeros(0, np.intp)
-        found: list[int] = []
-        while not found and (cheapest := costs.cheapest(max(1, most), self.paid, state.snapshot.nodes)):
+        helped: list[int] = []
+        while not helped and (cheapest := costs.cheapest(max(1, most), self.paid, state.snapshot.nodes)):
             for node in cheapest:
                 rows = costs.victims(node)
                 if self._may_go(rows):
                     self._take(rows)
-                    found.append(node)
+                    helped.append(node)
                 costs.drop(node)
-        return found
+        return helped
 
     def _victims(self) -> PotentialVictims:
         return self._units.victims._replace(code=self._code)

@@ -45,15 +45,15 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
     Else labels do so only if some pod may be bound to others by them, and those that number the members never do.
     Raises ClusterError for a member that cannot be read.
     """
-    found: dict[bytes, list[Pod]] = {}
+    alike: dict[bytes, list[Pod]] = {}
     by_labels |= len(snapshot.pods.anti.used()) > 1
     for pod in gang.waiting:
         labels = {}
         if by_labels or pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
             labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in INDEX_LABELS}
-        found.setdefault(msgspec.json.encode((pod.spec, sorted(labels.items()))), []).append(pod)
+        alike.setdefault(msgspec.json.encode((pod.spec, sorted(labels.items()))), []).append(pod)
     shapes = []
-    for pods in found.values():
+    for pods in alike.values():
         incoming = compile_pod(pods[0])
         shapes.append(MemberShape(tuple(pods), incoming._replace(priority=gang.priority)))
     return shapes
@@ -80,7 +80,7 @@ class Placer:
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
         occupied: list[int] = []
         if self._binds_volumes(shape.incoming.pod):
-            occupied = [one.node for one in self.placed]
+            occupied = [member.node for member in self.placed]
         elif state.devices is not None:
             asks = state.devices.asks
             occupied = [node for node, other in self._with_devices.items() if other != asks]
@@ -89,7 +89,7 @@ class Placer:
 
     def _binds_volumes(self, pod: Pod) -> bool:
         claims = self.trial.snapshot.claims
-        named = [claims.get(f"{pod.metadata.namespace}/{claim_name(pod, one)}") for one in pod.spec.volumes or ()]
+        named = [claims.get(f"{pod.metadata.namespace}/{claim_name(pod, volume)}") for volume in pod.spec.volumes or ()]
         return any(claim is not None and not claim.spec.volume_name for claim in named)
 
     def put(self, pod: Pod, node: int, state: PreFilterState) -> None:
@@ -106,13 +106,13 @@ class Placer:
         """Take the member off that was put on a node last."""
         pod, node = self.placed.pop()
         self.trial.take_off(pod)
-        if all(one.node != node for one in self.placed):
+        if all(member.node != node for member in self.placed):
             self._with_devices.pop(node, None)
 
     def clear(self) -> None:
         """Take everybody off again."""
-        for one in self.placed:
-            self.trial.take_off(one.pod)
+        for member in self.placed:
+            self.trial.take_off(member.pod)
         self.placed, self._with_devices = [], {}
 
     def place(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:
@@ -146,7 +146,7 @@ class Placer:
             if self._try_nodes(rest, need, gone):
                 return True
             self.take_back()
-        others = [one for one in rest if one[0] is not shape]  # who is alike has no room either
+        others = [entry for entry in rest if entry[0] is not shape]  # who is alike has no room either
         return self._try_nodes(others, need, gone)
 
     def _first_come(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:

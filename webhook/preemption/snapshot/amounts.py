@@ -157,21 +157,22 @@ def _of_pod(pod: Pod) -> Nanos:
 
 def _resized_containers(pod: Pod) -> dict[str, Nanos]:
     """By name, what containers and sidecars whose status says so take for now; init containers are not resized."""
-    sidecars = {one.name for one in pod.spec.init_containers or () if one.restart_policy == "Always"}
-    statuses = [one for one in pod.status.init_container_statuses or () if one.name in sidecars]
+    sidecars = {container.name for container in pod.spec.init_containers or () if container.restart_policy == "Always"}
+    statuses = [status for status in pod.status.init_container_statuses or () if status.name in sidecars]
     statuses += pod.status.container_statuses or ()
     asked = {
-        one.name: _of_container(one, {}) for one in [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
+        container.name: _of_container(container, {})
+        for container in [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
     }
     infeasible = _is_infeasible(pod)
     return {
-        one.name: _effective(
-            asked.get(one.name, {}),
-            (_parse(one.resources.requests if one.resources else None), _parse(one.allocated_resources)),
+        status.name: _effective(
+            asked.get(status.name, {}),
+            (_parse(status.resources.requests if status.resources else None), _parse(status.allocated_resources)),
             infeasible=infeasible,
         )
-        for one in statuses
-        if one.resources
+        for status in statuses
+        if status.resources
     }
 
 

@@ -208,8 +208,8 @@ class DisruptionBudgets:
         """The budgets that the pod in this row uses when it goes."""
         coverage = self._coverage(strict=strict)
         which = int(self._sets(np.array([row]), strict=strict)[0])  # may make the sets again
-        found = [budget for number in coverage.sets[which] if (budget := self._rows[number])]
-        return [budget for budget in found if self._pods.names[row] not in budget.disrupted]
+        budgets = [budget for number in coverage.sets[which] if (budget := self._rows[number])]
+        return [budget for budget in budgets if self._pods.names[row] not in budget.disrupted]
 
     def unguarded(self, rows: NDArray[np.intp]) -> Mask:
         """Which of the pods the Eviction API lets go without a look at what budgets have left (`canIgnorePDB`).
@@ -337,9 +337,9 @@ class DisruptionBudgets:
         numbers: list[Ints] = []
         for member in self._coverage(strict=strict).members().T if chosen.any() else ():
             wanted = (member >= 0) & chosen[member]
-            found = np.flatnonzero(wanted[sets])
-            positions.append(found)
-            numbers.append(member[sets[found]])
+            using = np.flatnonzero(wanted[sets])
+            positions.append(using)
+            numbers.append(member[sets[using]])
         if not positions:
             return np.zeros(0, np.intp), np.zeros(0, np.int64)
         at, which = np.concatenate(positions), np.concatenate(numbers)

@@ -57,9 +57,9 @@ class ClaimIndex:
         try:
             shares = [
                 None
-                if one.consumed_capacity is None
-                else {name: nanos(amount) for name, amount in one.consumed_capacity.items()}
-                for one in results
+                if result.consumed_capacity is None
+                else {name: nanos(amount) for name, amount in result.consumed_capacity.items()}
+                for result in results
             ]
         except QuantityError as error:
             raise ClusterError(f"resourceclaim {key}: status.allocation: consumedCapacity: {error}") from error
@@ -80,7 +80,9 @@ class ClaimIndex:
 
     def hold(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
         """Count the devices as taken by a pod that waits for them, as a claim of it would take them."""
-        results = [DeviceRequestResult(driver=one.driver, pool=one.pool, device=one.device) for one in devices]
+        results = [
+            DeviceRequestResult(driver=device.driver, pool=device.pool, device=device.device) for device in devices
+        ]
         # No claim has such a name
         meta = ObjectMeta(namespace=namespace, name=f"plan {plan}", finalizers=[_FINALIZER])
         status = ResourceClaimStatus(AllocationResult(DeviceAllocation(results)), [pod])
@@ -97,13 +99,13 @@ class ClaimIndex:
 
     def yielding_to(self, uid: str, priority: int) -> list[tuple[str, int]]:
         """The pods, uid and row, for which devices are held that give way to this one: itself, and lower priorities."""
-        found = []
+        yielding = []
         for key, pod in self.planned.items():
             row = self._pods.find(key.partition("/")[0], pod.name)
             known = row is not None and self._pods.uids[row] == pod.uid
             if pod.uid == uid or (known and self._pods.priority[row] < priority):
-                found.append((pod.uid, row if known and row is not None else 0))
-        return found
+                yielding.append((pod.uid, row if known and row is not None else 0))
+        return yielding
 
     def planned_for(self, uid: str) -> list[DeviceId]:
         """The devices that a plan holds for the pod with this uid."""
@@ -115,9 +117,9 @@ class ClaimIndex:
     ) -> list[tuple[str, list[DeviceId]]]:
         """By claim, not of this pod, those of the devices that it keeps once those `going` have left; in order."""
         freed, held = self.freed_without({*going, uid}), dict[str, list[DeviceId]]()
-        for one in devices:
-            for key in self.users(one) - freed - self.planned.keys():
-                held.setdefault(key, []).append(one)
+        for device in devices:
+            for key in self.users(device) - freed - self.planned.keys():
+                held.setdefault(key, []).append(device)
         return sorted(held.items())
 
     def is_binding(self, uid: str) -> bool:
@@ -135,7 +137,7 @@ class ClaimIndex:
     def pod_changed(self, uid: str) -> None:
         """A pod with this uid came or went: set again what its removal would free."""
         for key in self._by_consumer.get(uid, ()):
-            self.refresh(DeviceId(one.driver, one.pool, one.device) for one in _results(self.claims[key]))
+            self.refresh(DeviceId(result.driver, result.pool, result.device) for result in _results(self.claims[key]))
 
     def refresh(self, devices: Iterable[DeviceId]) -> None:
         """Set again who holds these devices."""
@@ -166,16 +168,21 @@ class ClaimIndex:
             claim.status.allocation is not None
             and bool(consumers)
             and _FINALIZER in (claim.metadata.finalizers or ())
-            and all(one.resource == "pods" and not one.api_group and one.uid in uids for one in consumers or ())
+            and all(
+                consumer.resource == "pods" and not consumer.api_group and consumer.uid in uids
+                for consumer in consumers or ()
+            )
         )
 
     def _sole_pod(self, claim: ResourceClaim) -> int:
         """The row of the pod whose removal frees the claim, 0 if no pod's does, SEVERAL if more than one has to go."""
         consumers = claim.status.reserved_for or ()
-        if not self._is_freed(claim, {one.uid for one in consumers}):
+        if not self._is_freed(claim, {consumer.uid for consumer in consumers}):
             return 0
-        rows = [self._pods.find(claim.metadata.namespace, one.name) for one in consumers]
-        if any(row is None or self._pods.uids[row] != one.uid for row, one in zip(rows, consumers, strict=True)):
+        rows = [self._pods.find(claim.metadata.namespace, consumer.name) for consumer in consumers]
+        if any(
+            row is None or self._pods.uids[row] != consumer.uid for row, consumer in zip(rows, consumers, strict=True)
+        ):
             return 0
         return (rows[0] or 0) if len(rows) == 1 else SEVERAL
 
@@ -193,7 +200,7 @@ class ClaimIndex:
         for uid in _extended_for(claim):
             if self.extended.get(uid) == key:
                 del self.extended[uid]
-        devices = {DeviceId(one.driver, one.pool, one.device) for one in _results(claim)}
+        devices = {DeviceId(result.driver, result.pool, result.device) for result in _results(claim)}
         for device in devices:
             for table in (self.holders, self.shares):
                 held = table.get(device)
@@ -210,13 +217,13 @@ class ClaimIndex:
 
 def devices_of(claim: ResourceClaim) -> list[DeviceId]:
     """The devices that the claim holds, or has shares of."""
-    return [DeviceId(one.driver, one.pool, one.device) for one in _results(claim)]
+    return [DeviceId(result.driver, result.pool, result.device) for result in _results(claim)]
 
 
 def _results(claim: ResourceClaim) -> list[DeviceRequestResult]:
     """What the claim holds; access for administration holds nothing."""
     allocation = claim.status.allocation
-    return [one for one in (allocation.devices.results or ()) if not one.admin_access] if allocation else []
+    return [result for result in (allocation.devices.results or ()) if not result.admin_access] if allocation else []
 
 
 def _extended_for(claim: ResourceClaim) -> list[str]:

@@ -174,14 +174,16 @@ class DeviceIndex:
 
     def _map_resources(self) -> None:
         """Of several classes for one resource the newest counts, then the first by name (`ExtendedResourceCache`)."""
-        self.class_of_resource = {f"{_IMPLICIT_RESOURCE}{name}": one for name, one in self.classes.items()}
+        self.class_of_resource = {
+            f"{_IMPLICIT_RESOURCE}{name}": device_class for name, device_class in self.classes.items()
+        }
         newest_last = sorted(
-            sorted(self.classes.values(), key=lambda one: one.metadata.name, reverse=True),
-            key=lambda one: one.metadata.creation_timestamp or "",
+            sorted(self.classes.values(), key=lambda device_class: device_class.metadata.name, reverse=True),
+            key=lambda device_class: device_class.metadata.creation_timestamp or "",
         )
-        for one in newest_last:
-            if one.spec.extended_resource_name:
-                self.class_of_resource[one.spec.extended_resource_name] = one
+        for device_class in newest_last:
+            if device_class.spec.extended_resource_name:
+                self.class_of_resource[device_class.spec.extended_resource_name] = device_class
 
     def _shape(self, driver: str, device: Device) -> int:
         parts = (
@@ -239,10 +241,10 @@ class DeviceIndex:
         if slices is None:
             return
         plain = _is_plain(list(slices.values()))
-        for one in slices.values():
-            self._forget_seen(one)
-            self.plain[one.rows] = plain
-            self._note_odd(one, odd=not plain)
+        for published in slices.values():
+            self._forget_seen(published)
+            self.plain[published.rows] = plain
+            self._note_odd(published, odd=not plain)
 
     def _forget_seen(self, published: PublishedSlice) -> None:
         if published.host:
@@ -287,9 +289,9 @@ def _check_amounts(resource_slice: ResourceSlice) -> None:
         raise ClusterError(f"resourceslice {name}: device {device.name}: {error}") from error
 
 
-def _has_same_devices(one: ResourceSlice, other: ResourceSlice) -> bool:
+def _has_same_devices(before: ResourceSlice, after: ResourceSlice) -> bool:
     """Whether the slices have devices of the same names, in the same order, on the same node."""
-    old, new = one.spec, other.spec
+    old, new = before.spec, after.spec
     if (old.driver, old.pool.name, old.node_name) != (new.driver, new.pool.name, new.node_name):
         return False
     return [device.name for device in old.devices or ()] == [device.name for device in new.devices or ()]
@@ -301,18 +303,18 @@ def _is_plain(slices: list[PublishedSlice]) -> bool:
         return True
     first = slices[0].slice.spec
     if any(
-        not one.host
-        or one.slice.spec.node_name != first.node_name
-        or one.slice.spec.pool.generation != first.pool.generation
-        or one.slice.spec.pool.resource_slice_count != len(slices)
-        for one in slices
+        not published.host
+        or published.slice.spec.node_name != first.node_name
+        or published.slice.spec.pool.generation != first.pool.generation
+        or published.slice.spec.pool.resource_slice_count != len(slices)
+        for published in slices
     ):
         return False
-    names = [device.device for one in slices for device in one.ids]
+    names = [device.device for published in slices for device in published.ids]
     return len(set(names)) == len(names) and not any(
         device.consumes_counters or device.allow_multiple_allocations
-        for one in slices
-        for device in one.slice.spec.devices or ()
+        for published in slices
+        for device in published.slice.spec.devices or ()
     )
 
 

@@ -44,10 +44,10 @@ class Interner(Generic[K, V]):
 
     def take(self, key: K, value: V) -> int:
         """The id of `key`, one reference more; `value` is kept if the key is new."""
-        found = self._ids.get(key)
-        if found is not None:
-            self._references[found] += 1
-            return found
+        identity = self._ids.get(key)
+        if identity is not None:
+            self._references[identity] += 1
+            return identity
         if self._free:
             identity = self._free.pop()
             self.values[identity], self._keys[identity], self._references[identity] = value, key, 1

@@ -57,7 +57,7 @@ class SnapshotKind:
     def field(self) -> str:
         """The name of a list of these objects in JSON: `pods`, `csiNodes`, `priorityClasses`."""
         name = self.resource.title + self.resource.plural[len(self.resource.kind) :]
-        return _LEADING_CAPITALS.sub(lambda found: found[0].lower(), name)
+        return _LEADING_CAPITALS.sub(lambda match: match[0].lower(), name)
 
     def other_paths(self) -> list[str]:
         """The paths of the collection in its other API versions."""
@@ -72,7 +72,7 @@ def _pod_groups(source: str, resource: resources.Resource, *others: resources.Re
         partial(Snapshot.set_pod_group, source=source),
         partial(Snapshot.remove_pod_group, source=source),
         optional=True,
-        other_versions=tuple(one.version for one in others),
+        other_versions=tuple(other.version for other in others),
     )
 
 

@@ -44,11 +44,11 @@ class Resources:
 
     def row(self, name: str) -> int:
         """The resource's row, a new one if it was not seen before."""
-        found = self.index.get(name)
-        if found is None:
-            found = self.index[name] = len(self.names)
+        row = self.index.get(name)
+        if row is None:
+            row = self.index[name] = len(self.names)
             self.names.append(name)
-        return found
+        return row
 
 
 class LabelColumn:

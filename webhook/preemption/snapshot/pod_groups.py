@@ -123,8 +123,8 @@ def index_of(pod: Pod) -> int:
     for text in (labels.get(key, "") for key in INDEX_LABELS):
         if text.isascii() and text.isdigit():
             return min(int(text[:18]), _HIGHEST_INDEX)
-    found = _NUMBER_AT_END.search(pod.metadata.name)
-    return min(int(found[1]), _HIGHEST_INDEX) if found else 0
+    match = _NUMBER_AT_END.search(pod.metadata.name)
+    return min(int(match[1]), _HIGHEST_INDEX) if match else 0
 
 
 def minimum_said_by(pod: Pod) -> int:
@@ -219,16 +219,16 @@ class PodGroups:
             more = np.zeros(2 * len(groups) - len(self.sizes), np.int64)
             self.sizes, self.highest = np.append(self.sizes, more), np.append(self.highest, more)
         spared = False
-        for one in self._changed_ids | {one for key in self._changed if (one := groups.find(key)) is not None}:
-            members = self._members.get(one, _NOBODY)
-            self.sizes[one] = len(members)
-            self.highest[one] = priority[list(members)].max() if members else 0
-            spared |= self._above.pop(one, None) is not None
-            key = groups.values[one]
+        for group in self._changed_ids | {id_ for key in self._changed if (id_ := groups.find(key)) is not None}:
+            members = self._members.get(group, _NOBODY)
+            self.sizes[group] = len(members)
+            self.highest[group] = priority[list(members)].max() if members else 0
+            spared |= self._above.pop(group, None) is not None
+            key = groups.values[group]
             known = self.objects.get(key) if key else None
             # Who says himself that he goes whole spares nobody
             if known is not None and not known.goes_whole and len(members) > known.minimum > 0:
-                self._above[one] = spare(members, known.minimum)
+                self._above[group] = spare(members, known.minimum)
                 spared = True
         if spared:
             self.above = np.array(sorted(row for rows in self._above.values() for row in rows), np.intp)

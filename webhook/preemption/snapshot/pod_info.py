@@ -114,8 +114,8 @@ class SpreadConstraint(NamedTuple):
 def host_ports(pod: Pod) -> HostPorts:
     """The node's ports that the pod's containers and sidecars take, sorted, without repetition."""
     spec = pod.spec
-    sidecars = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
-    containers = [one for one in [*(spec.containers or ()), *sidecars] if one.ports]
+    sidecars = [container for container in spec.init_containers or () if container.restart_policy == "Always"]
+    containers = [container for container in [*(spec.containers or ()), *sidecars] if container.ports]
     if not containers:
         return ()
     ports = [
@@ -188,7 +188,11 @@ def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Te
 
 def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
     """The incoming pod's hard constraints. Raises ClusterError for a selector or number that cannot be read."""
-    hard = [one for one in pod.spec.topology_spread_constraints or () if one.when_unsatisfiable == "DoNotSchedule"]
+    hard = [
+        constraint
+        for constraint in pod.spec.topology_spread_constraints or ()
+        if constraint.when_unsatisfiable == "DoNotSchedule"
+    ]
     place = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.topologySpreadConstraints"
     for constraint in hard:
         int32(constraint.max_skew, f"{place}: maxSkew")
@@ -236,7 +240,11 @@ def required_features(pod: Pod) -> list[str]:
     spec = pod.spec
     containers = [*(spec.containers or ()), *(spec.init_containers or ())]
     features = []
-    if any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules or ()):
+    if any(
+        rule.action == "RestartAllContainers"
+        for container in containers
+        for rule in container.restart_policy_rules or ()
+    ):
         features.append("RestartAllContainersOnContainerExits")
     if spec.host_network and spec.host_users is False:
         features.append("UserNamespacesHostNetworkSupport")

@@ -134,7 +134,7 @@ def health_of(pod: Pod) -> int:
     """How far the pod has come, as the Eviction API asks before it asks a budget."""
     if pod.status.phase == "Pending":
         return STARTING
-    ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+    ready = any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions or ())
     return HEALTHY if ready else UNREADY
 
 

@@ -105,9 +105,9 @@ def _first_of_each(groups: NDArray[np.int32]) -> NDArray[np.intp]:
     again = np.zeros(groups.shape, np.bool_)
     again[:, 1:] = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != 0)
     first = np.maximum.accumulate(np.where(again, 0, np.arange(groups.shape[1])), axis=1)
-    found = np.zeros(groups.shape, np.intp)
-    np.put_along_axis(found, order, np.take_along_axis(order, first, axis=1), axis=1)
-    return found
+    places = np.zeros(groups.shape, np.intp)
+    np.put_along_axis(places, order, np.take_along_axis(order, first, axis=1), axis=1)
+    return places
 
 
 class SlotOrders:
@@ -119,11 +119,11 @@ class SlotOrders:
 
     def order(self, key: Hashable) -> SlotOrder:
         """The order that is kept under `key`."""
-        found = self._orders.get(key)
-        if found is None:
-            found = self._orders[key] = SlotOrder(self._pods)
+        order = self._orders.get(key)
+        if order is None:
+            order = self._orders[key] = SlotOrder(self._pods)
             if len(self._orders) > _MOST_ORDERS:
                 self._orders.popitem(last=False)
         else:
             self._orders.move_to_end(key)
-        return found
+        return order

@@ -138,7 +138,8 @@ class Candidates(NamedTuple):
             pods=self.pods[pods],
             violating=self.violating[pods],
             violations=self.violations[chosen],
-            given=self.given and tuple(one for one, keep in zip(self.given, chosen.tolist(), strict=True) if keep),
+            given=self.given
+            and tuple(candidate for candidate, keep in zip(self.given, chosen.tolist(), strict=True) if keep),
             units=self.units,
             group=None if self.group is None else self.group[pods],
             costs=self.costs and self.costs.only(chosen),
@@ -152,8 +153,8 @@ class Candidates(NamedTuple):
         grouped, group = self.snapshot.pods.grouped, self.group
         single = group == 0
         pairs = np.unique(np.stack([of[~single], group[~single]]), axis=1)
-        members = [grouped.members(one) for one in pairs[1].tolist()]
-        sizes = np.array([len(one) for one in members], np.intp)
+        members = [grouped.members(id_) for id_ in pairs[1].tolist()]
+        sizes = np.array([len(rows) for rows in members], np.intp)
         return (
             np.concatenate([of[single], np.repeat(pairs[0], sizes)]),
             np.concatenate([self.pods[single], *members]),
@@ -166,7 +167,7 @@ class Candidates(NamedTuple):
         if self.group is None:
             return self.pods[own]
         groups = np.unique(self.group[own])
-        members = [self.snapshot.pods.grouped.members(one) for one in groups[groups > 0].tolist()]
+        members = [self.snapshot.pods.grouped.members(id_) for id_ in groups[groups > 0].tolist()]
         return np.concatenate([self.pods[own][self.group[own] == 0], *members])
 
     def priority_of(self, rows: Index) -> Ints:
@@ -223,7 +224,7 @@ class Candidates(NamedTuple):
         start = int(self.starts[number])
         here = self.pods[start : start + int(self.sizes[number])]
         groups = np.unique(group[start : start + len(here)])
-        whole = [pods.grouped.members(one) for one in groups[groups > 0].tolist()]
+        whole = [pods.grouped.members(id_) for id_ in groups[groups > 0].tolist()]
         rows = np.unique(np.concatenate([here[group[start : start + len(here)] == 0], *whole]))
         beyond = np.isin(rows, here[self.violating[start : start + len(here)]])
         goes_with = np.where(np.isin(units.member_of[rows], groups), units.member_of[rows], 0)

@@ -87,10 +87,10 @@ class VictimCosts(NamedTuple):
         """What the sets cost, key by key that the policy counts."""
         return [key.totals(self, sets) for key in COST_KEYS if key.counts(self.cost)]
 
-    def joined(self, one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
+    def joined(self, costs: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
         """What two sets that cost so much cost together, key by key; a group that loses pods in both counts twice."""
         keys = (key for key in COST_KEYS if key.counts(self.cost))
-        return tuple(a + b if key.adds_up else max(a, b) for key, a, b in zip(keys, one, other, strict=True))
+        return tuple(a + b if key.adds_up else max(a, b) for key, a, b in zip(keys, costs, other, strict=True))
 
 
 class VictimSets(NamedTuple):

@@ -181,9 +181,9 @@ class PotentialVictims(NamedTuple):
     def _who_stays(self, row: int) -> str:
         """The member of the pod's group that may not go, and why."""
         members = self.snapshot.pods.grouped.members(int(self.snapshot.pods.group[row])).tolist()
-        judged = [one for one in members if self.code[one] not in (Exclusion.NONE, Exclusion.GROUP)]
-        found = self.excluded(judged[0]) if judged else None
-        return f"{found.pod} stays: {found.text}" if found else "a member of it stays"
+        judged = [member for member in members if self.code[member] not in (Exclusion.NONE, Exclusion.GROUP)]
+        excluded = self.excluded(judged[0]) if judged else None
+        return f"{excluded.pod} stays: {excluded.text}" if excluded else "a member of it stays"
 
     def _profile(self, row: int) -> Profile:
         profile: Profile | None = self.snapshot.pods.profiles.values[self.snapshot.pods.profile[row]]

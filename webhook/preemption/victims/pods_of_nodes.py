@@ -91,9 +91,9 @@ class PodsOfNodes(NamedTuple):
         if self.followers is None:
             return leaders
         step, column, to = self.followers
-        found = leaders.copy()
-        found[step, column] = leaders[to, column]
-        return found
+        members = leaders.copy()
+        members[step, column] = leaders[to, column]
+        return members
 
     def in_units(self, leaders: NDArray[np.int16], units: Units) -> PodsOfNodes:
         """The same with their units; `leaders` has for each the step of the first one of its group, a row a node."""

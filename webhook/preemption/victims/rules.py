@@ -131,7 +131,9 @@ class Rules:
         signals = (annotations.get(signal.annotation, "") for signal in victims.signals if signal.duration)
         longest = self.policy.protection.maximum
         window = max(
-            self.policy.protection.default if asked is None else asked, *(seconds(one) or 0.0 for one in signals), 0.0
+            self.policy.protection.default if asked is None else asked,
+            *(seconds(signal) or 0.0 for signal in signals),
+            0.0,
         )
         return window if longest is None else min(window, longest)
 
@@ -140,10 +142,10 @@ class Rules:
 
         As there, a number that cannot be read means that it tolerates nobody's.
         """
-        found = classes.get(profile.priority_class_name)
-        if self.policy is None or not self.policy.victims.preemption_toleration or found is None:
+        priority_class = classes.get(profile.priority_class_name)
+        if self.policy is None or not self.policy.victims.preemption_toleration or priority_class is None:
             return NO_TOLERATION
-        annotations = found.metadata.annotations or {}
+        annotations = priority_class.metadata.annotations or {}
         texts = [annotations.get(MINIMUM_PREEMPTABLE_PRIORITY, ""), annotations.get(TOLERATION_SECONDS, "0")]
         if not all(_WHOLE_SECONDS.fullmatch(text) for text in texts):
             return NO_TOLERATION
@@ -190,8 +192,8 @@ class Rules:
             return VictimReason("opt-out", 'its annotation says "false"')
         if own is not None:
             return VictimReason("opt-out", f'its annotation says "{own}", not "false"', may_go=True)
-        found = classes.get(profile.priority_class_name)
-        if found is not None and _first(keys, found.metadata.annotations or {}) == "false":
+        priority_class = classes.get(profile.priority_class_name)
+        if priority_class is not None and _first(keys, priority_class.metadata.annotations or {}) == "false":
             return VictimReason(
                 "opt-out", f'the annotation of PriorityClass {profile.priority_class_name} says "false"'
             )

@@ -214,17 +214,17 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index)
     binding = np.flatnonzero(over).tolist()
     # Nodes with similar numbers of pods are handled together: up to 16, 32, 64 and so on
     groups = np.frexp(np.maximum(state.snapshot.nodes.pod_count[nodes] - 1, 15).astype(np.float64))[1]
-    found = [_NO_VICTIMS]
-    found += [
+    parts = [_NO_VICTIMS]
+    parts += [
         _victims_on(state, victims, binding, nodes[groups == group]) for group in np.flatnonzero(np.bincount(groups))
     ]
     candidates = Candidates.on_nodes(
         state.snapshot,
-        np.concatenate([some.nodes for some in found]),
-        np.concatenate([some.pods for some in found]),
-        np.concatenate([some.violating for some in found]),
+        np.concatenate([some.nodes for some in parts]),
+        np.concatenate([some.pods for some in parts]),
+        np.concatenate([some.violating for some in parts]),
         units=victims.units,
-        leads=np.concatenate([some.leads for some in found]),
+        leads=np.concatenate([some.leads for some in parts]),
     )
     return _count_elsewhere(candidates, victims.rules) if candidates.costs is not None else candidates
 

@@ -54,12 +54,12 @@ class Units(NamedTuple):
         """
         sizes = np.minimum(self.sizes, _LARGEST)
         sizes[0] = -(1 << 28)
-        found: Ints = (self.priority << 30) + sizes[self.group]
+        importance: Ints = (self.priority << 30) + sizes[self.group]
         if self.above is not None:
             spared = np.flatnonzero(self.above)
             indices = np.minimum(member_index[spared], _LARGEST)
-            found[spared] = (self.priority[spared] << 30) - (2 << 28) - indices
-        return found
+            importance[spared] = (self.priority[spared] << 30) - (2 << 28) - indices
+        return importance
 
     @property
     def member_of(self) -> NDArray[np.int32]:
@@ -142,13 +142,13 @@ def _spared(snapshot: Snapshot, leaving: Mask | None) -> NDArray[np.intp]:
     if leaving is None or not len(spared):
         return spared
     going = np.flatnonzero(leaving & ~pods.terminating[: pods.rows])
-    found = [spared]
+    parts = [spared]
     for group in np.intersect1d(pods.group[going], pods.group[spared]).tolist():
         members = pods.grouped.members(group)
         key = pods.groups.values[group]
         known = pods.grouped.object_of(key) if key else None
         assert known is not None
         spared = spared[pods.group[spared] != group]
-        found.append(np.array(pods.beyond(members.tolist(), known.minimum, set(going.tolist())), np.intp))
-    found[0] = spared
-    return np.sort(np.concatenate(found))
+        parts.append(np.array(pods.beyond(members.tolist(), known.minimum, set(going.tolist())), np.intp))
+    parts[0] = spared
+    return np.sort(np.concatenate(parts))
