@@ -55,7 +55,7 @@ def compile_policies(
 def write(compiled: Compiled, source: Path, to: TextIO) -> None:
     """Every object as a document of its own, for kubectl; expressions of several lines stay as they are."""
     to.write(f"# Made by `giveway compile {source}`: do not edit, change the policies and make it again.\n")
-    to.writelines(f"# Not enforced natively: {one}\n" for one in compiled.inexpressible)
+    to.writelines(f"# Not enforced natively: {inexpressible}\n" for inexpressible in compiled.inexpressible)
     writer = YAML()
     writer.width = 10_000
     writer.explicit_start = True
@@ -91,5 +91,5 @@ def _readable(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _readable(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_readable(one) for one in value]
+        return [_readable(item) for item in value]
     return LiteralScalarString(value) if isinstance(value, str) and "\n" in value else value

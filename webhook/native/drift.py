@@ -41,15 +41,15 @@ def drift(applied: Iterable[Object], compiled: Iterable[Object]) -> list[Drift]:
 
     Only objects with giveway's labels count as left over. What the API server adds makes no difference.
     """
-    there = {(one["kind"], one["metadata"]["name"]): one for one in applied}
-    wanted = {(one["kind"], one["metadata"]["name"]): one for one in compiled}
+    there = {(obj["kind"], obj["metadata"]["name"]): obj for obj in applied}
+    wanted = {(obj["kind"], obj["metadata"]["name"]): obj for obj in compiled}
     drifts = []
-    for key, one in wanted.items():
+    for key, obj in wanted.items():
         if key not in there:
             drifts.append(Drift(*key, "missing"))
-        elif not same(there[key], one):
+        elif not same(there[key], obj):
             drifts.append(Drift(*key, "different"))
-    ours = [key for key, one in there.items() if is_ours(one) and key not in wanted]
+    ours = [key for key, obj in there.items() if is_ours(obj) and key not in wanted]
     return drifts + [Drift(*key, "left-over") for key in sorted(ours)]
 
 
@@ -58,7 +58,7 @@ def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:
 
     Entries that only probe enforce nothing. Native policies are a backstop if pods pass while no webhook answers.
     """
-    bound = any(is_ours(one) and one["kind"] == f"{VALIDATING}Binding" for one in applied)
+    bound = any(is_ours(obj) and obj["kind"] == f"{VALIDATING}Binding" for obj in applied)
     entries = {entry.get("name", ""): entry for webhook in webhooks for entry in webhook.get("webhooks") or ()}
     if any(name.endswith(".validate.giveway.dev") for name in entries.keys() - PROBES):
         if not bound:
@@ -73,10 +73,10 @@ def same(stored: Object, wanted: Object) -> bool:
     return bool(_meaning(stored.get("spec")) == _meaning(wanted.get("spec")))
 
 
-def is_ours(one: Object) -> bool:
+def is_ours(obj: Object) -> bool:
     """Whether an object was compiled by giveway."""
-    labels = one.get("metadata", {}).get("labels") or {}
-    return COMPONENT.items() <= labels.items() and str(one.get("kind", "")).startswith((VALIDATING, MUTATING))
+    labels = obj.get("metadata", {}).get("labels") or {}
+    return COMPONENT.items() <= labels.items() and str(obj.get("kind", "")).startswith((VALIDATING, MUTATING))
 
 
 def _meaning(value: Any) -> Any:
@@ -84,4 +84,4 @@ def _meaning(value: Any) -> Any:
     if isinstance(value, dict):
         parts = ((key, _meaning(part)) for key, part in value.items())
         return {key: part for key, part in parts if part not in ({}, [], None, "")}
-    return [_meaning(one) for one in value] if isinstance(value, list) else value
+    return [_meaning(item) for item in value] if isinstance(value, list) else value

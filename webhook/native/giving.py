@@ -49,7 +49,7 @@ def giving(policies: Policies, table: ClassTable | None, sink: Sink) -> Giving:
     classes = sorted({*defaults, *twins.values()})
     if not classes:
         return Giving([], rules, [], [], TRUE)
-    twin = f"{mapping((one, quote(twins[one])) for one in sorted(twins))}[?{OWN_NAME}].orValue('')"
+    twin = f"{mapping((name, quote(twins[name])) for name in sorted(twins))}[?{OWN_NAME}].orValue('')"
     is_twin = f"{twin} == params.metadata.name" if twins else FALSE
     # A twin takes pods if it has the value of their class, and is `Never` while that is not
     usable = [f"{PARAMETER_POLICY} == {quote(NEVER)}", f"{OWN_POLICY} != {quote(NEVER)}"]
@@ -75,14 +75,14 @@ def giving(policies: Policies, table: ClassTable | None, sink: Sink) -> Giving:
 def gives(policy: PriorityPolicy) -> str:
     """The policy fills something in for the pod. Raises InexpressibleError."""
     tests = [who_is_given(policy.match, NEW_POD), negate(excluded(policy.exclude, NEW_POD))]
-    return all_of([*tests, *(one.expression for one in conditions_of(policy))])
+    return all_of([*tests, *(condition.expression for condition in conditions_of(policy))])
 
 
 def _default(policies: Policies, table: ClassTable | None, rules: list[str], sink: Sink) -> tuple[str, frozenset[str]]:
     """The class for a pod that names none, or the empty string, and all such classes; the first rule decides."""
     cases: list[tuple[str, str]] = []
     for policy in policies.priority:
-        rule = next((one for one in policy.rules if one.default_priority_class is not None), None)
+        rule = next((rule for rule in policy.rules if rule.default_priority_class is not None), None)
         if rule is None:
             continue
         name, rule_id = rule.default_priority_class or "", f"{policy.name}/{rule.name}"

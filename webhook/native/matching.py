@@ -169,7 +169,7 @@ def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> s
 
     A glob matches some name with the prefix if the prefix begins with what stands before the first `*`, or the reverse.
     """
-    globs = [one for policy in policies for one in policy.preemptors.priority_classes if WILDCARD in one]
+    globs = [pattern for policy in policies for pattern in policy.preemptors.priority_classes if WILDCARD in pattern]
     tests = []
     for literal in dict.fromkeys(map(literal_prefix, globs)):
         begins = any_of([f"{prefix}.startsWith({quote(literal)})", f"{quote(literal)}.startsWith({prefix})"])

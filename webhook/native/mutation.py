@@ -123,7 +123,7 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[
     )
     yield made
     yield binding(made)
-    yield from (binding_for_class(made, one) for one in given.classes)
+    yield from (binding_for_class(made, class_name) for class_name in given.classes)
 
 
 def _copies(
@@ -163,7 +163,7 @@ def _copies(
     for key in keys:
         groups.setdefault(any_of(when[key]), []).append(key)
     lists = [if_else(test, listing(group), "[]") for test, group in groups.items()]
-    asked = " + ".join(one if one.startswith("[") else f"({one})" for one in lists if one != "[]") or "[]"
+    asked = " + ".join(part if part.startswith("[") else f"({part})" for part in lists if part != "[]") or "[]"
     ours = (
         f"{listing(keys)}.filter(k, k in {_ANNOTATIONS} &&"
         f" {RECORD}.contains('\"' + k + '\":\"' + {_ANNOTATIONS}[k] + '\"'))"
@@ -190,9 +190,9 @@ def _patch(*, copies: bool, moves: bool) -> str:
     parts.append(_when(has_none, _add(quote("/metadata/annotations"), "{}")))
     record = [f"({_CLASS} == '' ? '' : '\"class\":\"' + {_CLASS} + '\"')"]
     if copies:
-        one = _path("annotations", "k")
-        parts.append(f"variables.copiedBefore.filter(k, !(k in variables.copied)).map(k, {_remove(one)})")
-        parts.append(f"variables.copied.map(k, {_add(one, 'variables.offered[k]')})")
+        path = _path("annotations", "k")
+        parts.append(f"variables.copiedBefore.filter(k, !(k in variables.copied)).map(k, {_remove(path)})")
+        parts.append(f"variables.copied.map(k, {_add(path, 'variables.offered[k]')})")
         pairs = "variables.copied.map(k, '\"' + k + '\":\"' + variables.offered[k] + '\"').join(',')"
         comma = f"({_CLASS} == '' ? '' : ',')"
         record.append(f"(variables.copied.size() == 0 ? '' : {comma} + '\"copied\":{{' + {pairs} + '}}')")

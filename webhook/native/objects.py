@@ -173,7 +173,7 @@ def validating_policy(
     if any(_NAMESPACE in condition.expression for condition in conditions):
         moved = [condition for condition in conditions if condition.may_fail or _NAMESPACE in condition.expression]
         conditions = [condition for condition in conditions if condition not in moved]
-        variables = [(APPLIES, all_of(one.expression for one in moved)), *variables]
+        variables = [(APPLIES, all_of(condition.expression for condition in moved)), *variables]
         unless = negate(f"variables.{APPLIES}")
         validations = [
             msgspec.structs.replace(validation, expression=any_of([unless, validation.expression]))

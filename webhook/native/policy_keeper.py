@@ -76,8 +76,8 @@ class PolicyKeeper:
         """Compile, and write each policy that is there and says something else; the names of those written."""
         now = self._clock()
         compiled = compile_policies(self._policies, self._classes.items().values(), self._settings, now)
-        for one in set(compiled.inexpressible) - self._told:
-            log.warning("not enforced natively: %s", one)
+        for inexpressible in set(compiled.inexpressible) - self._told:
+            log.warning("not enforced natively: %s", inexpressible)
         self._told = set(compiled.inexpressible)
         written, absent = [], []
         for wanted in compiled.objects:

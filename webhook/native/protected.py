@@ -122,9 +122,9 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
     yield from _new_pods(policies, shields, table, sink)
     # Changes through a pod and through its status, which the reconciler writes, and Bindings, whose annotations and
     # labels go to a pod that is not known here
-    enforced = [one for one in shields if one.rule.enforcement is Enforcement.ENFORCE]
+    enforced = [shield for shield in shields if shield.rule.enforcement is Enforcement.ENFORCE]
     builtin = shielded(policies.preemption)
-    keys = sorted(builtin | {key for one in shields for key in one.body.keys})
+    keys = sorted(builtin | {key for shield in shields for key in shield.body.keys})
     for place in (_CHANGES, _BINDINGS):
         own = _own_keys(place.asked, sink.settings.reconciler)
         rows, told = _key_rows(place.asked, enforced, builtin, keys, sink)
@@ -136,7 +136,7 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
 def value_variable(key: str, keys: Sequence[str]) -> str:
     """The variable with what each class says for an annotation; numbered if several of the keys would give one name."""
     name = _camel_case(key)
-    same = [one for one in keys if _camel_case(one) == name]
+    same = [other for other in keys if _camel_case(other) == name]
     return f"{name}_{same.index(key) + 1}" if len(same) > 1 or name == _CLASS_VARIABLE[0] else name
 
 
@@ -248,10 +248,10 @@ def _on_trial(shields: list[_Shield], table: ClassTable | None, sink: Sink) -> I
         if shield.rule.enforcement is not Enforcement.ENFORCE:
             groups.setdefault((shield.policy.name, shield.rule.enforcement.value), []).append(shield)
     for (policy, how), group in groups.items():
-        keys = sorted({key for one in group for key in one.body.keys})
+        keys = sorted({key for shield in group for key in shield.body.keys})
         values = [(value_variable(key, keys), table.annotation(key)) for key in keys] if table is not None else []
         for place in (_TRIED_PODS, _CHANGES, _BINDINGS) if table is not None else (_CHANGES, _BINDINGS):
-            made = [_key_rows(place.asked, [one], frozenset(), keys, sink) for one in group]
+            made = [_key_rows(place.asked, [shield], frozenset(), keys, sink) for shield in group]
             rows, told = ([row for pair in made for row in pair[side]] for side in (0, 1))
             yield from _policy(policy, place, how, rows, sink, [*_VARIABLES, *values])
             if how == "warn":
@@ -268,24 +268,26 @@ def _key_rows(
     rows: list[Validation] = []
     told: list[Validation] = []
     for key in keys:
-        speaking = [one for one in enforced if key in one.body.keys and asked.operation in one.body.operations]
+        speaking = [
+            shield for shield in enforced if key in shield.body.keys and asked.operation in shield.body.operations
+        ]
         unchanged = _unchanged(asked, "annotations", key)
         if asked == NEW_POD:
             # What giveway copied is never held against the pod, however old the table is by now
             offered = f"variables.{value_variable(key, keys)}[?variables.resolved]"
             unchanged = any_of([unchanged, f"{_annotation('object', key)} == {offered}", recorded(key)])
-        granted = [one.grants(asked) for one in speaking]
-        for one in speaking:
-            test = any_of([unchanged, negate(one.applies(asked)), *granted])
-            text = _text(asked, key, one)
-            excepted = excepting(one.policy, one.rule, (asked,), sink)
+        granted = [shield.grants(asked) for shield in speaking]
+        for shield in speaking:
+            test = any_of([unchanged, negate(shield.applies(asked)), *granted])
+            text = _text(asked, key, shield)
+            excepted = excepting(shield.policy, shield.rule, (asked,), sink)
             expression = any_of([test, *(holds for _, holds in excepted)])
-            rows.append(Validation(rule=one.id, expression=expression, text=text))
+            rows.append(Validation(rule=shield.id, expression=expression, text=text))
             for exception, holds in excepted:
-                said = (excepted_text(one.id, exception, ""), *text)
-                told.append(Validation(rule=one.id, expression=any_of([test, negate(holds)]), text=said))
+                said = (excepted_text(shield.id, exception, ""), *text)
+                told.append(Validation(rule=shield.id, expression=any_of([test, negate(holds)]), text=said))
         if key in builtin:
-            test = any_of([unchanged, *(one.applies(asked) for one in speaking)])
+            test = any_of([unchanged, *(shield.applies(asked) for shield in speaking)])
             rows.append(Validation(rule=f"{BUILTIN}/{SHIELD}", expression=test, text=_text(asked, key, None)))
     return [row for row in rows if row.expression != TRUE], told
 

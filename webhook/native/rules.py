@@ -135,9 +135,9 @@ def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator
             sink.inexpressible.append(Inexpressible(rule_id, str(error)))
             continue
         for row in rows:
-            about = tuple(one for one in _asked(row.kind) if one.operation in row.operations)
+            about = tuple(asked for asked in _asked(row.kind) if asked.operation in row.operations)
             excepted = excepting(policy, rule, about, sink)
-            test = any_of([row.test, *(one for _, one in excepted)])
+            test = any_of([row.test, *(holds for _, holds in excepted)])
             groups.setdefault((row.kind, enforcement), []).append(row._replace(test=test))
             if enforcement == "audit":
                 continue
@@ -162,7 +162,7 @@ def excepting(
     for exception in policy.exceptions:
         if rule.name not in exception.rules or exception.until <= sink.now:
             continue
-        if not sink.settings.kept and any(one.operation == "UPDATE" for one in about):
+        if not sink.settings.kept and any(asked.operation == "UPDATE" for asked in about):
             reason = (
                 f"its exception until {rfc3339(exception.until)} ({exception.owner}) does not hold for changes: the API"
                 " server has no clock there, so it would not end; `giveway compile --watch` keeps it on time"
@@ -185,10 +185,10 @@ def conditions_of(policy: PriorityPolicy, asked: Asked | None = None) -> list[Co
     """The policy's own conditions; of a Binding they read the pod that it changes. Raises InexpressibleError."""
     instead = _OF_BINDING if asked is not None and not asked.labels_known else {}
     conditions = []
-    for place, one in enumerate(policy.conditions, 1):
-        name = f"condition-{one.name}" if len(one.name) <= 50 else f"condition-{place}"
+    for place, condition in enumerate(policy.conditions, 1):
+        name = f"condition-{condition.name}" if len(condition.name) <= 50 else f"condition-{place}"
         conditions.append(
-            CompiledCondition(name, bracketed(rewriting.condition(one.expression, instead)), may_fail=True)
+            CompiledCondition(name, bracketed(rewriting.condition(condition.expression, instead)), may_fail=True)
         )
     return conditions
 
@@ -196,7 +196,7 @@ def conditions_of(policy: PriorityPolicy, asked: Asked | None = None) -> list[Co
 def applies(policy: PriorityPolicy, asked: Asked) -> str:
     """The policy applies to the request, as one expression. Raises InexpressibleError."""
     tests = [restricted(policy.match, asked), negate(excluded(policy.exclude, asked))]
-    return all_of([*tests, *(one.expression for one in conditions_of(policy, asked))])
+    return all_of([*tests, *(condition.expression for condition in conditions_of(policy, asked))])
 
 
 def bracketed(expression: str) -> str:
@@ -259,7 +259,7 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
             Cel(f"string({PRIORITY})"),
             Cel(f"{CLASS_NAME} == '' ? '' : {named}"),
             f"{lies} for {rights_text(reserve.use)}",
-            Cel(hint) if any(one.subjects for one in reserve.use) else "",
+            Cel(hint) if any(right.subjects for right in reserve.use) else "",
             "; choose a PriorityClass with a value outside that range",
         )
         outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
@@ -347,7 +347,7 @@ def _conditions(
     policy: PriorityPolicy, kind: str, operations: frozenset[str], rows: Sequence[_Row]
 ) -> Iterator[CompiledCondition]:
     """What else must hold for the policy to apply."""
-    about = tuple(one for one in _asked(kind) if one.operation in operations)
+    about = tuple(asked for asked in _asked(kind) if asked.operation in operations)
     match = policy.match
     if kind != CLASSES and match.namespaces and any(WILDCARD in name for name in match.namespaces):
         yield from _unless_true("namespaces", name_is("request.namespace", match.namespaces))
@@ -368,7 +368,9 @@ def _conditions(
     if policy.conditions and len(ranges) == len(rows):
         # A condition that fails refuses; so it is not evaluated for a value that no rule here is about.
         value = "object.value" if kind == CLASSES else "object.spec.?priority.orValue(0)"
-        inside = (f"({value} >= {one.from_} && {value} <= {one.to})" for one in ranges if one is not None)
+        inside = (
+            f"({value} >= {reserve.from_} && {value} <= {reserve.to})" for reserve in ranges if reserve is not None
+        )
         yield CompiledCondition("in-a-reserved-range", any_of(inside))
     yield from conditions_of(policy)
 

@@ -34,7 +34,7 @@ class ClassTable:
 
     def __init__(self, classes: Iterable[PriorityClass]) -> None:
         self._classes: Mapping[str, PriorityClass] = {
-            one.metadata.name: one for one in sorted(classes, key=lambda one: one.metadata.name)
+            class_.metadata.name: class_ for class_ in sorted(classes, key=lambda class_: class_.metadata.name)
         }
 
     def __contains__(self, name: str) -> bool:
@@ -43,20 +43,20 @@ class ClassTable:
     @property
     def global_defaults(self) -> list[str]:
         """The classes with `globalDefault: true`; the Priority plugin fills one of them in."""
-        return [name for name, one in self._classes.items() if one.global_default]
+        return [name for name, class_ in self._classes.items() if class_.global_default]
 
     def annotation(self, key: str) -> str:
         """The literal of what each class says for an annotation; classes that do not say it are left out."""
         rows = self._said(key)
-        return mapping((_entry(one), quote(value)) for one, value in rows if _RECORDABLE.fullmatch(value))
+        return mapping((_entry(class_), quote(value)) for class_, value in rows if _RECORDABLE.fullmatch(value))
 
     def unrecordable(self, key: str) -> list[str]:
         """The classes whose value of an annotation cannot be copied, because the record could not tell it."""
-        return [one.metadata.name for one, value in self._said(key) if not _RECORDABLE.fullmatch(value)]
+        return [class_.metadata.name for class_, value in self._said(key) if not _RECORDABLE.fullmatch(value)]
 
     def _said(self, key: str) -> list[tuple[PriorityClass, str]]:
-        rows = ((one, (one.metadata.annotations or {}).get(key)) for one in self._classes.values())
-        return [(one, value) for one, value in rows if value is not None]
+        rows = ((class_, (class_.metadata.annotations or {}).get(key)) for class_ in self._classes.values())
+        return [(class_, value) for class_, value in rows if value is not None]
 
 
 def resolved(name: str, priority: str, preemption_policy: str) -> str:
