@@ -48,9 +48,9 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
         # What a process that was killed left behind
         for collection in (pods, classes):
             left_over, _ = await client.list(collection, labelSelector=LABEL)
-            for one in left_over:
-                if time.time() - epoch(one["metadata"]["creationTimestamp"]) > _LEFT_BEHIND:
-                    await _remove(client, [f"{collection}/{one['metadata']['name']}"])
+            for obj in left_over:
+                if time.time() - epoch(obj["metadata"]["creationTimestamp"]) > _LEFT_BEHIND:
+                    await _remove(client, [f"{collection}/{obj['metadata']['name']}"])
         name = f"giveway-canary-{secrets.token_hex(4)}"
         own_class = {
             "metadata": {"name": name, "labels": {LABEL: name}},

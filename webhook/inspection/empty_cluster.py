@@ -61,7 +61,7 @@ def room_for(
     count as there. Raises ClusterError for a member that cannot be read.
     """
     keys = group.topology_keys if group else ()
-    provided = {one.spec.extended_resource_name for one in classes}
+    provided = {device_class.spec.extended_resource_name for device_class in classes}
     gang = Gang(GroupKey("", "", ""), 1, 0, keys, tuple(map(_by_itself, members)), 0, _NO_NODES)
     most, reasons = 0, {}
     for shape in shapes_of(gang, snapshot, by_labels=True):
@@ -94,8 +94,8 @@ def _by_itself(pod: Pod) -> Pod:
     if affinity is not None:
         apart = affinity.pod_anti_affinity
         terms = apart.required_during_scheduling_ignored_during_execution if apart else None
-        one = apart if terms and len(terms) == 1 else None  # of several it is not known whether the best was found
-        affinity = msgspec.structs.replace(affinity, pod_affinity=None, pod_anti_affinity=one)
+        kept = apart if terms and len(terms) == 1 else None  # of several it is not known whether the best was found
+        affinity = msgspec.structs.replace(affinity, pod_affinity=None, pod_anti_affinity=kept)
     spec = msgspec.structs.replace(
         spec,
         node_name="",
@@ -114,4 +114,4 @@ def _why(snapshot: Snapshot, pod: Pod) -> str:
     """The reasons of the nodes why the pod fits on none, most frequent first."""
     reasons = list(decide(snapshot, pod, kubernetes_rules(), 0.0).node_reasons.values())
     counted = sorted(((reasons.count(reason), reason) for reason in set(reasons)), key=lambda pair: (-pair[0], pair[1]))
-    return ", ".join(f"{one} (nodes: {count})" for count, one in counted)
+    return ", ".join(f"{reason} (nodes: {count})" for count, reason in counted)

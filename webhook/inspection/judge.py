@@ -95,9 +95,9 @@ class Judge:
         if failed:
             return Judged(problem=failed, unsure=unsure)
         # What one answer says; of two, what both say, and for the rest that it cannot be judged
-        said = [{one.rule: one for one in _said(answer)} for answer in answers]
+        said = [{entry.rule: entry for entry in _said(answer)} for answer in answers]
         both = said[0].keys() & said[-1].keys()
-        rules = dict.fromkeys(rule for one in said for rule in one)
+        rules = dict.fromkeys(rule for by_rule in said for rule in by_rule)
         agreed = (said[0][rule] if rule in both else Said(rule, CANNOT_BE_JUDGED, _BY_MAKER) for rule in rules)
         return Judged(tuple(agreed), unsure=unsure)
 

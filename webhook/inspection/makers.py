@@ -62,7 +62,7 @@ def maker_of(owners: list[dict[str, Any]], annotations: dict[str, str], node: st
     """Who made a pod: by its ownerReferences, or the kubelet if it is a mirror pod."""
     if _MIRROR in annotations:
         return Maker("named", UserInfo(f"system:node:{node}", ("system:nodes", "system:authenticated")))
-    owner = next((one for one in owners if one.get("controller")), None)
+    owner = next((reference for reference in owners if reference.get("controller")), None)
     if owner is None:
         return UNKNOWN
     controller = _CONTROLLERS.get((owner.get("apiVersion", ""), owner.get("kind", "")))
@@ -85,7 +85,7 @@ def bounded(policies: Policies, *, refuses: bool, subjects: bool) -> Policies:
     """
     settle = _strict if refuses else _lenient
     changed = (settle(policy, subjects=subjects) for policy in policies.priority)
-    return msgspec.structs.replace(policies, priority=tuple(one for one in changed if one is not None))
+    return msgspec.structs.replace(policies, priority=tuple(policy for policy in changed if policy is not None))
 
 
 def _strict(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy:

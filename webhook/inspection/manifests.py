@@ -86,7 +86,7 @@ def review_manifests(
     Objects that name no namespace lie in `namespace`; `own` is giveway's. Raises ObjectsError for a PriorityClass or
     Namespace that cannot be read.
     """
-    lookup = objects_from((one.where, one.content) for one in (*more, *documents))
+    lookup = objects_from((document.where, document.content) for document in (*more, *documents))
     judge, report, unsure = Judge(policies, lookup), ManifestReport(), set[tuple[str, str]]()
     for document in documents:
         where = _PLURALS.get(document.kind)

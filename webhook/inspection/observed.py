@@ -210,17 +210,17 @@ async def observe(
     for plural, (resource, as_) in _READ.items():
         lists[plural] = await _list(client, observed, resource, as_)
         progress(plural, len(lists[plural]), len(lists[plural]))
-    observed.namespaces = {one.metadata.name: one for one in lists.pop("namespaces")}
-    observed.classes = {one.metadata.name: one for one in lists.pop("priorityclasses")}
+    observed.namespaces = {namespace.metadata.name: namespace for namespace in lists.pop("namespaces")}
+    observed.classes = {priority_class.metadata.name: priority_class for priority_class in lists.pop("priorityclasses")}
     observed.budgets = lists.pop("poddisruptionbudgets")
     observed.nodes, observed.device_classes = lists.pop("nodes"), lists.pop("deviceclasses")
     observed.reach = in_reach(observed.namespaces.values(), own)
     observed.objects = lists
     for source, resource in _POD_GROUPS.items():
-        for one in await _list(client, observed, resource, PodGroup):
-            if one.minimum:
-                key = GroupKey(source, one.metadata.namespace, one.metadata.name)
-                observed.minima[key], observed.pod_groups[key] = one.minimum, one
+        for group in await _list(client, observed, resource, PodGroup):
+            if group.minimum:
+                key = GroupKey(source, group.metadata.namespace, group.metadata.name)
+                observed.minima[key], observed.pod_groups[key] = group.minimum, group
     observed.pods = await _pods(client, observed, progress)
     await _read_members(client, observed)
     try:
@@ -320,21 +320,21 @@ def _summary(
             ]
             at, by = max(writes, default=("", ""))
 
-    def one(text: str) -> str:
+    def once(text: str) -> str:
         return texts.setdefault(text, text)
 
     return ObservedPod(
-        namespace=one(meta.namespace),
+        namespace=once(meta.namespace),
         name=meta.name,
         labels=shared.setdefault(tuple(sorted(labels.items())), labels),
-        annotations={one(key): one(text) for key, text in (meta.annotations or {}).items() if key in kept},
-        owner=(one(owner.api_version), one(owner.kind), one(owner.name)),
-        class_name=one(spec.priority_class_name),
+        annotations={once(key): once(text) for key, text in (meta.annotations or {}).items() if key in kept},
+        owner=(once(owner.api_version), once(owner.kind), once(owner.name)),
+        class_name=once(spec.priority_class_name),
         priority=spec.priority or 0,
-        preemption_policy=one(spec.preemption_policy or "PreemptLowerPriority"),
-        scheduler_name=one(spec.scheduler_name),
-        node=one(spec.node_name),
-        nominated=one(pod.status.nominated_node_name),
+        preemption_policy=once(spec.preemption_policy or "PreemptLowerPriority"),
+        scheduler_name=once(spec.scheduler_name),
+        node=once(spec.node_name),
+        nominated=once(pod.status.nominated_node_name),
         created=meta.creation_timestamp,
         nominated_at=at,
         nominated_by=by,

@@ -79,7 +79,7 @@ async def read_own_state(client: Client, own: str, now: float, *, probing: bool)
             return None
 
     deployments = await ask("deployments", "list", client.list(DEPLOYMENT.path(own), labelSelector=_OWN_PODS))
-    state.deployments = {one["metadata"]["name"]: one for one in (deployments or ([],))[0]}
+    state.deployments = {deployment["metadata"]["name"]: deployment for deployment in (deployments or ([],))[0]}
     if state.deployments:
         pods = await ask("pods", "list", client.list(POD.path(own), labelSelector=_OWN_PODS))
         state.pods = (pods or ([],))[0]

@@ -55,7 +55,7 @@ async def told_of(client: Client, namespace: str, name: str) -> list[Told]:
             return []
         raise
     told = [_told(event) for event in events]
-    return sorted((one for one in told if one.by in _TELLING), key=lambda one: one.at)
+    return sorted((entry for entry in told if entry.by in _TELLING), key=lambda entry: entry.at)
 
 
 async def decisions_against(client: Client, namespace: str, name: str) -> list[DecisionAgainst]:

@@ -151,7 +151,7 @@ class _Scan:
     ) -> None:
         self._client, self._own, self._progress = client, own, progress
         classes, namespaces = known
-        self._classes = {one.metadata.name: one for one in classes}
+        self._classes = {priority_class.metadata.name: priority_class for priority_class in classes}
         self._namespaces = {namespace.metadata.name: namespace for namespace in namespaces}
         self._reach = in_reach(namespaces, own)
         self._judge = Judge(policies, Objects(classes, namespaces))
@@ -259,7 +259,7 @@ class _Scan:
             except (msgspec.DecodeError, RecursionError) as error:
                 return Judged(problem=f"cannot be read: {error}")
             # A PodGroup decides about pods that are made, not about those that run
-            unknown = {one for one in judged.unsure if one[0] != POD_GROUPS} - self._asked
+            unknown = {pair for pair in judged.unsure if pair[0] != POD_GROUPS} - self._asked
             if not unknown:
                 return judged
             self._asked |= unknown

@@ -84,7 +84,7 @@ def priority_fields(document: Mapping[str, Any]) -> dict[str, set[str]]:
     """
     schemas: Json = (document.get("components") or {}).get("schemas") or {}
     by_kind = {
-        _kind(one): schema for schema in schemas.values() for one in schema.get("x-kubernetes-group-version-kind") or ()
+        _kind(gvk): schema for schema in schemas.values() for gvk in schema.get("x-kubernetes-group-version-kind") or ()
     }
     paths: dict[str, set[str]] = {}
     for path, operations in (document.get("paths") or {}).items():
@@ -114,7 +114,7 @@ def _fields(root: Json, schemas: Mapping[str, Json]) -> Iterator[str]:
             seen.add(name)
             left.append((path, schemas.get(name) or {}))
         for word in ("allOf", "anyOf", "oneOf"):
-            left += [(path, one) for one in schema.get(word) or ()]
+            left += [(path, part) for part in schema.get(word) or ()]
         if isinstance(schema.get("items"), dict):
             left.append((f"{path}[]", schema["items"]))
         if isinstance(schema.get("additionalProperties"), dict):
@@ -122,4 +122,4 @@ def _fields(root: Json, schemas: Mapping[str, Json]) -> Iterator[str]:
         properties: Json = schema.get("properties") or {}
         if _FIELD in properties and not _OF_PODS & properties.keys():
             yield f"{path}.{_FIELD}".removeprefix(".")
-        left += [(f"{path}.{field}".removeprefix("."), one) for field, one in properties.items()]
+        left += [(f"{path}.{field}".removeprefix("."), part) for field, part in properties.items()]

@@ -50,9 +50,9 @@ def _judging(observed: Observed) -> list[dict[str, Any]]:
     return [
         entry
         for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-        for one in observed.objects.get(plural, ())
-        if one["metadata"]["name"] == "giveway"
-        for entry in one.get("webhooks") or ()
+        for configuration in observed.objects.get(plural, ())
+        if configuration["metadata"]["name"] == "giveway"
+        for entry in configuration.get("webhooks") or ()
         if entry["name"] not in PROBES
     ]
 

@@ -57,7 +57,7 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
 
 def _stored(observed: Observed, plural: str) -> Json:
     """Giveway's own configuration; empty if there is none."""
-    return next((one for one in observed.objects[plural] if one["metadata"]["name"] == _NAME), {})
+    return next((obj for obj in observed.objects[plural] if obj["metadata"]["name"] == _NAME), {})
 
 
 def _target(observed: Observed, configurations: dict[str, Json]) -> WebhookTarget:

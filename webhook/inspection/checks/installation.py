@@ -27,7 +27,9 @@ _NOBODY_PREEMPTS = (
 def there(observed: Observed) -> bool:
     """Whether anything of giveway is in the cluster: a webhook configuration, a native policy or a Deployment."""
     configured = any(
-        one["metadata"]["name"] == "giveway" for plural in _CONFIGURATIONS for one in observed.objects.get(plural, ())
+        configuration["metadata"]["name"] == "giveway"
+        for plural in _CONFIGURATIONS
+        for configuration in observed.objects.get(plural, ())
     )
     return configured or bool(observed.own_state.deployments) or who_enforces(observed) is not Mode.NONE
 
@@ -123,9 +125,9 @@ def _leads_to_service(observed: Observed) -> bool:
     return any(
         (entry.get("clientConfig") or {}).get("service")
         for plural in _CONFIGURATIONS
-        for one in observed.objects.get(plural, ())
-        if one["metadata"]["name"] == "giveway"
-        for entry in one.get("webhooks") or ()
+        for configuration in observed.objects.get(plural, ())
+        if configuration["metadata"]["name"] == "giveway"
+        for entry in configuration.get("webhooks") or ()
     )
 
 

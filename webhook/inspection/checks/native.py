@@ -23,12 +23,12 @@ _CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurat
 
 def applied(observed: Observed) -> list[Object]:
     """Every admission policy and binding of the cluster; a list does not say the kind of its items."""
-    return [{**one, "kind": kind} for plural, kind in PLURALS.items() for one in observed.objects.get(plural, ())]
+    return [{**obj, "kind": kind} for plural, kind in PLURALS.items() for obj in observed.objects.get(plural, ())]
 
 
 def who_enforces(observed: Observed) -> Mode:
     """Webhook, native policies, both or nobody."""
-    configurations = [one for plural in _CONFIGURATIONS for one in observed.objects.get(plural, ())]
+    configurations = [configuration for plural in _CONFIGURATIONS for configuration in observed.objects.get(plural, ())]
     return mode(applied(observed), configurations)
 
 
@@ -52,21 +52,21 @@ def in_step(observed: Observed) -> Iterator[ClusterFinding]:
         )
     # A keeper compiles exceptions that hold for changes, `giveway compile` alone does not: the least drift counts
     reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
-    mutates = any(one["kind"].startswith("Mutating") and is_ours(one) for one in there)
+    mutates = any(obj["kind"].startswith("Mutating") and is_ours(obj) for obj in there)
     drifts = []
     for kept in (False, True):
         settings = Settings(namespace=observed.own, reconciler=reconciler, mutates=mutates, kept=kept)
         wanted = compile_policies(observed.policies, observed.classes.values(), settings, observed.now)
         drifts.append(drift(there, wanted.objects))
-    for one in min(drifts, key=len):
-        left_over = one.how == "left-over"
+    for difference in min(drifts, key=len):
+        left_over = difference.how == "left-over"
         yield ClusterFinding(
             FindingSeverity.WARNING if left_over else FindingSeverity.ERROR,
-            f"{one}.",
+            f"{difference}.",
             "It enforces what no policy says any more."
             if left_over
             else "What the policies say and what the API server enforces differ.",
-            f"kubectl delete {one.kind.lower()} {one.name}, its binding first."
+            f"kubectl delete {difference.kind.lower()} {difference.name}, its binding first."
             if left_over
             else "Run giveway compile with --cluster, and kubectl apply its output. See the log of giveway-native.",
         )

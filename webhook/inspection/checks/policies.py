@@ -20,7 +20,11 @@ _WHY_NOTHING = "A policy that matches nothing looks like a guard and is none; of
 
 def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
     """Policies for namespaces or classes that do not exist, and default classes that do not."""
-    reached = {name: namespace_labels(name, one) for name, one in observed.namespaces.items() if name in observed.reach}
+    reached = {
+        name: namespace_labels(name, namespace)
+        for name, namespace in observed.namespaces.items()
+        if name in observed.reach
+    }
     for policy in observed.policies.priority:
         match = policy.match
         named = name_matcher((WILDCARD,) if match.namespaces is None else match.namespaces)
@@ -44,7 +48,11 @@ def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
                 )
             body = rule.priority_classes
             absent = (
-                [one for one in (body.allow or ()) if WILDCARD not in one and one not in observed.classes]
+                [
+                    allowed
+                    for allowed in (body.allow or ())
+                    if WILDCARD not in allowed and allowed not in observed.classes
+                ]
                 if body
                 else []
             )

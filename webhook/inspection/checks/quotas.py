@@ -91,4 +91,6 @@ def _matches(row: Json, pod: Pod) -> bool:
 
 def _is_best_effort(pod: Pod) -> bool:
     containers = [*(pod.spec.containers or ()), *(pod.spec.init_containers or ())]
-    return not any(one.resources and (one.resources.requests or one.resources.limits) for one in containers)
+    return not any(
+        container.resources and (container.resources.requests or container.resources.limits) for container in containers
+    )

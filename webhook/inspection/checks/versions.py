@@ -24,7 +24,7 @@ def untested(observed: Observed) -> Iterator[ClusterFinding]:
             "Bring the older one to the newer version: giveway install with its image, or install that command.",
         )
     minor, shown = minor_of(observed.version), observed.version.get("gitVersion", "of an unknown version")
-    tested = " and ".join(f"1.{one}" for one in TESTED)
+    tested = " and ".join(f"1.{number}" for number in TESTED)
     if minor is not None and minor < OLDEST:
         yield ClusterFinding(
             FindingSeverity.ERROR,

@@ -39,7 +39,7 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
     if mode is Mode.NATIVE or not there(observed):
         return
     for plural, kind in _KINDS.items():
-        configuration = next((one for one in observed.objects[plural] if one["metadata"]["name"] == _OURS), None)
+        configuration = next((obj for obj in observed.objects[plural] if obj["metadata"]["name"] == _OURS), None)
         rules = [entry for entry in _entries(configuration) if entry["name"] not in PROBES]
         if configuration is None:
             yield ClusterFinding(
@@ -83,7 +83,7 @@ def _never_came_up(observed: Observed) -> str:
 
 def exempting(observed: Observed) -> Iterator[ClusterFinding]:
     """Namespaces that giveway is not asked about, and other webhooks from which a pod can take itself out."""
-    labelled = [name for name, one in observed.namespaces.items() if EXEMPT in (one.metadata.labels or {})]
+    labelled = [name for name, namespace in observed.namespaces.items() if EXEMPT in (namespace.metadata.labels or {})]
     pods = Counter(pod.namespace for pod in observed.pods)
     exempt = {name: pods[name] for name in sorted(labelled)}
     if labelled:
@@ -148,7 +148,7 @@ def changing_classes(observed: Observed) -> Iterator[ClusterFinding]:
     later = {
         where for where, _ in _on_new_pods(observed, _MUTATING) if where.rpartition(" ")[2] > _OURS
     }  # the API server calls configurations in the order of their names
-    ours = next((one for one in observed.objects[_MUTATING] if one["metadata"]["name"] == _OURS), None)
+    ours = next((obj for obj in observed.objects[_MUTATING] if obj["metadata"]["name"] == _OURS), None)
     asked_again = all(
         entry.get("reinvocationPolicy") == "IfNeeded" for entry in _entries(ours) if entry["name"].startswith("pods.")
     )
