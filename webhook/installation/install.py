@@ -227,8 +227,8 @@ async def _other_policies(client: Client) -> str:
     if files == (applied.get("data") or {}):
         return ""
     loaded = load_texts(sorted(files.items())).policies
-    names = [*(f"PriorityPolicy {one.name}" for one in loaded.priority)]
-    names += [f"PreemptionPolicy {one.name}" for one in loaded.preemption]
+    names = [*(f"PriorityPolicy {policy.name}" for policy in loaded.priority)]
+    names += [f"PreemptionPolicy {policy.name}" for policy in loaded.preemption]
     return ", ".join(names) or "none"
 
 

@@ -80,10 +80,10 @@ def components(given: tuple[str, ...]) -> list[Path]:
     """The directories of components, by the name of a shipped one or by path. Raises ManifestsError for others."""
     shipped = {path.name: path for path in all_components()}
     folders = []
-    for one in given:
-        path = shipped.get(one, Path(one))
+    for name in given:
+        path = shipped.get(name, Path(name))
         if not path.is_dir():
-            raise ManifestsError(f"there is no component {one}; there are {', '.join(shipped)}, or give a directory")
+            raise ManifestsError(f"there is no component {name}; there are {', '.join(shipped)}, or give a directory")
         folders.append(path)
     return folders
 
@@ -128,7 +128,7 @@ def _kustomization(directory: Path, below: list[Json]) -> list[Json]:
         objects += _kustomization(path, []) if path.is_dir() else _documents(path)
     for name in own.get("components") or ():
         objects = _kustomization(directory / name, objects)
-    objects += [_config_map(one, directory, where) for one in own.get("configMapGenerator") or ()]
+    objects += [_config_map(generator, directory, where) for generator in own.get("configMapGenerator") or ()]
     for patch in own.get("patches") or ():
         _patch(objects, patch, directory, where)
     if own.get("namespace"):
@@ -149,7 +149,7 @@ def _kustomization(directory: Path, below: list[Json]) -> list[Json]:
 
 def _documents(path: Path) -> list[Json]:
     try:
-        documents = [one for one in YAML(typ="safe", pure=True).load_all(path) if one is not None]
+        documents = [document for document in YAML(typ="safe", pure=True).load_all(path) if document is not None]
     except (OSError, YAMLError) as error:
         raise ManifestsError(f"{path}: {error}") from error
     for document in documents:
@@ -204,7 +204,7 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
     if not aimed and not annotation:
         raise ManifestsError(f"{where}: a patch is for {target}, and there is no such object")
     if isinstance(patch, dict) and patch.get("$patch") == "delete":
-        objects[:] = [obj for obj in objects if all(obj is not one for one in aimed)]
+        objects[:] = [obj for obj in objects if all(obj is not deleted for deleted in aimed)]
         return
     for obj in aimed:
         try:

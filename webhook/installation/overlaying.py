@@ -58,22 +58,22 @@ def json_patch(obj: Json, operations: list[Json]) -> Json:
 
 def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
     """Elements of the patch are merged into those of the same key, put before them if they are new, or taken out."""
-    if key is None or not all(isinstance(one, dict) for one in patch):
+    if key is None or not all(isinstance(element, dict) for element in patch):
         return copy.deepcopy(patch)
     merged: list[Any] = copy.deepcopy(old) if isinstance(old, list) else []
     new = []
-    for one in patch:
-        if key not in one:
+    for element in patch:
+        if key not in element:
             raise OverlayError(f"an element of a list has no {key}, by which it is found")
-        place = next((at for at, there in enumerate(merged) if there.get(key) == one[key]), None)
-        directive = one.get(_DIRECTIVE)
+        place = next((at for at, there in enumerate(merged) if there.get(key) == element[key]), None)
+        directive = element.get(_DIRECTIVE)
         if directive not in (None, "delete"):
             raise OverlayError(f"{_DIRECTIVE}: {directive} is not known")
         if directive == "delete":
             if place is not None:
                 del merged[place]
         elif place is None:
-            new.append(copy.deepcopy(one))
+            new.append(copy.deepcopy(element))
         else:
-            merged[place] = strategic_merge(merged[place], one)
+            merged[place] = strategic_merge(merged[place], element)
     return new + merged
