@@ -120,9 +120,10 @@ class PodsAhead:
             for pod in held.get(name, ()):
                 need = _needs(snapshot, compile_pod(pod))
                 if need is not None and pod.metadata.uid != self._pod.metadata.uid:
+                    here = np.arange(len(codes)) == place
                     beside[:, place] += need
                     short = ~(free - beside >= own[:, None]).all(axis=0)
-                    self._note_lost(codes, short & (np.arange(len(codes)) == place), pod)
+                    self._note_lost(codes, here & (short | self._lets_others_before(pod, candidates.only(here))), pod)
                     if devices := snapshot.device_claims.planned_for(pod.metadata.uid):
                         held_devices.setdefault(place, []).extend(devices)
         later, columns = self._leaving_beside(candidates), _columns(snapshot, candidates)
@@ -150,6 +151,14 @@ class PodsAhead:
                         short |= left.lost((count > 0) & (codes == 0))
                     self._note_lost(codes, short & (count > 0), example)
         return codes
+
+    def _lets_others_before(self, pod: Pod, candidate: Candidates) -> bool:
+        """Whether evicting there takes room from a pod for which others have gone, and which has it as it is now.
+
+        With the preemptor, those get room there that wait in front of that pod, and behind the preemptor.
+        """
+        in_front_of_it = PodsAhead(self._state, pod, self._is_overdue, {}, self._leaving)
+        return bool(in_front_of_it(candidate).any() and not in_front_of_it(candidate.without_victims()).any())
 
     def _merely_planned(self, candidates: Candidates) -> Rows:
         """Victims of the candidates that other plans count on and that do not leave yet: theirs may come first."""
