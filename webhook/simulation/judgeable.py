@@ -37,10 +37,10 @@ class Judgeable(NamedTuple):
 def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
     """The annotations of pods, classes and namespaces that these policies read, beside those that are always kept."""
     keys = set(KEPT_ANNOTATIONS)
-    for one in policies:
-        for preemption in one.preemption:
+    for loaded in policies:
+        for preemption in loaded.preemption:
             keys |= preemption.victims.annotations_read
-        for policy in one.priority:
+        for policy in loaded.priority:
             for rule in policy.rules:
                 paths = rule.declaration.fields or ()
                 keys.update(path[2] for path in paths if path[:2] == ("metadata", "annotations") and len(path) == 3)
@@ -89,13 +89,13 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
                 rules.append(rule)
         kept.append(msgspec.structs.replace(policy, rules=tuple(rules)))
     preemption = []
-    for one in policies.preemption:
-        if why := unreadable(one, objects):
-            left_out[one.name] = why
+    for preemption_policy in policies.preemption:
+        if why := unreadable(preemption_policy, objects):
+            left_out[preemption_policy.name] = why
             continue
-        if one.extenders:
-            left_out[f"{one.name}: extenders"] = "nobody is there to be asked, so all candidates stand"
-        preemption.append(msgspec.structs.replace(one, extenders=()))
+        if preemption_policy.extenders:
+            left_out[f"{preemption_policy.name}: extenders"] = "nobody is there to be asked, so all candidates stand"
+        preemption.append(msgspec.structs.replace(preemption_policy, extenders=()))
     return Judgeable(Policies(priority=tuple(kept), preemption=tuple(preemption)), left_out)
 
 

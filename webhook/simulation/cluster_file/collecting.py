@@ -52,7 +52,7 @@ async def collect(
             continue
         done = 0
         async for page in client.pages(kind.resource.path(), kind.type, limit=_PAGE, resume=True):
-            items = [redact(one, annotations) for one in _decoded(kind, page.items or [])]
+            items = [redact(obj, annotations) for obj in _decoded(kind, page.items or [])]
             writer.write(kind, items if anonymizer is None else [anonymizer(kind, item) for item in items])
             done += len(page.items or ())
             left = page.metadata.remaining_item_count if page.metadata.continue_ else 0

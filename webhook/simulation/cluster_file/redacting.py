@@ -155,13 +155,15 @@ class Anonymizer:
             elif field == "disruptedPods":
                 changed[field] = {self.text(key): text for key, text in value.items()}
             elif field == "values" or (field == "value" and isinstance(value, str)):
-                changed[field] = [self._value(one) for one in value] if isinstance(value, list) else self._value(value)
+                changed[field] = (
+                    [self._value(item) for item in value] if isinstance(value, list) else self._value(value)
+                )
             elif isinstance(value, dict):
                 changed[field] = self._walk(value)
             elif isinstance(value, list) and (field in _LISTS or _are_names(field, value)):
-                changed[field] = [one if one in _KEPT_FINALIZERS else self.text(one) for one in value]
+                changed[field] = [item if item in _KEPT_FINALIZERS else self.text(item) for item in value]
             elif isinstance(value, list):
-                changed[field] = [self._walk(one) if isinstance(one, dict) else one for one in value]
+                changed[field] = [self._walk(item) if isinstance(item, dict) else item for item in value]
             elif isinstance(value, str) and (field in _NAMES or field.endswith("Name")) and field not in _KEPT_NAMES:
                 changed[field] = self.text(value)
             else:
@@ -171,4 +173,4 @@ class Anonymizer:
 
 def _are_names(field: str, value: list[Any]) -> bool:
     """Whether the list names requests, as a constraint between devices does."""
-    return field == "requests" and all(isinstance(one, str) for one in value)
+    return field == "requests" and all(isinstance(item, str) for item in value)

@@ -42,18 +42,18 @@ def differences(a: Summary, b: Summary) -> list[str]:
     sentences += _namespaces(a, b)
     # Pods evicted with the one that stay with the other
     evicted = []
-    for one, other in ((b, a), (a, b)):
+    for summary, other in ((b, a), (a, b)):
         spared = {row.pod for row in other.evictions}
-        counts = Counter(row.owner for row in one.evictions if row.pod not in spared)
-        evicted += [(count, owner, one.name, other.name) for owner, count in counts.items()]
+        counts = Counter(row.owner for row in summary.evictions if row.pod not in spared)
+        evicted += [(count, owner, summary.name, other.name) for owner, count in counts.items()]
     for count, owner, with_, stays in sorted(evicted, key=lambda row: (-row[0], row[1], row[2])):
         are, stay = _by_number(count, "is", "are"), _by_number(count, "stays", "stay")
         sentences.append(f"With {with_} {_pods_of(owner, count)} {are} evicted that {stay} with {stays}.")
     sentences += _owners_placed(a, b)
-    for one, other in ((b, a), (a, b)):
-        for name, why in one.refused.items():
+    for summary, other in ((b, a), (a, b)):
+        for name, why in summary.refused.items():
             if name not in other.refused:
-                sentences.append(f"With {one.name} {name} is refused, and with {other.name} it is not: {why}")
+                sentences.append(f"With {summary.name} {name} is refused, and with {other.name} it is not: {why}")
     return sentences or [f"{a.name} and {b.name} do the same."]
 
 
@@ -72,14 +72,14 @@ def metric_text(name: str, value: float) -> str:
 
 def _gangs(a: Summary, b: Summary) -> Iterator[str]:
     """How many gangs wait in the end, how long the last one took, and what became of groups that lost pods."""
-    for metric, one, many in (
+    for metric, singular, plural in (
         ("gangs-waiting", "gang waits in the end", "gangs wait in the end"),
         ("groups-broken", "group is left below its minimum", "groups are left below their minimum"),
         ("groups-evicted-whole", "group is evicted whole", "groups are evicted whole"),
     ):
         before, after = int(a.metrics[metric]), int(b.metrics[metric])
         if before != after:
-            yield f"With {b.name} {after} {_by_number(after, one, many)}, not {before}."
+            yield f"With {b.name} {after} {_by_number(after, singular, plural)}, not {before}."
     longer = b.metrics["gangs-placed-max"] - a.metrics["gangs-placed-max"]
     if a.metrics["gangs-bound"] and b.metrics["gangs-bound"] and abs(longer) >= _LEAST:
         yield f"With {b.name} the last gang is placed {time_span(abs(longer))} {'later' if longer > 0 else 'earlier'}."
@@ -87,22 +87,22 @@ def _gangs(a: Summary, b: Summary) -> Iterator[str]:
 
 def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
     """By namespace: how much more or less work is lost, how many pods wait in the end, how long the longest waited."""
-    before, after = ({group.name: group for group in one.namespaces} for one in (a, b))
+    before, after = ({group.name: group for group in summary.namespaces} for summary in (a, b))
     names = sorted(
         name
         for name in before.keys() | after.keys()
-        if any(name in one and one[name].is_touched for one in (before, after))
+        if any(name in groups and groups[name].is_touched for groups in (before, after))
     )
     rows = []
     for name in names if len(names) > 1 else ():
-        one, other = before.get(name, Group(name=name)), after.get(name, Group(name=name))
+        group, other = before.get(name, Group(name=name)), after.get(name, Group(name=name))
         parts = []
-        if abs(lost := other.lost - one.lost) >= _LEAST_WORK:
+        if abs(lost := other.lost - group.lost) >= _LEAST_WORK:
             parts.append(f"loses {time_span(abs(lost))} {'more' if lost > 0 else 'less'} of work")
-        if waiting := other.waiting - one.waiting:
+        if waiting := other.waiting - group.waiting:
             parts.append(f"has {abs(waiting)} {'more' if waiting > 0 else 'fewer'} waiting in the end")
-        longer = (other.longest or 0.0) - (one.longest or 0.0)
-        if one.longest is not None and other.longest is not None and abs(longer) >= _LEAST:
+        longer = (other.longest or 0.0) - (group.longest or 0.0)
+        if group.longest is not None and other.longest is not None and abs(longer) >= _LEAST:
             parts.append(f"waits up to {time_span(abs(longer))} {'longer' if longer > 0 else 'less'} for a place")
         if parts:
             rows.append((abs(lost), name, " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)))
@@ -112,15 +112,15 @@ def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
 
 def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
     """By owner: first pods that wait with the one and run with the other, then how much later they are placed."""
-    before, after = ({group.name: group for group in one.owners} for one in (a, b))
+    before, after = ({group.name: group for group in summary.owners} for summary in (a, b))
     waiting: list[tuple[int, str]] = []
     later: list[tuple[float, str]] = []
     for owner in before.keys() | after.keys():
-        one, other = before.get(owner, Group(name=owner)), after.get(owner, Group(name=owner))
-        if one.waiting != other.waiting:
-            waiting.append((other.waiting - one.waiting, owner))
-        if one.placed == other.placed and one.longest is not None and other.longest is not None:
-            later.append((other.longest - one.longest, owner))
+        group, other = before.get(owner, Group(name=owner)), after.get(owner, Group(name=owner))
+        if group.waiting != other.waiting:
+            waiting.append((other.waiting - group.waiting, owner))
+        if group.placed == other.placed and group.longest is not None and other.longest is not None:
+            later.append((other.longest - group.longest, owner))
     for change, owner in sorted(waiting, key=lambda row: (-abs(row[0]), row[1])):
         with_, runs, count = (b.name, a.name, change) if change > 0 else (a.name, b.name, -change)
         wait, run = _by_number(count, "waits", "wait"), _by_number(count, "runs", "run")
@@ -135,5 +135,5 @@ def _pods_of(owner: str, count: int) -> str:
     return owner if owner.startswith("Pod/") else f"{count} {_by_number(count, 'pod', 'pods')} of {owner}"
 
 
-def _by_number(count: int, one: str, many: str) -> str:
-    return one if count == 1 else many
+def _by_number(count: int, singular: str, plural: str) -> str:
+    return singular if count == 1 else plural

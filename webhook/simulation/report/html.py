@@ -193,15 +193,15 @@ def _groups(caption: str, groups: Sequence[Group]) -> Html:
     heads = (caption.lower(), "evicted", "work lost", "placed", "longest wait", "waiting", "running")
     rows = [
         (
-            text(one.name),
-            number(one.evicted),
-            text(time_span(one.lost)) if one.lost else "",
-            number(one.placed),
-            "" if one.longest is None else text(time_span(one.longest)),
-            number(one.waiting),
-            number(one.running),
+            text(group.name),
+            number(group.evicted),
+            text(time_span(group.lost)) if group.lost else "",
+            number(group.placed),
+            "" if group.longest is None else text(time_span(group.longest)),
+            number(group.waiting),
+            number(group.running),
         )
-        for one in touched
+        for group in touched
     ]
     return _table(caption, heads, rows, numbers=(1, 2, 3, 4, 5, 6))
 
@@ -211,15 +211,15 @@ def _pod_groups(groups: Sequence[PodGroupRow]) -> Html:
     heads = ("group", "minimum", "running", "waiting", "placed after", "evicted", "")
     rows = [
         (
-            text(one.name),
-            number(one.minimum) if one.minimum else "",
-            number(one.running),
-            number(one.waiting),
-            "" if one.waited is None else text(time_span(one.waited)),
-            number(one.evicted),
-            text("evicted whole" if one.whole else "left below its minimum" if one.broken else ""),
+            text(group.name),
+            number(group.minimum) if group.minimum else "",
+            number(group.running),
+            number(group.waiting),
+            "" if group.waited is None else text(time_span(group.waited)),
+            number(group.evicted),
+            text("evicted whole" if group.whole else "left below its minimum" if group.broken else ""),
         )
-        for one in groups
+        for group in groups
     ]
     return _table("Groups of pods", heads, rows, numbers=(1, 2, 3, 4, 5))
 
@@ -232,10 +232,10 @@ def _room(summary: Summary) -> Html:
     width = _WIDE / max(len(some), 1)
     bars = joined(
         f'<rect class="used" x="{at * width:.2f}" y="0" width="{width * 0.86:.2f}" height="{_TALL}"/>'
-        f'<rect class="free" x="{at * width:.2f}" y="{_TALL * (1 - one.cpu):.1f}" width="{width * 0.86:.2f}" '
-        f'height="{_TALL * one.cpu:.1f}"><title>{text(one.node)}: {one.cpu:.0%} of the CPU and {one.memory:.0%} of the '
-        f"memory free, {one.pods} pods</title></rect>"
-        for at, one in enumerate(some)
+        f'<rect class="free" x="{at * width:.2f}" y="{_TALL * (1 - room.cpu):.1f}" width="{width * 0.86:.2f}" '
+        f'height="{_TALL * room.cpu:.1f}"><title>{text(room.node)}: {room.cpu:.0%} of the CPU and {room.memory:.0%} of '
+        f"the memory free, {room.pods} pods</title></rect>"
+        for at, room in enumerate(some)
     )
     cpu, memory = summary.metrics["cpu-free"], summary.metrics["memory-free"]
     said = f"{cpu:.0%} of the CPU and {memory:.0%} of the memory of {len(rooms)} nodes is free"

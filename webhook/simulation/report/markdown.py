@@ -52,13 +52,13 @@ def markdown(summaries: Sequence[Summary]) -> str:
         ]
         touched = [owner for owner in summary.owners if owner.is_touched]
         rows = []
-        for one in touched[:_MOST]:
+        for owner in touched[:_MOST]:
             longest, lost = (
-                "" if one.longest is None else time_span(one.longest),
-                time_span(one.lost) if one.lost else "",
+                "" if owner.longest is None else time_span(owner.longest),
+                time_span(owner.lost) if owner.lost else "",
             )
-            numbers = [str(one.evicted), lost, str(one.placed), longest, str(one.waiting), str(one.running)]
-            rows.append([_text(one.name), *numbers])
+            numbers = [str(owner.evicted), lost, str(owner.placed), longest, str(owner.waiting), str(owner.running)]
+            rows.append([_text(owner.name), *numbers])
         lines += _table(["owner", "evicted", "work lost", "placed", "longest wait", "waiting", "running"], rows)
         if len(touched) > _MOST:
             lines += ["", f"and {len(touched) - _MOST} more owners"]

@@ -116,7 +116,7 @@ def step_of(verb: str, argument: str, at: float = 0.0) -> Step:
 
 def read_scenario(path: Path) -> tuple[list[Step], float | None]:
     """The steps of a file, and until when it goes if it says so. Raises WhatIfError with the place of a mistake."""
-    documents = [one for one in _yaml(path, _text(path)) if one is not None]
+    documents = [document for document in _yaml(path, _text(path)) if document is not None]
     if len(documents) != 1:
         raise WhatIfError(f"{path}: expected one document, found {len(documents)}")
     try:
@@ -124,23 +124,23 @@ def read_scenario(path: Path) -> tuple[list[Step], float | None]:
     except msgspec.ValidationError as error:
         raise WhatIfError(f"{path}: {str(error).replace('`$.', '`')}") from error
     steps: list[Step] = []
-    for number, one in enumerate(scenario.spec.steps):
+    for number, step in enumerate(scenario.spec.steps):
         place = f"spec.steps[{number}]"
-        at = _at(path, f"{place}.at", one.at)
+        at = _at(path, f"{place}.at", step.at)
         made: list[Step] = []
-        if one.apply is not None:
-            made.append(applied([path.parent / name for name in one.apply], at))
-        if one.scale is not None:
+        if step.apply is not None:
+            made.append(applied([path.parent / name for name in step.apply], at))
+        if step.scale is not None:
             try:
-                made.append(_scaled(f"{one.scale.workload}={one.scale.replicas}", at))
+                made.append(_scaled(f"{step.scale.workload}={step.scale.replicas}", at))
             except WhatIfError as error:
                 raise WhatIfError(f"{path}: {place}: {error}") from error
-        if one.remove_node is not None:
-            made.append(RemoveNode(at, one.remove_node))
-        if one.drain is not None:
-            made.append(Drain(at, one.drain))
-        if one.add_nodes is not None:
-            made.append(AddNodes(at, one.add_nodes.count, one.add_nodes.like))
+        if step.remove_node is not None:
+            made.append(RemoveNode(at, step.remove_node))
+        if step.drain is not None:
+            made.append(Drain(at, step.drain))
+        if step.add_nodes is not None:
+            made.append(AddNodes(at, step.add_nodes.count, step.add_nodes.like))
         if len(made) != 1:
             one_of = "exactly one of apply, scale, removeNode, drain and addNodes"
             raise WhatIfError(f"{path}: {place}: expected {one_of}, found {len(made)}")
@@ -156,19 +156,19 @@ def applied(paths: Iterable[Path], at: float = 0.0) -> Step:
     texts: list[tuple[str, str]] = []
     for path in files:
         text = _text(path)
-        documents = [one for document in _yaml(path, text) for one in _flat(path, document)]
+        documents = [obj for document in _yaml(path, text) for obj in _flat(path, document)]
         kinds = {str(document.get("kind")) for document in documents}
         if kinds & set(_POLICIES):
             if kinds - set(_POLICIES):
                 raise WhatIfError(f"{path}: policies and other objects in one file: put them into two")
             texts.append((str(path), text))
             continue
-        for one in documents:
-            if one.get("kind") not in BY_KIND:
-                raise WhatIfError(f"{path}: a {one.get('kind')} decides nothing here; there are {', '.join(BY_KIND)}")
-            if not (one.get("metadata") or {}).get("name"):
-                raise WhatIfError(f"{path}: a {one['kind']} has no metadata.name")
-            objects.append(one)
+        for obj in documents:
+            if obj.get("kind") not in BY_KIND:
+                raise WhatIfError(f"{path}: a {obj.get('kind')} decides nothing here; there are {', '.join(BY_KIND)}")
+            if not (obj.get("metadata") or {}).get("name"):
+                raise WhatIfError(f"{path}: a {obj['kind']} has no metadata.name")
+            objects.append(obj)
     return Apply(at, ", ".join(map(str, files)), tuple(objects), parsed(texts))
 
 
@@ -215,5 +215,5 @@ def _flat(path: Path, document: Any) -> Iterable[dict[str, Any]]:
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
         raise WhatIfError(f"{path}: not a Kubernetes object: kind is missing")
     if document["kind"] == "List":
-        return [one for item in document.get("items") or () for one in _flat(path, item)]
+        return [obj for item in document.get("items") or () for obj in _flat(path, item)]
     return [document]

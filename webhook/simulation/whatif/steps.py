@@ -103,10 +103,10 @@ class Drain(msgspec.Struct, frozen=True):
     def make(self, running: Running) -> None:
         """Change the cluster."""
         nodes: dict[str, Node] = running.tracker.all("Node")
-        names = [name for name, one in nodes.items() if (one.metadata.labels or {}).get(_ZONE) == self.zone]
+        names = [name for name, node in nodes.items() if (node.metadata.labels or {}).get(_ZONE) == self.zone]
         names = names or [name for name in nodes if name == self.zone]
         if not names:
-            zones = sorted({(one.metadata.labels or {}).get(_ZONE, "") for one in nodes.values()} - {""})
+            zones = sorted({(node.metadata.labels or {}).get(_ZONE, "") for node in nodes.values()} - {""})
             _unknown("--drain", self.zone, zones or list(nodes))
         for name in names:
             node = nodes[name]
@@ -144,9 +144,9 @@ class Apply(msgspec.Struct, frozen=True):
         """Change the cluster."""
         if self.policies != Policies():
             before, new = running.policies.policies, self.policies
-            names = {one.name for one in new.priority} | {one.name for one in new.preemption}
-            priority = (*(one for one in before.priority if one.name not in names), *new.priority)
-            preemption = (*(one for one in before.preemption if one.name not in names), *new.preemption)
+            names = {policy.name for policy in new.priority} | {policy.name for policy in new.preemption}
+            priority = (*(policy for policy in before.priority if policy.name not in names), *new.priority)
+            preemption = (*(policy for policy in before.preemption if policy.name not in names), *new.preemption)
             running.use(Policies(priority=priority, preemption=preemption))
         for body in self.objects:
             meta = body.get("metadata") or {}
