@@ -35,15 +35,15 @@ def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
     rows.sort(key=lambda row: row[1].until)
     return [
         ExceptionState(
-            rules=tuple(f"{name}/{rule}" for rule in one.rules),
-            who=rights_text((one.match,)),
-            until=rfc3339(one.until),
-            owner=one.owner,
-            reason=one.reason,
-            ended=one.until <= now,
-            source=one.source,
+            rules=tuple(f"{name}/{rule}" for rule in exception.rules),
+            who=rights_text((exception.match,)),
+            until=rfc3339(exception.until),
+            owner=exception.owner,
+            reason=exception.reason,
+            ended=exception.until <= now,
+            source=exception.source,
         )
-        for name, one in rows
+        for name, exception in rows
     ]
 
 

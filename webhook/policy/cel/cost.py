@@ -244,10 +244,10 @@ class _Estimate:
             condition, element = collected
             if condition is not None:
                 self._value(condition, inner)
-            one = self._value(element, inner)
+            value = self._value(element, inner)
             self._charge(_number(_STEP + _COPY * steps))
-            size = _sum(_summed_over(one.size, variable, range_.size, _number(steps)), _number(2.0 * steps))
-            made = _Value(size, max(steps, one.elements))
+            size = _sum(_summed_over(value.size, variable, range_.size, _number(steps)), _number(2.0 * steps))
+            made = _Value(size, max(steps, value.elements))
         self._loops.pop()
         return self._value(loop.result, {**scope, loop.accumulator: made})
 
@@ -361,7 +361,7 @@ def _summed_over(once: _Polynomial, variable: int, range_: _Polynomial, steps: _
     total: _Polynomial = {}
     for term, factor in once.items():
         degree = term.count(variable)
-        rest: _Polynomial = {tuple(one for one in term if one != variable): factor}
+        rest: _Polynomial = {tuple(other for other in term if other != variable): factor}
         if not degree:
             rest = _product(rest, steps)
         for _ in range(degree):

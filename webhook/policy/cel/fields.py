@@ -132,17 +132,17 @@ class _Walk:
         """The types of a field. It is noted if it is sure that nothing has it."""
         structs = _data().structs
         known_types: set[str] = set()
-        for one in types:
-            if one in structs and field in structs[one]:
-                known_types.add(structs[one][field])
-            elif one.startswith("{"):
-                known_types.add(one[1:-1])
-            elif one not in structs:
+        for type_ in types:
+            if type_ in structs and field in structs[type_]:
+                known_types.add(structs[type_][field])
+            elif type_.startswith("{"):
+                known_types.add(type_[1:-1])
+            elif type_ not in structs:
                 return _ANYTHING
         if known_types or not types:
             return frozenset(known_types) or _ANYTHING
         lacking = min(types)
-        self.found.append((field, lacking, {name for one in types for name in structs[one]}))
+        self.found.append((field, lacking, {name for type_ in types for name in structs[type_]}))
         return _ANYTHING
 
     def _comprehension(self, loop: Comprehension, scope: Scope) -> Types:
@@ -158,8 +158,8 @@ class _Walk:
 
 def _elements(types: Types) -> Types:
     """What a loop over it runs through: the elements of lists; the keys of maps are texts."""
-    if all(one.startswith("[") for one in types):
-        return frozenset(one[1:-1] for one in types)
+    if all(type_.startswith("[") for type_ in types):
+        return frozenset(type_[1:-1] for type_ in types)
     return _ANYTHING
 
 

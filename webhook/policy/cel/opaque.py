@@ -102,8 +102,10 @@ def _version(value: str) -> tuple[int, int, int, tuple[tuple[int, int, str], ...
     return int(match[1]), int(match[2]), int(match[3]), parts or ((2, 0, ""),)
 
 
-def _compared(one: str, other: str) -> int:
-    first, second = (_version(one), _version(other)) if one.startswith(_VERSION) else (_amount(one), _amount(other))
+def _compared(value: str, other: str) -> int:
+    first, second = (
+        (_version(value), _version(other)) if value.startswith(_VERSION) else (_amount(value), _amount(other))
+    )
     return (first > second) - (first < second)  # type: ignore[operator]  # both are of one kind
 
 
@@ -141,8 +143,8 @@ FUNCTIONS = (
         for kind in ("string", "int")
     ),
     CelFunction("compareTo", ("string", "string"), "int", True, _compared),
-    CelFunction("isGreaterThan", ("string", "string"), "bool", True, lambda one, other: _compared(one, other) > 0),
-    CelFunction("isLessThan", ("string", "string"), "bool", True, lambda one, other: _compared(one, other) < 0),
+    CelFunction("isGreaterThan", ("string", "string"), "bool", True, lambda value, other: _compared(value, other) > 0),
+    CelFunction("isLessThan", ("string", "string"), "bool", True, lambda value, other: _compared(value, other) < 0),
     CelFunction("semver", ("string",), "dyn", False, version_value),
     CelFunction("semver", ("string", "bool"), "dyn", False, _parsed),
     CelFunction("isSemver", ("string",), "bool", False, _is(version_value)),

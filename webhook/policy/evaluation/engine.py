@@ -222,24 +222,26 @@ class Engine:
         self._indexes: dict[str, MatchIndex[CompiledPolicy]] = {
             question: MatchIndex() for question in (PODS, CLASSES, GROUPS, _SHIELD, _DEFAULT, _COPY)
         }
-        for one in self._compiled:
-            for question in one.questions:
-                self._indexes[question].add(one.policy.match, one)
+        for compiled in self._compiled:
+            for question in compiled.questions:
+                self._indexes[question].add(compiled.policy.match, compiled)
         self._ranges: dict[str, RangeIndex[tuple[CompiledPolicy, CompiledRule]]] = {
-            PODS: RangeIndex(row for one in self._compiled for row in one.uses),
-            CLASSES: RangeIndex(row for one in self._compiled for row in one.defines),
+            PODS: RangeIndex(row for compiled in self._compiled for row in compiled.uses),
+            CLASSES: RangeIndex(row for compiled in self._compiled for row in compiled.defines),
         }
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
-        self._protected = self.shielded.union(*(shield.keys for one in self._compiled for shield in one.shields))
+        self._protected = self.shielded.union(
+            *(shield.keys for compiled in self._compiled for shield in compiled.shields)
+        )
         self.asks_who = any(policy.asks_who for policy in policies.priority)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
-        self.copied = frozenset(key for one in self._compiled for key, _ in one.copies)
+        self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.copies)
         """The annotation keys that some policy copies from classes to pods."""
         classes = ManagedClasses(policies.preemption)
         self.managed = classes.managed
         self.managed_if_generated = classes.managed_if_generated
-        self._excepting = {one.name: one for one in self._compiled if one.policy.exceptions}
+        self._excepting = {compiled.name: compiled for compiled in self._compiled if compiled.policy.exceptions}
 
     def default_priority_class(self, request: PolicyRequest) -> tuple[str, str] | None:
         """The class for a new pod, or one that a template describes, that names none, and the id of the rule.

@@ -63,7 +63,7 @@ def reads_on_update(policies: Policies) -> Reads:
         if policy.match.operations is not None and "UPDATE" not in policy.match.operations:
             continue
         declared = [rule.declaration for rule in policy.rules]
-        asked = [one for one in declared if one.always_asked and PODS in one.about]
+        asked = [declaration for declaration in declared if declaration.always_asked and PODS in declaration.about]
         for condition in policy.conditions if asked else ():
             reads |= Reads(_parts_read(condition.expression))
         for read in filter(None, map(_declared, asked)):

@@ -220,8 +220,8 @@ class RequestAttributes:
         if self.old is None:
             return True
         new, old = (
-            {**one, "metadata": {k: v for k, v in _part(one, "metadata").items() if k not in _BOOKKEEPING}}
-            for one in (self.new, self.old)
+            {**data, "metadata": {k: v for k, v in _part(data, "metadata").items() if k not in _BOOKKEEPING}}
+            for data in (self.new, self.old)
         )
         return new != old
 

@@ -101,7 +101,7 @@ def _defaults(policies: Policies, readers: Readers) -> None:
     """Report defaults that never apply, because an earlier one is for the same pods, or that are refused."""
     first: dict[str, tuple[PriorityPolicy, PriorityRule]] = {}
     for policy in policies.priority:
-        matches = (_sorted(msgspec.to_builtins(one)) for one in (policy.match, policy.exclude))
+        matches = (_sorted(msgspec.to_builtins(match)) for match in (policy.match, policy.exclude))
         when = repr((*matches, sorted(condition.expression for condition in policy.conditions)))
         defaults = [(rule, rule.default_priority_class) for rule in policy.rules if rule.default_priority_class]
         for rule, default in defaults:
@@ -131,8 +131,8 @@ def _defaults(policies: Policies, readers: Readers) -> None:
 
 def _managed(policies: Policies, readers: Readers) -> None:
     """Report classes that two PreemptionPolicies manage, or may manage by their globs."""
-    for one, other in combinations(policies.preemption, 2):
-        managed = _classes(one)
+    for policy, other in combinations(policies.preemption, 2):
+        managed = _classes(policy)
         for name in _classes(other):
             rivals = managed if WILDCARD in name else [each for each in managed if each == name or WILDCARD in each]
             rival = next((each for each in rivals if intersect(each, name)), None)
@@ -140,16 +140,16 @@ def _managed(policies: Policies, readers: Readers) -> None:
                 continue
             sure = WILDCARD not in name or WILDCARD not in rival or name == rival
             text = (
-                f'"{name}" is managed by {one.name} already'
+                f'"{name}" is managed by {policy.name} already'
                 if sure
                 else f'"{name}" and "{rival}" may mean the same class'
             )
             _clash(
                 readers,
                 other.source,
-                one.source,
+                policy.source,
                 f"PreemptionPolicy {other.name}: {text}; a class has one policy",
-                f'{one.name} manages "{rival}"',
+                f'{policy.name} manages "{rival}"',
                 severity=Severity.ERROR if sure else Severity.WARNING,
             )
 

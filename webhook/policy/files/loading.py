@@ -54,7 +54,7 @@ def read_texts(directory: Path) -> tuple[list[tuple[str, str]], list[Finding]]:
     findings: list[Finding] = []
     try:
         if directory.is_dir():
-            files = [one for one in directory.iterdir() if one.suffix in _SUFFIXES and not one.name.startswith(".")]
+            files = [path for path in directory.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")]
             paths = sorted(path for path in files if not path.is_dir())
         else:
             paths = [directory]

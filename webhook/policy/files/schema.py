@@ -126,7 +126,7 @@ def _value(shape: Schema) -> str:
     if "allOf" in shape:
         return _value(shape["allOf"][0])
     if "anyOf" in shape:
-        kinds = [_value(one) for one in shape["anyOf"]]
+        kinds = [_value(part) for part in shape["anyOf"]]
         return "duration" if "duration" in kinds else " or ".join(kinds)
     if "enum" in shape or "const" in shape:
         return ", ".join(f"`{value}`" for value in shape.get("enum", [shape.get("const")]))

@@ -49,15 +49,15 @@ def literal_prefix(pattern: str) -> str:
     return pattern.partition(WILDCARD)[0]
 
 
-def intersect(one: str, other: str) -> bool:
+def intersect(glob: str, other: str) -> bool:
     """Whether any name matches both globs, in time proportional to the product of their lengths."""
-    head, other_head = literal_prefix(one), literal_prefix(other)
+    head, other_head = literal_prefix(glob), literal_prefix(other)
     if not (head.startswith(other_head) or other_head.startswith(head)):
         return False
-    row = [True]  # whether what was read of `one` and the first so many characters of `other` can mean the same name
+    row = [True]  # whether what was read of `glob` and the first so many characters of `other` can mean the same name
     for character in other:
         row.append(row[-1] and character == WILDCARD)
-    for character in one:
+    for character in glob:
         before, row = row, [row[0] and character == WILDCARD]
         for place, wanted in enumerate(other):
             if WILDCARD in (character, wanted):

@@ -116,7 +116,7 @@ class Reader:
             )
             for finding in self._findings
         )
-        in_order = sorted(named, key=lambda one: (one.source.line, one.source.column))
+        in_order = sorted(named, key=lambda finding: (finding.source.line, finding.source.column))
         if self._left_out:
             more = f"{self._left_out} more findings in this file are not shown"
             in_order.append(Finding(severity=Severity.ERROR, source=in_order[-1].source, message=more))
@@ -197,7 +197,7 @@ class Reader:
         text = self.line(source.line)
         column = min(source.column, len(text) + 1)
         start = max(0, column - 1 - _LEAD) if len(text) > _WIDEST else 0
-        shown = "".join(one if one.isprintable() else " " for one in text[start : start + _WIDEST])
+        shown = "".join(character if character.isprintable() else " " for character in text[start : start + _WIDEST])
         if start:
             shown = "…" + shown[1:]
         if start + _WIDEST < len(text):
@@ -215,5 +215,6 @@ class Reader:
 def _cells(text: str) -> int:
     """Columns that a text takes in a terminal: wide East Asian characters take two, combining ones none."""
     return sum(
-        0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
     )

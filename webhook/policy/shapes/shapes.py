@@ -284,8 +284,8 @@ class OneOrMore:
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
         """Either form."""
-        one = self.of.schema(definitions)
-        return {"anyOf": [one, {"type": "array", "items": one}]}
+        item = self.of.schema(definitions)
+        return {"anyOf": [item, {"type": "array", "items": item}]}
 
 
 @dataclass(frozen=True)
