@@ -24,16 +24,18 @@ SECONDS = 20.0
 Json = dict[str, Any]
 
 
-def two_victims(*others: Json, nodes: int = 1, **fields: Any) -> tuple[Simulation, NoticeJudge]:
+def two_victims(
+    *others: Json, nodes: int = 1, notice: float = SECONDS, **fields: Any
+) -> tuple[Simulation, NoticeJudge]:
     """A full node with two pods, both of which a preemptor needs to go."""
-    under = policy(victims=Victims(notice=SECONDS), **fields)
+    under = policy(victims=Victims(notice=notice), **fields)
     made = Simulation(under, [node(f"n{number}", "8") for number in range(1, nodes + 1)], [], random.Random(1))
     for name in ("a", "b"):
         made.put(victim(name, "n1"))
     for other in others:
         made.put(other)
     made.put(preemptor(cpu="8"))
-    return made, NoticeJudge(made, SECONDS)
+    return made, NoticeJudge(made, notice)
 
 
 def lived(

@@ -80,12 +80,18 @@ class FencedRequests:
         return await self.timely(what, lambda: self._client.patch(path, guarded, as_=Pod))
 
     async def patch_as_it_is(
-        self, what: str, pod: Pod, annotations: dict[str, str | None], condition: dict[str, Any]
+        self,
+        what: str,
+        pod: Pod,
+        annotations: dict[str, str | None],
+        condition: dict[str, Any],
+        *,
+        whatever: bool = False,
     ) -> Pod:
-        """Write annotations and a condition of a pod, if it is still as it is known."""
+        """Write annotations and a condition of a pod, if it is still as it is known, or whatever it is by now."""
         meta = pod.metadata
-        known = {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": annotations}
-        body = {"metadata": known, "status": {"conditions": [condition]}}
+        known = {"uid": meta.uid} if whatever else {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = {"metadata": {**known, "annotations": annotations}, "status": {"conditions": [condition]}}
         path = POD.path(meta.namespace, meta.name, "status")
         return await self.timely(what, lambda: self._client.patch(path, body, kind="strategic", as_=Pod))
 

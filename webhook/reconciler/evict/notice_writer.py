@@ -79,8 +79,11 @@ class NoticeWriter:
     async def _told(self, plan: Plan, victim: PlanVictim, pod: Pod, seconds: float) -> float | None:
         """Write the notice; returns until when, in seconds since the epoch, or None if the victim need not go.
 
+        A pod whose annotations have no room for it is told by the Event alone, and one that changes meanwhile is told
+        whatever it is by then: nobody keeps a pod by changing it.
         Raises StaleError if it is gone, ApiError if the API refuses.
         """
+        changes = False
         for attempt in range(TRIES):
             if plan.ended is not None or not is_there(self._state, plan, victim):
                 return None
@@ -92,14 +95,18 @@ class NoticeWriter:
             )
             text = f"asked to leave by {record.by} for pod {whom or plan.uid} of priority {plan.priority}"
             annotations = {NOTICE: encode(record), READY: None}
+            condition = _condition("True", "Preempting", text, now)
             try:
-                await self._requests.patch_as_it_is(
-                    "notice", pod, annotations, _condition("True", "Preempting", text, now)
-                )
+                await self._requests.patch_as_it_is("notice", pod, annotations, condition, whatever=changes)
             except ApiError as error:
                 if error.status == 404:
                     raise StaleError(f"{victim.key} is gone") from error
+                if error.status == 422:
+                    log.warning("plan %s: only an Event tells %s: %s", plan.record.id, victim.key, error)
+                    self._reporter.told(plan, pod, record)
+                    return until
                 await self._requests.pause(error, attempt, also=(409,))
+                changes = error.status == 409
             else:
                 self._reporter.told(plan, pod, record)
                 return until

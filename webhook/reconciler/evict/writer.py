@@ -30,10 +30,9 @@ from webhook.reconciler.state.annotations import (
     DecisionRecord,
     PlanRecord,
     PlanVictim,
-    UnreadableError,
     encode,
     not_own,
-    plan_of,
+    plan_id_of,
 )
 
 __all__ = ["EvictionResult", "Writer", "always"]
@@ -98,9 +97,9 @@ class Writer(FencedRequests):
             else:
                 return
             pod = await self.read(pod.metadata)
-            if _plan_id(pod) == record.id:
+            if plan_id_of(pod) == record.id:
                 return
-            if _plan_id(pod) or not still_wanted(pod):
+            if plan_id_of(pod) or not still_wanted(pod):
                 raise StaleError(f"{key_of(pod)} has changed since the decision")
         raise StaleError(f"{key_of(pod)} keeps changing")
 
@@ -111,7 +110,7 @@ class Writer(FencedRequests):
         """
         body = {"metadata": {"annotations": {PLAN: encode(record)}}}
         for attempt in range(TRIES):
-            if _plan_id(pod) == record.id:
+            if plan_id_of(pod) == record.id:
                 if pod.spec.node_name and not record.resize:
                     return
                 try:
@@ -135,7 +134,7 @@ class Writer(FencedRequests):
         for attempt in itertools.count():
             try:
                 current = known or await self.read(pod.metadata)
-                if _plan_id(current) == plan_id:
+                if plan_id_of(current) == plan_id:
                     ours = current.status.nominated_node_name in {"", node}
                     return await self.patch_status("clear", current, _CLEARED if ours else _WITHOUT_PLAN)
                 if known is None:
@@ -186,6 +185,7 @@ class Writer(FencedRequests):
     ) -> EvictionResult:
         """Ask a victim to leave through the Eviction API, which keeps budgets, as long as it is as it was `seen`.
 
+        One that changes all the time is asked whatever it is after a few times: each time it was `wanted` again.
         If it `spends` a disruption of a budget the pod is read first, since the API spends it before it compares
         versions (docs/kubernetes-behaviour.md K17).
         Goes on while `wanted()` as long as the API server is away, throttles, says that the pod is on its way out, or
@@ -203,7 +203,7 @@ class Writer(FencedRequests):
             await post("")
 
         ask = read_and_post if spends else lambda: self._as_seen(victim, seen(), wanted, post)
-        return await self._leaving(victim, ask, wanted)
+        return await self._leaving(victim, ask, wanted, lambda: post(""))
 
     async def would_leave(
         self, victim: PlanVictim, grace_period: int | None, wanted: Wanted, *, delete: bool
@@ -261,7 +261,8 @@ class Writer(FencedRequests):
         async def mark_and_delete(version: str) -> None:
             await self._mark_and_delete(victim, version, condition, grace_period, wanted)
 
-        return await self._leaving(victim, lambda: self._as_seen(victim, seen(), wanted, mark_and_delete), wanted)
+        ask = lambda: self._as_seen(victim, seen(), wanted, mark_and_delete)  # noqa: E731
+        return await self._leaving(victim, ask, wanted, lambda: mark_and_delete(""))
 
     async def _as_seen(
         self, victim: PlanVictim, seen: Pod, wanted: Wanted, ask: Callable[[str], Awaitable[None]]
@@ -314,15 +315,22 @@ class Writer(FencedRequests):
             raise _JudgeAgainError from conflict
         return fresh.metadata.resource_version
 
-    async def _leaving(self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]], wanted: Wanted) -> EvictionResult:
+    async def _leaving(
+        self,
+        victim: PlanVictim,
+        ask: Callable[[], Awaitable[Any]],
+        wanted: Wanted,
+        ask_anyway: Callable[[], Awaitable[Any]] | None = None,
+    ) -> EvictionResult:
         """Ask until there is an answer. Raises ApiError if the server answers that the victim stays.
 
+        A victim that changes all the time is asked anyway after some tries: nobody keeps a pod by changing it.
         An eviction that got no answer in all its time is not tried again: the server is asked for the pod instead.
         """
-        tries, begun, pause = 0, False, 0.0
+        tries, changes, begun, pause = 0, 0, False, 0.0
         while await wanted():
             try:
-                await ask()
+                await (ask_anyway if ask_anyway and changes >= TRIES else ask)()
             except ApiError as error:
                 if error.status == 404:
                     return EvictionResult.GONE
@@ -344,7 +352,7 @@ class Writer(FencedRequests):
                 await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
             except _JudgeAgainError:
                 # Whoever wants it judges it again, by what the watch shows by then.
-                tries, pause = 0, min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
+                tries, changes, pause = 0, changes + 1, min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
                 await asyncio.sleep(pause)
             else:
                 return EvictionResult.ASKED
@@ -387,12 +395,3 @@ def _eviction(victim: PlanVictim, options: dict[str, Any]) -> dict[str, Any]:
 
 def _is_on_its_way(error: ApiError) -> bool:
     return error.status == 429 and any(words in error.message.lower() for words in _ON_ITS_WAY)
-
-
-def _plan_id(pod: Pod) -> str:
-    """The id of the plan on a pod; the annotation itself if it cannot be read; empty without one."""
-    try:
-        plan = plan_of(pod)
-    except UnreadableError:
-        return (pod.metadata.annotations or {}).get(PLAN, "")
-    return plan.id if plan else ""

@@ -50,6 +50,7 @@ __all__ = [
     "decision_of",
     "encode",
     "not_own",
+    "plan_id_of",
     "plan_of",
     "with_names",
 ]
@@ -283,6 +284,15 @@ def plan_of(pod: Pod) -> PlanRecord | None:
     ):
         raise UnreadableError(f"annotation {PLAN} has values that giveway never writes")
     return record
+
+
+def plan_id_of(pod: Pod) -> str:
+    """The id of the plan on a pod; the annotation itself if it cannot be read; empty without one."""
+    try:
+        plan = plan_of(pod)
+    except UnreadableError:
+        return (pod.metadata.annotations or {}).get(PLAN, "")
+    return plan.id if plan else ""
 
 
 def decision_of(pod: Pod) -> DecisionRecord | None:
