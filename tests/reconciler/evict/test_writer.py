@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from tests.workloads import eventually
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
@@ -55,6 +56,7 @@ async def test_many_writes_take_turns():
     """Of a hundred evictions at once a bounded number is under way; the others follow, and only answers are timed."""
     server, times = Slow(), []
     tasks = evictions(Writer(server, lambda: math.inf, lambda kind, seconds: times.append((kind, seconds))), 300)
+    await eventually(lambda: server.asked >= 256)
     await asyncio.sleep(0.2)
     assert server.asked == 256
     server.answer.set()
