@@ -37,7 +37,7 @@ def seconds_to_ready(pod: Pod, now: float) -> float | None:
     `now` is in seconds since the epoch.
     """
     annotations = pod.metadata.annotations or {}
-    told = next((one for one in pod.status.conditions or () if one.type == NOTICE_CONDITION), None)
+    told = next((condition for condition in pod.status.conditions or () if condition.type == NOTICE_CONDITION), None)
     if told is None or told.status != "True" or READY_SECONDS not in annotations or annotations.get(READY) == "true":
         return None
     try:
@@ -48,5 +48,5 @@ def seconds_to_ready(pod: Pod, now: float) -> float | None:
 
 def seconds_to_removal(grace: float | None, longest: float | None) -> float:
     """How long a pod stays that was asked to leave: its grace period, or `longest` if that is less."""
-    given = [float(one) for one in (grace, longest) if one is not None]
+    given = [float(seconds) for seconds in (grace, longest) if seconds is not None]
     return min(given, default=0.0)

@@ -64,7 +64,9 @@ class Preemption:
             )
             rows = sorted(f"{count} {reason}" for count, reason in counts if count)
             return "", f"preemption: 0/{total} nodes are available: {', '.join(rows)}."
-        outranked = [one for one in snapshot.nominated_to(selected.node) if one.priority < priority_of(pod)]
+        outranked = [
+            nominated for nominated in snapshot.nominated_to(selected.node) if nominated.priority < priority_of(pod)
+        ]
         task = asyncio.create_task(self._carry_out(pod, selected, outranked))
         self._running[uid] = task
         task.add_done_callback(lambda _: self._running.pop(uid, None))

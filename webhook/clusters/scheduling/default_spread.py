@@ -64,8 +64,8 @@ class Selectors:
             if wanted.items() <= labels.items():
                 together |= wanted
         owner = next((reference for reference in meta.owner_references or () if reference.controller), None)
-        found = self._controllers.get((owner.kind, f"{meta.namespace}/{owner.name}")) if owner else None
-        if found is not None:
-            together |= found.match_labels or {}
-        rows = found.match_expressions if found else None
+        controller = self._controllers.get((owner.kind, f"{meta.namespace}/{owner.name}")) if owner else None
+        if controller is not None:
+            together |= controller.match_labels or {}
+        rows = controller.match_expressions if controller else None
         return LabelSelector(match_labels=together or None, match_expressions=rows) if together or rows else None

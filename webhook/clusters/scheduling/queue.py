@@ -128,7 +128,7 @@ class SchedulingQueue:
         """The next pod to try: the best active one, else the one whose backoff ends first; waits for one."""
         while True:
             now = self._clock.monotonic()
-            for entry in [one for one in self._backing_off.values() if one.backoff_until <= now]:
+            for entry in [entry for entry in self._backing_off.values() if entry.backoff_until <= now]:
                 self._activate(entry)
             while self._active:
                 _, entry = heapq.heappop(self._active)
@@ -154,7 +154,7 @@ class SchedulingQueue:
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             limit = self._clock.monotonic() - FORGOTTEN_SECONDS
-            for entry in [one for one in self._unschedulable.values() if one.failed_at < limit]:
+            for entry in [entry for entry in self._unschedulable.values() if entry.failed_at < limit]:
                 self._move(entry)
 
     def _count(self, entry: Entry, *, error: bool) -> None:

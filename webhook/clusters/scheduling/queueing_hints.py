@@ -59,16 +59,16 @@ def _room_on(snapshot: Snapshot, node: str) -> Helps:
 
     def has_room(entry: Entry) -> bool:
         """Whether the node has what the pod asks for, reservations and placement aside."""
-        found = known.get(entry.shape)
-        if found is None:
+        fits = known.get(entry.shape)
+        if fits is None:
             row = nodes.find(node)
-            found = row is not None and bool(nodes.pod_count[row] < nodes.pod_limit[row])
-            for name, amount in entry.shape if found else ():
+            fits = row is not None and bool(nodes.pod_count[row] < nodes.pod_limit[row])
+            for name, amount in entry.shape if fits else ():
                 resource = nodes.resources.index.get(name)
                 if resource is None or nodes.allocatable[resource, row] - nodes.used[resource, row] < amount:
-                    found = False
-            known[entry.shape] = found
-        return found
+                    fits = False
+            known[entry.shape] = fits
+        return fits
 
     return has_room
 

@@ -157,7 +157,7 @@ class Scheduler:
         elif self._preemption is not None and len(snapshot.nodes.known()):
             nominated, outcome = self._preemption.attempt(snapshot, pod)
         message = no_fit_message(snapshot, failures, outcome)
-        known = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+        known = next((condition for condition in pod.status.conditions or () if condition.type == "PodScheduled"), None)
         since = known.last_transition_time if known and known.status == "False" else rfc3339(self._clock.wall())
         status: dict[str, Any] = {}
         if known is None or (known.status, known.message) != ("False", message):

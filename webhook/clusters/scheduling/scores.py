@@ -138,9 +138,9 @@ def _tolerated_taints(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints
 
     for identity, taints in nodes.taint_sets.used():
         bothers[identity] = sum(map(bother, taints))
-    found = bothers[nodes.taints[rows]]
-    most = int(found.max(initial=0))
-    return _MOST - _MOST * found // most if most else None
+    counts = bothers[nodes.taints[rows]]
+    most = int(counts.max(initial=0))
+    return _MOST - _MOST * counts // most if most else None
 
 
 def _node_preferences(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
@@ -191,7 +191,7 @@ def _spread(view: View, incoming: PodInfo, rows: Rows) -> Ints | None:
     """Fewer matching pods in the node's domain are better (`podtopologyspread/scoring.go`)."""
     pod = incoming.pod
     given = pod.spec.topology_spread_constraints or []
-    constraints = [one for one in given if one.when_unsatisfiable != "DoNotSchedule"]
+    constraints = [constraint for constraint in given if constraint.when_unsatisfiable != "DoNotSchedule"]
     if not given:
         selector = view.selectors.of(pod)
         constraints = [
@@ -240,7 +240,7 @@ def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows
                     counts[row] += count
     here = rows[whole[rows]]
     if key == _HOSTNAME:
-        size, found = len(here), counts[rows]
+        size, matching = len(here), counts[rows]
     else:
         included = whole & nodes.valid[: nodes.rows]
         if constraint.node_affinity_policy in {None, "Honor"}:
@@ -249,6 +249,6 @@ def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows
             included &= ~taint_mask(nodes, pod.spec.tolerations)
         size = int(np.count_nonzero(np.bincount(domains[here] + 1)))
         per_domain = np.bincount(domains[included] + 1, counts[included], nodes.label_count(key) + 1)
-        found = per_domain[domains[rows] + 1].astype(np.int64)
-    worth = found * math.log(size + 2) + (constraint.max_skew - 1)
+        matching = per_domain[domains[rows] + 1].astype(np.int64)
+    worth = matching * math.log(size + 2) + (constraint.max_skew - 1)
     return np.where(domains[rows] >= 0, worth, 0.0)

@@ -155,17 +155,17 @@ class Tally:
         if not self._wishes:
             return []
         key = msgspec.json.encode((namespace, labels, of_namespace), order="sorted")
-        found = self._met.get(key)
-        if found is None:
+        met = self._met.get(key)
+        if met is None:
             if len(self._met) >= _REMEMBERED:
                 self._met.clear()
-            found = self._met[key] = [
+            met = self._met[key] = [
                 (preference, wishes.counts)
                 for wishes in self._wishes.values()
                 for preference in wishes.preferences
                 if preference.term.selects(namespace, labels, of_namespace)
             ]
-        return found
+        return met
 
     def _with(self, namespace: str, labels: Labels) -> Collection[_Alike]:
         """Groups of a namespace among which are all that have these labels: those of the rarest of them."""
@@ -187,15 +187,15 @@ def preferences_of(pod: Pod, *, incoming: bool) -> list[Preference]:
             yield Preference(term, sign * row.weight, _asked(row.pod_affinity_term))
 
     try:
-        found = [*terms(affinity.pod_affinity, 1), *terms(affinity.pod_anti_affinity, -1)]
+        preferences = [*terms(affinity.pod_affinity, 1), *terms(affinity.pod_anti_affinity, -1)]
         if affinity.pod_affinity and not incoming:
             required = affinity.pod_affinity.required_during_scheduling_ignored_during_execution or ()
-            found += [
-                Preference(Term(one, meta.namespace, incoming=False), _HARD_WEIGHT, _asked(one)) for one in required
+            preferences += [
+                Preference(Term(term, meta.namespace, incoming=False), _HARD_WEIGHT, _asked(term)) for term in required
             ]
     except SelectorError:
         return []
-    return found
+    return preferences
 
 
 def _asked(term: PodAffinityTerm) -> Labels:

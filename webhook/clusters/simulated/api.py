@@ -159,10 +159,10 @@ class Api:
             status = _replace(status, nominated_node_name=told["nominatedNodeName"] or "")
         if "conditions" in told:
             fresh = [msgspec.convert(condition, Condition) for condition in told["conditions"]]
-            types = {one.type for one in fresh}
+            types = {condition.type for condition in fresh}
             others = [condition for condition in status.conditions or () if condition.type not in types]
             status = _replace(status, conditions=[*others, *fresh])
-            why = next((one.message for one in fresh if _is_waiting(one)), "")
+            why = next((condition.message for condition in fresh if _is_waiting(condition)), "")
             if why:
                 self.history.story(pod).why = why
         changed: Pod = self.tracker.put("Pod", _replace(pod, metadata=meta, status=status))

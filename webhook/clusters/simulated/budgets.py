@@ -86,7 +86,9 @@ class Budgets:
     def spend(self, pod: Pod, now: float, *, dry_run: bool = False) -> None:
         """Take one disruption of the pod's budget, if it has one. Raises ApiError (403, 429, 500) if it may not go."""
         labels = pod.metadata.labels or {}
-        keys = [key for key, one in self._covered.get(pod.metadata.namespace, {}).items() if one.matches(labels)]
+        keys = [
+            key for key, covered in self._covered.get(pod.metadata.namespace, {}).items() if covered.matches(labels)
+        ]
         try:
             budget = budget_to_spend(pod, [self._tracker.get("PodDisruptionBudget", key) for key in keys])
             if budget is not None:

@@ -119,10 +119,10 @@ class Controllers:
 
     def owner(self, kind: str, key: str, uid: str) -> PodOwner:
         """The owner of that uid, made if it is new."""
-        found = self.by_uid.get(uid)
-        if found is None:
-            found = self.by_uid[uid] = self.by_key[kind, key] = PodOwner(kind, key, uid, None)
-        return found
+        owner = self.by_uid.get(uid)
+        if owner is None:
+            owner = self.by_uid[uid] = self.by_key[kind, key] = PodOwner(kind, key, uid, None)
+        return owner
 
     def scale(self, owner: PodOwner, replicas: int) -> None:
         """Let an owner have as many pods."""
@@ -142,8 +142,8 @@ class Controllers:
         owner.outdated = {self._api.read(key).metadata.uid for key in owner.active}
 
     def _owner_of(self, pod: Pod) -> PodOwner | None:
-        found = controller_of(pod.metadata)
-        return self.owner(found.kind, f"{pod.metadata.namespace}/{found.name}", found.uid) if found else None
+        owner = controller_of(pod.metadata)
+        return self.owner(owner.kind, f"{pod.metadata.namespace}/{owner.name}", owner.uid) if owner else None
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new

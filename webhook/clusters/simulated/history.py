@@ -100,9 +100,9 @@ class SimulationHistory:
     def story(self, pod: Pod) -> PodStory:
         """The story of a pod, begun if there is none."""
         uid = pod.metadata.uid
-        found = self.pods.get(uid)
-        if found is None:
-            found = self.pods[uid] = PodStory(
+        story = self.pods.get(uid)
+        if story is None:
+            story = self.pods[uid] = PodStory(
                 uid=uid,
                 key=key_of(pod),
                 owner=owner_of(pod),
@@ -112,7 +112,7 @@ class SimulationHistory:
                 group=group_of(pod),
                 node=pod.spec.node_name,
             )
-        return found
+        return story
 
     def waiting(self, pod: Pod, at: float, *, made: bool = False) -> None:
         """A pod waits for a node since then."""
@@ -134,7 +134,7 @@ class SimulationHistory:
         eviction = Eviction(at=at, node=pod.spec.node_name, by=by, ran=ran, lost=lost)
         line = self._grounds.get(key) if by == "giveway" else None
         if line is not None:
-            victim = next(one for one in line["victims"] if one["pod"] == key)
+            victim = next(entry for entry in line["victims"] if entry["pod"] == key)
             eviction.preemptor, eviction.policy = line["preemptor"], line["policy"]
             eviction.rule, eviction.because = victim["rule"], victim["because"]
         self.story(pod).eviction = eviction

@@ -157,9 +157,9 @@ class ClusterObjects:
 
     def pending(self) -> list[Pod]:
         """The pods that wait for a node, the most important first, then by name."""
-        found: list[Pod] = [
+        waiting: list[Pod] = [
             pod
             for pod in self.of("Pod").values()
             if not pod.spec.node_name and not pod.metadata.deletion_timestamp and pod.status.phase in {"", "Pending"}
         ]
-        return sorted(found, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.namespace, pod.metadata.name))
+        return sorted(waiting, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.namespace, pod.metadata.name))

@@ -80,13 +80,13 @@ class SimulatedAdmission:
             # What the API server fills in: its Priority plugin, and its own strategy for new pods
             spec, lookup = stored["spec"], self._current().lookup
             if name := spec.get("priorityClassName"):
-                found = lookup.priority_class(name)
-                if found is None:
+                class_ = lookup.priority_class(name)
+                if class_ is None:
                     raise RefusedError(f"no PriorityClass with name {name} was found")
-            elif found := min(lookup.default_priority_classes(), key=lambda one: one.value, default=None):
-                spec["priorityClassName"] = found.metadata.name
-            spec["priority"] = found.value if found else 0
-            spec["preemptionPolicy"] = (found.preemption_policy if found else None) or "PreemptLowerPriority"
+            elif class_ := min(lookup.default_priority_classes(), key=lambda default: default.value, default=None):
+                spec["priorityClassName"] = class_.metadata.name
+            spec["priority"] = class_.value if class_ else 0
+            spec["preemptionPolicy"] = (class_.preemption_policy if class_ else None) or "PreemptLowerPriority"
             merge_label_keys(stored)
         self._ask("validate", stored, user)
         return stored
@@ -98,18 +98,18 @@ class SimulatedAdmission:
             self._pods.clear()
             self._pods_end = next_end(self._policies, now) or math.inf
         key = user.name, msgspec.json.encode(body, order="sorted")
-        found = self._pods.get(key)
-        if found is None:
+        answer = self._pods.get(key)
+        if answer is None:
             try:
-                found = msgspec.convert(
+                answer = msgspec.convert(
                     self.admit({"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(body)}, user), Pod
                 )
             except RefusedError as error:
-                found = str(error)
-            self._pods[key] = found
-        if isinstance(found, str):
-            raise RefusedError(found)
-        return found
+                answer = str(error)
+            self._pods[key] = answer
+        if isinstance(answer, str):
+            raise RefusedError(answer)
+        return answer
 
     def _ask(self, phase: Phase, body: Json, user: User) -> Answer:
         """What the webhook answers. Raises RefusedError."""

@@ -63,8 +63,8 @@ class ObjectTracker:
 
     def pod(self, key: str) -> Pod | None:
         """A pod, or None."""
-        found: Pod | None = self._objects["Pod"].get(key)
-        return found
+        pod: Pod | None = self._objects["Pod"].get(key)
+        return pod
 
     def all(self, kind: str) -> dict[str, Any]:
         """All objects of a kind by key; not to be changed."""

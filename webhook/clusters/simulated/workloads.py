@@ -57,35 +57,35 @@ class Workloads:
         deployment = self._tracker.get("Deployment", key)
         if deployment is not None:
             self._tracker.put("Deployment", with_replicas("Deployment", deployment, replicas))
-            found = [owner for owner, _ in self._sets_of(key)]
+            owners = [owner for owner, _ in self._sets_of(key)]
         else:
             kinds = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
-            found = [by_key[kind, key] for kind in kinds if (kind, key) in by_key][:1]
-        if deployment is None and not found:
+            owners = [by_key[kind, key] for kind in kinds if (kind, key) in by_key][:1]
+        if deployment is None and not owners:
             # A Deployment that is not in the snapshot is known by the names of its ReplicaSets
             for (kind, name), owner in by_key.items():
                 labels = (owner.sample.metadata.labels or {}) if owner.sample is not None else {}
                 if kind == "ReplicaSet" and labels.get(_HASH) and name == f"{key}-{labels[_HASH]}":
-                    found.append(owner)
-        if found:
-            self._controllers.scale(max(found, key=lambda owner: len(owner.active)), replicas)
-        return bool(found)
+                    owners.append(owner)
+        if owners:
+            self._controllers.scale(max(owners, key=lambda owner: len(owner.active)), replicas)
+        return bool(owners)
 
     def _sets_of(self, deployment: str) -> list[tuple[PodOwner, SimulatedWorkload]]:
         """The ReplicaSets of a Deployment."""
-        found = []
-        for one in self._tracker.all("ReplicaSet").values():
-            above, owner = controller_of(one.metadata), self._controllers.by_uid.get(one.metadata.uid)
+        sets = []
+        for replica_set in self._tracker.all("ReplicaSet").values():
+            above, owner = controller_of(replica_set.metadata), self._controllers.by_uid.get(replica_set.metadata.uid)
             if owner is None or above is None or above.kind != "Deployment":
                 continue
-            if deployment == f"{one.metadata.namespace}/{above.name}":
-                found.append((owner, one))
-        return found
+            if deployment == f"{replica_set.metadata.namespace}/{above.name}":
+                sets.append((owner, replica_set))
+        return sets
 
     def _newest(self, deployment: str, template: PodTemplate) -> PodOwner | None:
         """The ReplicaSet whose template is this one, but for the label with its hash (`FindNewReplicaSet`)."""
-        for owner, one in self._sets_of(deployment):
-            own = one.spec.template or PodTemplate()
+        for owner, replica_set in self._sets_of(deployment):
+            own = replica_set.spec.template or PodTemplate()
             labels = {key: text for key, text in (own.metadata.labels or {}).items() if key != _HASH}
             same_labels = labels == (template.metadata.labels or {})
             if same_labels and own.metadata.annotations == template.metadata.annotations and own.spec == template.spec:
@@ -126,11 +126,11 @@ class Workloads:
         wanted = pods_wanted("Deployment", deployment)
         strategy = strategy_of(deployment.spec.strategy, wanted)
         others = [owner for owner, _ in self._sets_of(key) if owner is not newest]
-        by_uid = {one.uid: one for one in (newest, *others)}
-        available = {uid: sum(map(self._is_ready, one.active)) for uid, one in by_uid.items()}
+        by_uid = {owner.uid: owner for owner in (newest, *others)}
+        available = {uid: sum(map(self._is_ready, owner.active)) for uid, owner in by_uid.items()}
         has_old_pods = any(other.active or other.leaving for other in others)
         while True:
-            first, *older = (ReplicaCounts(uid, one.wanted or 0, available[uid]) for uid, one in by_uid.items())
+            first, *older = (ReplicaCounts(uid, owner.wanted or 0, available[uid]) for uid, owner in by_uid.items())
             step = rollout_step(wanted, strategy, first, older, has_old_pods=has_old_pods)
             if not step:
                 break
@@ -157,7 +157,7 @@ class Workloads:
             return
         key = f"{namespace}/{above.name}"
         deployment = self._tracker.get("Deployment", key)
-        is_rolling = sum(bool(one.wanted or one.leaving) for one, _ in self._sets_of(key)) != 1
+        is_rolling = sum(bool(pod_owner.wanted or pod_owner.leaving) for pod_owner, _ in self._sets_of(key)) != 1
         if deployment is not None and deployment.spec.template is not None and is_rolling:
             newest = self._newest(key, deployment.spec.template)
             if newest is not None:

@@ -127,11 +127,11 @@ class RbacAuthorizer:
         """Every rule that holds for the user in the namespace (SelfSubjectRulesReview)."""
         everything = _rule({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
         all_paths = _rule({"verbs": ["*"], "nonResourceURLs": ["*"]})
-        found = [everything, all_paths] if SUPERUSERS in user.groups else []
+        rules = [everything, all_paths] if SUPERUSERS in user.groups else []
         for grant in self._granted_to(user):
             if grant.namespace is None or grant.namespace == namespace:
-                found.extend(grant.rules)
-        return found
+                rules.extend(grant.rules)
+        return rules
 
     def _granted_to(self, user: UserInfo) -> Iterator[Grant]:
         grants = self._grants.get()
@@ -226,14 +226,14 @@ def unused(rules: Iterable[Mapping[str, Any]], used: Iterable[Right]) -> list[st
     """Each `verb resource.group` that the PolicyRules grant and nobody used, in the rules' order."""
     exercised = {(right.verb, right.group, right.full_resource) for right in used if right.resource}
     paths = {(right.verb, right.path) for right in used if right.path}
-    found = []
+    lines = []
     for rule in rules:
         granted = product(rule.get("verbs") or (), rule.get("apiGroups") or (), rule.get("resources") or ())
-        left = [one for one in granted if one not in exercised]
-        found += [f"{verb} {resource}.{group}" if group else f"{verb} {resource}" for verb, group, resource in left]
+        left = [right for right in granted if right not in exercised]
+        lines += [f"{verb} {resource}.{group}" if group else f"{verb} {resource}" for verb, group, resource in left]
         urls = product(rule.get("verbs") or (), rule.get("nonResourceURLs") or ())
-        found += [f"{verb} {path}" for verb, path in urls if (verb, path) not in paths]
-    return found
+        lines += [f"{verb} {path}" for verb, path in urls if (verb, path) not in paths]
+    return lines
 
 
 def review_handlers(authorizer: RbacAuthorizer, authentication: Authentication) -> dict[str, SubresourceHandler]:

@@ -49,7 +49,7 @@ def _add_default_tolerations(attributes: Attributes, _read: StoreReader) -> None
     if spec is None or attributes.operation != "CREATE":
         return
     present = list(spec.get("tolerations") or ())
-    keys = [one.get("key") for one in present if one.get("effect") in ("NoExecute", None, "")]
+    keys = [toleration.get("key") for toleration in present if toleration.get("effect") in ("NoExecute", None, "")]
     missing = [key for key in TOLERATED if not any(tolerated in (key, None, "") for tolerated in keys)]
     if missing:
         spec["tolerations"] = present + [
@@ -75,14 +75,15 @@ def _admit_priority(attributes: Attributes, read: StoreReader) -> None:
     if attributes.operation != "CREATE":
         return
     name = spec.get("priorityClassName", "")
-    found = read.one("priorityclasses", "", name) if name else _global_default(read.all("priorityclasses"))
-    if name and found is None:
+    priority_class = read.one("priorityclasses", "", name) if name else _global_default(read.all("priorityclasses"))
+    if name and priority_class is None:
         raise attributes.denied(f"no PriorityClass with name {name} was found")
-    if found is None:
+    if priority_class is None:
         priority, policy = 0, PREEMPT_LOWER_PRIORITY
     else:
-        spec["priorityClassName"] = found["metadata"]["name"]
-        priority, policy = found.get("value", 0), found.get("preemptionPolicy") or PREEMPT_LOWER_PRIORITY
+        spec["priorityClassName"] = priority_class["metadata"]["name"]
+        priority = priority_class.get("value", 0)
+        policy = priority_class.get("preemptionPolicy") or PREEMPT_LOWER_PRIORITY
     given = spec.get("priority")
     if given is not None and given != priority:
         text = f"the integer value of priority ({given}) {NOT_IN_SPEC} {priority} {FROM_CLASS}"
@@ -113,7 +114,7 @@ def _validate_global_default(attributes: Attributes, read: StoreReader) -> None:
 
 def _global_default(classes: Iterable[Object]) -> Object | None:
     """The class that pods without one get: of several global defaults the lowest value."""
-    defaults = [one for one in classes if one.get("globalDefault")]
+    defaults = [class_ for class_ in classes if class_.get("globalDefault")]
     return min(defaults, key=lambda default: int(default.get("value", 0)), default=None)
 
 

@@ -94,7 +94,7 @@ class RegisteredWebhook:
         groups = EVENT_GROUPS if resource.plural == "events" and not self.exact else (resource.group,)
         if not any(rule.matches(attributes, group) for rule in self.rules for group in groups):
             return False
-        states = [one for one in (attributes.object, attributes.old_object) if one is not None] or [{}]
+        states = [state for state in (attributes.object, attributes.old_object) if state is not None] or [{}]
         return any(self.of_object((state.get("metadata") or {}).get("labels") or {}) for state in states)
 
 

@@ -86,38 +86,38 @@ def options(call: ApiCall) -> Object:
     kind = _OPTIONS.get(call.method)
     if kind is None:
         return {}
-    found: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    obj: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
     if call.query.get("dryRun"):
-        found["dryRun"] = _dry_run([call.query["dryRun"]])
+        obj["dryRun"] = _dry_run([call.query["dryRun"]])
     for name in ("fieldManager", "fieldValidation"):
         if call.query.get(name):
-            found[name] = call.query[name]
+            obj[name] = call.query[name]
     if "force" in call.query:
-        found["force"] = truthy(call.query["force"])
-    return found
+        obj["force"] = truthy(call.query["force"])
+    return obj
 
 
 def delete_options(call: ApiCall) -> Object:
     """DeleteOptions from the body, or else from the query. Raises StatusError (400, 422)."""
-    found = options(call)
+    obj = options(call)
     body = serialization.decode(call.body, call.headers.get("content-type", ""))
     if isinstance(body, dict):
         fields.settle(schemas.of_model("V1DeleteOptions"), body)
-        found |= {key: body[key] for key in _DELETE_KEYS if body.get(key) is not None}
+        obj |= {key: body[key] for key in _DELETE_KEYS if body.get(key) is not None}
     query = call.query
     if seconds := query.get("gracePeriodSeconds"):
         try:
-            found.setdefault("gracePeriodSeconds", int(seconds))
+            obj.setdefault("gracePeriodSeconds", int(seconds))
         except ValueError as error:
             raise statuses.bad_request(f"gracePeriodSeconds must be a whole number, not {seconds!r}") from error
     if query.get("propagationPolicy"):
-        found.setdefault("propagationPolicy", query["propagationPolicy"])
+        obj.setdefault("propagationPolicy", query["propagationPolicy"])
     if "orphanDependents" in query:
-        found.setdefault("orphanDependents", truthy(query["orphanDependents"]))
-    _dry_run(found.get("dryRun") or [])
-    if found.get("propagationPolicy") not in (None, "Orphan", "Foreground", "Background"):
-        raise statuses.bad_request(f"invalid propagationPolicy {found['propagationPolicy']!r}")
-    return found
+        obj.setdefault("orphanDependents", truthy(query["orphanDependents"]))
+    _dry_run(obj.get("dryRun") or [])
+    if obj.get("propagationPolicy") not in (None, "Orphan", "Foreground", "Background"):
+        raise statuses.bad_request(f"invalid propagationPolicy {obj['propagationPolicy']!r}")
+    return obj
 
 
 def _dry_run(values: Any) -> list[str]:

@@ -116,8 +116,8 @@ class Handlers:
         writer, status = self._writer, 200
         match info.verb:
             case "list":
-                found = listing.page(self._store, Selection(resource, change.namespace, call.query), call.query)
-                return Reply(200, serialization.many(resource, found, media))
+                page = listing.page(self._store, Selection(resource, change.namespace, call.query), call.query)
+                return Reply(200, serialization.many(resource, page, media))
             case "watch":
                 query = dict(call.query)
                 if info.name:
@@ -185,14 +185,14 @@ class Handlers:
 
     async def _delete_collection(self, call: ApiCall, change: WriteRequest) -> Reply:
         """Delete what is selected, one by one."""
-        found = listing.page(self._store, Selection(change.resource, change.namespace, call.query), {})
+        page = listing.page(self._store, Selection(change.resource, change.namespace, call.query), {})
         options = decoding.delete_options(call)
         dry_run = bool(options.get("dryRun"))
-        for record in found.records:
+        for record in page.records:
             single = replace(change, namespace=record.namespace, name=record.name, dry_run=dry_run, options=options)
             try:
                 await self._writer.delete(single)
             except statuses.StatusError as error:
                 if error.code != 404:
                     raise
-        return Reply(200, serialization.many(change.resource, found, Media()))
+        return Reply(200, serialization.many(change.resource, page, Media()))

@@ -27,16 +27,16 @@ _IN_SCALE = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 def set_condition(obj: Object, kind: str, status: str, **more: Any) -> Object:
     """Set a condition in a pod, which is returned; its transition time changes with its status only."""
     conditions = obj.setdefault("status", {}).setdefault("conditions", [])
-    found = next((row for row in conditions if row.get("type") == kind), None)
+    before = next((row for row in conditions if row.get("type") == kind), None)
     condition: Object = {"type": kind, "status": status, "lastProbeTime": None, **more}
-    if found is not None and found.get("status") == status:
-        condition["lastTransitionTime"] = found.get("lastTransitionTime")
+    if before is not None and before.get("status") == status:
+        condition["lastTransitionTime"] = before.get("lastTransitionTime")
     else:
         condition["lastTransitionTime"] = rfc3339(time.time())
-    if found is None:
+    if before is None:
         conditions.append(condition)
     else:
-        conditions[conditions.index(found)] = condition
+        conditions[conditions.index(before)] = condition
     return obj
 
 

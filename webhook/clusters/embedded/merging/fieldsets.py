@@ -111,20 +111,20 @@ def items_of(schema: Schema | None, value: Any) -> dict[str, tuple[Schema | None
         if schema is None or schema.atomic or schema.kind not in ("struct", "map"):
             return None
         if schema.kind == "map":
-            return {f"f:{key}": (schema.item, one) for key, one in value.items()}
+            return {f"f:{key}": (schema.item, part) for key, part in value.items()}
         fields = schema.fields
-        return {f"f:{key}": (fields.get(key), one) for key, one in value.items()}
+        return {f"f:{key}": (fields.get(key), part) for key, part in value.items()}
     if isinstance(value, list) and schema is not None and schema.kind == "list":
         if schema.lists.keys:
             rows = {}
-            for one in value:
-                if isinstance(one, dict):
-                    keys = {key: one.get(key, _DEFAULT_KEYS.get(key)) for key in schema.lists.keys}
+            for item in value:
+                if isinstance(item, dict):
+                    keys = {key: item.get(key, _DEFAULT_KEYS.get(key)) for key in schema.lists.keys}
                     given = {key: value for key, value in keys.items() if value is not None}
-                    rows[f"k:{_json(given).decode()}"] = (schema.item, one)
+                    rows[f"k:{_json(given).decode()}"] = (schema.item, item)
             return rows
         if schema.lists.is_set:
-            return {f"v:{_json(one).decode()}": (None, one) for one in value}
+            return {f"v:{_json(item).decode()}": (None, item) for item in value}
     return None
 
 
@@ -133,26 +133,26 @@ def applied(schema: Schema | None, value: Any, path: Path = ()) -> set[Path]:
     items = items_of(schema, value)
     if items is None:
         return {path}
-    found: set[Path] = set()
+    paths: set[Path] = set()
     named = schema is not None and schema.kind == "struct"
-    for element, (below, one) in items.items():
+    for element, (below, part) in items.items():
         at = (*path, element)
-        found |= applied(below, one, at)
-        if not named or one is None or one == {}:
-            found.add(at)
-    return found
+        paths |= applied(below, part, at)
+        if not named or part is None or part == {}:
+            paths.add(at)
+    return paths
 
 
 def added(schema: Schema | None, blank: Any, new: Any) -> Object:
     """FieldsV1 of what a new object has beyond a blank one: `encode(differences(...)[0])`, in one go."""
     before, after = items_of(schema, blank), items_of(schema, new)
-    found: Object = {}
-    for element, (below, one) in (after or {}).items():
+    fields: Object = {}
+    for element, (below, part) in (after or {}).items():
         if before is None or element not in before:
-            found[element] = _whole(below, one)
-        elif one != before[element][1]:
-            found[element] = added(below, before[element][1], one)
-    return found
+            fields[element] = _whole(below, part)
+        elif part != before[element][1]:
+            fields[element] = added(below, before[element][1], part)
+    return fields
 
 
 def _whole(schema: Schema | None, value: Any) -> Object:
@@ -160,10 +160,10 @@ def _whole(schema: Schema | None, value: Any) -> Object:
     items = items_of(schema, value)
     if not items:
         return {}
-    found: Object = {".": {}}
-    for element, (below, one) in items.items():
-        found[element] = _whole(below, one) if isinstance(one, (dict, list)) else {}
-    return found
+    fields: Object = {".": {}}
+    for element, (below, part) in items.items():
+        fields[element] = _whole(below, part) if isinstance(part, (dict, list)) else {}
+    return fields
 
 
 def differences(schema: Schema | None, old: Any, new: Any) -> tuple[set[Path], set[Path]]:
@@ -178,14 +178,14 @@ def differences(schema: Schema | None, old: Any, new: Any) -> tuple[set[Path], s
             changed.add(path)
             return
         before = before or {}
-        for element, (below, one) in after.items():
+        for element, (below, now) in after.items():
             was = before[element][1] if element in before else None
             at = (*path, element)
             if element not in before:
                 changed.add(at)
-            if was != one and isinstance(one, (dict, list)):
-                differ(below, was, one, at)
-            elif was != one:
+            if was != now and isinstance(now, (dict, list)):
+                differ(below, was, now, at)
+            elif was != now:
                 changed.add(at)
         removed.update((*path, element) for element in before if element not in after)
 

@@ -112,8 +112,8 @@ def updated(resource: ApiResource, old: Object | None, new: Object, change: Writ
     if old is None:
         new["metadata"].pop("managedFields", None)
         before, after = strip(resource, "", blank(resource)), strip(resource, "", new)
-        found = fieldsets.added(schemas.of_resource(resource), before, after)
-        row = ManagedFieldsEntry(change.manager, "Update", resource.api_version, "", found, rfc3339(time.time()))
+        fields = fieldsets.added(schemas.of_resource(resource), before, after)
+        row = ManagedFieldsEntry(change.manager, "Update", resource.api_version, "", fields, rfc3339(time.time()))
         write(new, [row])
         return
     entries = read(new) or read(old)
@@ -148,14 +148,14 @@ def _without(entry: ManagedFieldsEntry, changed: set[Path], removed: set[Path]) 
 
 def blank(resource: ApiResource) -> Object:
     """An object of a resource before anyone wrote to it."""
-    found = _BLANKS.get(resource.qualified)
-    if found is None:
-        found = _blank_struct(schemas.of_resource(resource))
-        found["metadata"] = {}
+    obj = _BLANKS.get(resource.qualified)
+    if obj is None:
+        obj = _blank_struct(schemas.of_resource(resource))
+        obj["metadata"] = {}
         if resource.kind == "Node":
-            defaulting.complete(resource, found)
-        _BLANKS[resource.qualified] = found
-    return found
+            defaulting.complete(resource, obj)
+        _BLANKS[resource.qualified] = obj
+    return obj
 
 
 _BLANKS: dict[str, Object] = {}

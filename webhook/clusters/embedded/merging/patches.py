@@ -111,13 +111,13 @@ def _merge_list(field: Schema, current: list[Any], patch: list[Any], order: list
     for item in patch:
         if key not in item:
             raise bad_request(f"map: {item} does not contain declared merge key: {key}")
-        found = next((index for index, mine in enumerate(merged) if mine.get(key) == item[key]), None)
+        place = next((index for index, mine in enumerate(merged) if mine.get(key) == item[key]), None)
         if item.get(_DIRECTIVE) == "delete":
             merged = [mine for mine in merged if mine.get(key) != item[key]]
-        elif found is None:
+        elif place is None:
             merged.append(strategic_merge(field.item, {}, item))
         else:
-            merged[found] = strategic_merge(field.item, merged[found], item)
+            merged[place] = strategic_merge(field.item, merged[place], item)
     return _ordered(key, current, merged, order if order is not None else patch)
 
 

@@ -98,16 +98,16 @@ def _value(field: Schema, value: Any, parent: Schema, path: str, unknown: list[s
             assert item is not None
             if not isinstance(value, list):
                 raise _mismatch(value, f"[]{_go_name(item)}", parent, path)
-            for index, one in enumerate(value):
-                empty = one is None and item.kind == "struct"
-                value[index] = {} if empty else _value(item, one, parent, f"{path}[{index}]", unknown)
+            for index, element in enumerate(value):
+                empty = element is None and item.kind == "struct"
+                value[index] = {} if empty else _value(item, element, parent, f"{path}[{index}]", unknown)
         case "map":
             assert item is not None
             if not isinstance(value, dict):
                 raise _mismatch(value, f"map[string]{_go_name(item)}", parent, path)
-            for key, one in value.items():
-                empty = one is None and item.kind == "string"
-                value[key] = "" if empty else _value(item, one, parent, f"{path}.{key}", unknown)
+            for key, element in value.items():
+                empty = element is None and item.kind == "string"
+                value[key] = "" if empty else _value(item, element, parent, f"{path}.{key}", unknown)
         case _:
             return _scalar(field.kind, value, parent, path)
     return value

@@ -67,8 +67,8 @@ def document(path: str) -> bytes:
                 "delete": _operation(row, "delete"),
             }
     info = {"title": "Kubernetes", "version": "v1.36.0"}
-    found = {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": components}}
-    return msgspec.json.encode(found)
+    body = {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": components}}
+    return msgspec.json.encode(body)
 
 
 def _component(model: str) -> str:
@@ -82,7 +82,7 @@ def _add(schema: Schema, components: dict[str, Object]) -> None:
         return
     component: Object = {"type": "object", "description": schemas.of_model(schema.model).description}
     components[name] = component
-    component["properties"] = {field: _shown(field, one, components) for field, one in schema.fields.items()}
+    component["properties"] = {field: _shown(field, below, components) for field, below in schema.fields.items()}
     if schema.required:
         component["required"] = sorted(schema.required)
     if schema.atomic:

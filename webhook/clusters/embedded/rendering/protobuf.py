@@ -120,7 +120,7 @@ def _value(field: Schema, name: str, raw: Any) -> Any:
             return _message(field, raw, field.model)
         case "list":
             assert field.item is not None
-            return [_value(field.item, name, one) for _number, one in _fields(raw)]
+            return [_value(field.item, name, element) for _number, element in _fields(raw)]
         case "time":
             parts = dict(_fields(raw))
             seconds = parts.get(1, 0) + parts.get(2, 0) / 1e9

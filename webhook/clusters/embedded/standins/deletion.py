@@ -108,8 +108,8 @@ class GarbageCollector(Controller):
 
     def _metadata(self, uid: str) -> ObjectMeta | None:
         place = self._places.get(uid)
-        found = self._caches[place.resource.path()].get(place.key) if place else None
-        return found.metadata if found is not None and found.metadata.uid == uid else None
+        cached = self._caches[place.resource.path()].get(place.key) if place else None
+        return cached.metadata if cached is not None and cached.metadata.uid == uid else None
 
     def _waits_for_dependents(self, uid: str) -> bool:
         metadata = self._metadata(uid)
@@ -167,14 +167,14 @@ class GarbageCollector(Controller):
         if resource.namespaced and not namespace:
             return True
         try:
-            found = await self._client.get(
+            current = await self._client.get(
                 resource.path(namespace if resource.namespaced else None, owner.name), Metadata
             )
         except ApiError as error:
             if error.status == NOT_FOUND:
                 return True
             raise
-        return bool(found.metadata.uid != owner.uid)
+        return bool(current.metadata.uid != owner.uid)
 
     async def _disown(self, uid: str, owners: set[str]) -> None:
         metadata, place = self._metadata(uid), self._places.get(uid)
@@ -193,7 +193,7 @@ class GarbageCollector(Controller):
         await self._client.patch(place.path, body, kind="merge")
 
     async def _drop_finalizer(self, place: Where, metadata: ObjectMeta, finalizer: str) -> None:
-        left = [one for one in metadata.finalizers or () if one != finalizer]
+        left = [name for name in metadata.finalizers or () if name != finalizer]
         body = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": left or None}}
         await self._client.patch(place.path, body, kind="merge")
 

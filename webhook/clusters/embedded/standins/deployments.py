@@ -61,8 +61,8 @@ class DeploymentController(Controller):
             return
         metadata = change.old.metadata
         for owner in metadata.owner_references or ():
-            found = self._sets.get(f"{metadata.namespace}/{owner.name}")
-            for above in (found.metadata.owner_references if found else None) or ():
+            replica_set = self._sets.get(f"{metadata.namespace}/{owner.name}")
+            for above in (replica_set.metadata.owner_references if replica_set else None) or ():
                 self._queue.add(f"{metadata.namespace}/{above.name}")
 
     async def sync(self, key: str) -> None:
@@ -72,8 +72,10 @@ class DeploymentController(Controller):
             return
         sets = list(self._of_owner.get(deployment.metadata.uid, {}).values())
         digest = template_hash(deployment.spec["template"])
-        current = next((one for one in sets if (one.metadata.labels or {}).get(HASH) == digest), None)
-        others = [one for one in sets if one is not current]
+        current = next(
+            (replica_set for replica_set in sets if (replica_set.metadata.labels or {}).get(HASH) == digest), None
+        )
+        others = [replica_set for replica_set in sets if replica_set is not current]
         if not deployment.metadata.deletion_timestamp and not deployment.spec.get("paused"):
             if current is None:
                 await self._create(deployment, digest, sets)
@@ -96,7 +98,7 @@ class DeploymentController(Controller):
         selector = copy.deepcopy(deployment.spec["selector"])
         selector.setdefault("matchLabels", {})[HASH] = digest
         name, strategy = f"{deployment.metadata.name}-{digest}", _strategy(deployment)
-        others = [_counts(one) for one in sets]
+        others = [_counts(replica_set) for replica_set in sets]
         step = rollout_step(
             deployment.replicas, strategy, ReplicaCounts(name, 0, 0), others, has_old_pods=self._has_pods(sets)
         )
@@ -120,8 +122,10 @@ class DeploymentController(Controller):
 
     async def _roll(self, deployment: Unstructured, current: Unstructured, others: list[Unstructured]) -> None:
         """Scale the replica sets by one step of the rollout."""
-        by_name = {one.metadata.name: one for one in [current, *sorted(others, key=_revision_of)]}
-        newest, *older = (_counts(one) for one in by_name.values())
+        by_name = {
+            replica_set.metadata.name: replica_set for replica_set in [current, *sorted(others, key=_revision_of)]
+        }
+        newest, *older = (_counts(replica_set) for replica_set in by_name.values())
         strategy = _strategy(deployment)
         has_old_pods = strategy.recreate and self._has_pods(others)
         step = rollout_step(deployment.replicas, strategy, newest, older, has_old_pods=has_old_pods)
@@ -130,7 +134,7 @@ class DeploymentController(Controller):
 
     def _has_pods(self, sets: list[Unstructured]) -> bool:
         """Whether a pod of these replica sets is there still."""
-        uids = {one.metadata.uid for one in sets}
+        uids = {replica_set.metadata.uid for replica_set in sets}
         pods = self._pods.items().values()
         return any(owner.uid in uids for pod in pods for owner in pod.metadata.owner_references or ())
 
@@ -163,7 +167,9 @@ def _strategy(deployment: Unstructured) -> RolloutStrategy:
 
 def _status(deployment: Unstructured, current: Unstructured | None, sets: list[Unstructured]) -> dict[str, Any]:
     """The status of a deployment, from those of its replica sets."""
-    total = {key: sum(int(one.status.get(key, 0)) for one in sets) for key in ("replicas", "readyReplicas")}
+    total = {
+        key: sum(int(replica_set.status.get(key, 0)) for replica_set in sets) for key in ("replicas", "readyReplicas")
+    }
     available = sum(map(_available, sets))
     updated = int(current.status.get("replicas", 0)) if current else 0
     counts = {

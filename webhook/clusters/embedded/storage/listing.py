@@ -131,15 +131,15 @@ def page(store: ObjectStore, selection: Selection, query: Mapping[str, str]) -> 
     if collection.events and revision < collection.events[-1].revision:
         then = collection.at(revision)
         candidates = [then[key] for key in sorted(then) if key >= start]
-    found: list[StoredObject] = []
+    records: list[StoredObject] = []
     rest = (record for record in candidates if selection.matches(record))
     for record in rest:
-        if limit and len(found) == limit:
+        if limit and len(records) == limit:
             remaining = None if selection.selective else 1 + sum(1 for _ in rest)
-            token = _Token("meta.k8s.io/v1", revision, f"{found[-1].key}\0")
-            return ListPage(found, revision, _encode(token), remaining)
-        found.append(record)
-    return ListPage(found, revision)
+            token = _Token("meta.k8s.io/v1", revision, f"{records[-1].key}\0")
+            return ListPage(records, revision, _encode(token), remaining)
+        records.append(record)
+    return ListPage(records, revision)
 
 
 def revision_of(text: str) -> int:

@@ -46,7 +46,7 @@ class Journal:
     def __init__(self, store: ObjectStore, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / _NAME
-        found: dict[str, dict[str, StoredObject]] = {storage: {} for storage in store.collections}
+        by_storage: dict[str, dict[str, StoredObject]] = {storage: {} for storage in store.collections}
         lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
         if lines.pop():
             log.warning("%s:%d: the last line was cut off and is dropped", path, len(lines) + 1)
@@ -55,15 +55,15 @@ class Journal:
                 line = _decode(text)
                 if line.storage and line.body:
                     record = record_of(BY_STORAGE[line.storage], msgspec.json.decode(line.body), line.revision)
-                    found[line.storage][record.key] = record
+                    by_storage[line.storage][record.key] = record
                 elif line.storage:
-                    found[line.storage].pop(line.key, None)
+                    by_storage[line.storage].pop(line.key, None)
             except (msgspec.DecodeError, KeyError) as error:
                 raise DataError(
                     f"{path}:{number}: not a line of a state file: {error}; move it away to start again"
                 ) from error
             store.revision = max(store.revision, line.revision)
-        for storage, records in found.items():
+        for storage, records in by_storage.items():
             collection = store.collections[storage]
             collection.restore(list(records.values()))
             collection.floor = store.revision
