@@ -77,8 +77,8 @@ async def command(  # noqa: PLR0917 - click gives the options
                 return
             classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
     compiled = compile_policies(policies, classes, settings, time.time())
-    for one in compiled.inexpressible:
-        click.echo(f"not enforced natively: {one}", err=True)
+    for inexpressible in compiled.inexpressible:
+        click.echo(f"not enforced natively: {inexpressible}", err=True)
     if compiled.inexpressible and not partial:
         click.echo("Nothing was printed. The webhook can enforce all of it; --partial prints the rest.", err=True)
         raise SystemExit(INCOMPLETE)

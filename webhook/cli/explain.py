@@ -214,10 +214,10 @@ async def _explain_gone(client: Client, key: str, told: list[Told]) -> None:
 def _print_told(told: list[Told]) -> None:
     """Print the newest Events of a pod; those first that say who took the devices which its plan had emptied."""
     console = people_console()
-    taken = [one for one in told if one.reason == DEVICES_TAKEN]
-    for one in taken[-_SHOWN:]:
-        console.print(f"Others took devices that a plan had emptied for it, at {one.at}: {literal(one.note)}.")
-    others = [one for one in told if one.reason != DEVICES_TAKEN]
+    taken = [entry for entry in told if entry.reason == DEVICES_TAKEN]
+    for entry in taken[-_SHOWN:]:
+        console.print(f"Others took devices that a plan had emptied for it, at {entry.at}: {literal(entry.note)}.")
+    others = [entry for entry in told if entry.reason != DEVICES_TAKEN]
     if others:
         console.print("\nWhat was told of it (Events):")
         for other in others[-_SHOWN:]:

@@ -118,8 +118,8 @@ def _now_together(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: 
     evaluator = Evaluator(state, EvictionLimiter(), clock)
     recall_evictions(evaluator, policy_set)
     waiting = state.members.of(group_of(pod))
-    ready = tuple(one for one in waiting if policy_set.policy_to_act_by(one) is policy)
-    gated = tuple(one for one in waiting if one.spec.scheduling_gates)
+    ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
+    gated = tuple(member for member in waiting if member.spec.scheduling_gates)
     members = GangMembers(group_of(pod), ready, gated, ())
     rules = policy_set.rules[policy.name]
     outcome = evaluate_gang(evaluator, members, policy, rules, 0, left_out=(), promised=Promised())

@@ -35,7 +35,7 @@ def workload_named(name: str, namespace: str, known: Iterable[str] = ()) -> str:
     if not slash or not kind or not own or "/" in own:
         raise click.UsageError("name one workload: giveway explain workload KIND/NAME -n NAMESPACE")
     kinds = _SHORT | {resource: workload.kind for (_, resource), workload in WORKLOADS.items()}
-    kinds |= {one.lower(): one for one in (*kinds.values(), *(each.partition("/")[0] for each in known))}
+    kinds |= {spelling.lower(): spelling for spelling in (*kinds.values(), *(each.partition("/")[0] for each in known))}
     return f"{kinds.get(kind.lower(), kind)}/{namespace}/{own}"
 
 
@@ -59,24 +59,24 @@ async def read_past(client: Client, namespace: str, lease: str) -> dict[str, lis
 async def _annotation(client: Client, path: str, key: str) -> str:
     """What a Lease tells; nothing if there is none."""
     try:
-        found = await client.get(path, Lease)
+        lease = await client.get(path, Lease)
     except ApiError as error:
         if error.status == 404:
             return ""
         raise
-    return (found.metadata.annotations or {}).get(key, "")
+    return (lease.metadata.annotations or {}).get(key, "")
 
 
 def explain_workload(workload: str, past: dict[str, list[PastEviction]], policies: Policies | None) -> None:
     """Print how often the workload was evicted, for whom, whom it evicted, and what the policies' limits leave."""
     console, now = people_console(), time.time()
-    evictions = [one for one in past.get(workload, []) if one.at > now - KEPT_SECONDS]
+    evictions = [eviction for eviction in past.get(workload, []) if eviction.at > now - KEPT_SECONDS]
     if not evictions:
         console.print(f"No eviction of {literal(workload)} is known of the last 30 days.")
     else:
         many = " at least, more are not remembered" if len(evictions) == MOST_EVICTIONS else ""
         parts = [
-            f"{sum(one.at > now - seconds for one in evictions)} in the last {words}"
+            f"{sum(eviction.at > now - seconds for eviction in evictions)} in the last {words}"
             for words, seconds in (("hour", 3600), ("day", 86_400), ("week", 7 * 86_400), ("30 days", KEPT_SECONDS))
         ]
         console.print(f"{literal(workload)} was evicted: {', '.join(parts)}{many}.")

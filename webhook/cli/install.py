@@ -192,8 +192,8 @@ async def command(
             objects, inexpressible, natively = await with_native_policies(
                 cluster, objects, own=own, alone=alone, keeper=STATIC not in added
             )
-            for one in inexpressible:
-                click.echo(f"not enforced natively: {one}", err=True)
+            for reason in inexpressible:
+                click.echo(f"not enforced natively: {reason}", err=True)
         if dry_run:
             print_yaml(objects)
             return
@@ -241,7 +241,7 @@ def _rendered(
     if mode == NATIVE and url is not None:
         raise click.UsageError("--url is where a webhook is reached; --mode native has none")
     # Without a webhook there is nothing that it patches
-    chosen = [one for one in added if one != STATIC or mode != NATIVE]
+    chosen = [component for component in added if component != STATIC or mode != NATIVE]
     directories = components(tuple(dict.fromkeys((*COMPONENTS[mode], *chosen))))
     objects = render(manifests() / "base", directories, [parse_image(image)] if image else [])
     if policies is not None:

@@ -94,7 +94,7 @@ def command(
                 texts = {name: _data(str(value)) for name, value in place.items() if value}
                 escaped = {name: text.replace(":", "%3A").replace(",", "%2C") for name, text in texts.items()}
                 properties = ",".join(f"{name}={text}" for name, text in escaped.items())
-                notes = "".join(f"\n{one.source}: {one.message}" for one in finding.related)
+                notes = "".join(f"\n{related.source}: {related.message}" for related in finding.related)
                 click.echo(f"::{finding.severity.value} {properties}::{_data(finding.message + notes)}")
         case _:
             _print(results, now)
@@ -184,7 +184,7 @@ def _as_json(finding: Finding) -> dict[str, Any]:
     if finding.field:
         row["field"] = finding.field
     if finding.related:
-        row["related"] = [{**_place(one.source), "message": one.message} for one in finding.related]
+        row["related"] = [{**_place(related.source), "message": related.message} for related in finding.related]
     return row
 
 

@@ -29,7 +29,7 @@ FAILED, UNUSABLE = 1, 2
 def command(paths: tuple[Path, ...], junit: Path | None) -> None:
     """Run the PolicyTests in DIR… and below. Exits with 1 if a case fails, 2 if a file cannot be run."""
     try:
-        results = [result for found in find(paths) for result in run(found)]
+        results = [result for test in find(paths) for result in run(test)]
     except TestFileError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(UNUSABLE)
