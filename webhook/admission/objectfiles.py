@@ -50,7 +50,7 @@ def read_documents(paths: Iterable[Path], stdin: bytes = b"") -> list[ObjectDocu
         elif path.is_dir():
             for file in sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file()):
                 content = _parsed(str(file), _content(file))
-                documents += _objects_in(str(file), [one for one in content if _is_object(one)])
+                documents += _objects_in(str(file), [obj for obj in content if _is_object(obj)])
         else:
             documents += _objects_in(str(path), _parsed(str(path), _content(path)))
     return documents

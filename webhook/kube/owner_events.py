@@ -63,9 +63,9 @@ class OwnerEvents:
             replica_set: Any = await self._client.get(REPLICA_SET.path(of["namespace"], of["name"]))
             metadata = replica_set["metadata"]
             owners = metadata.get("ownerReferences") or () if metadata.get("uid") == of["uid"] else ()
-            one = next((owner for owner in owners if owner.get("controller")), None)
-            if one is not None:
-                top = _reference(msgspec.convert(one, OwnerReference), of["namespace"])
+            controller = next((owner for owner in owners if owner.get("controller")), None)
+            if controller is not None:
+                top = _reference(msgspec.convert(controller, OwnerReference), of["namespace"])
             self._tops[of["uid"]] = top
             if len(self._tops) > _REMEMBERED:
                 del self._tops[next(iter(self._tops))]

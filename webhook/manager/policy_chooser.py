@@ -132,7 +132,7 @@ class PolicyChooser:
                     unchanged = in_force is not None and choice.texts == in_force.texts
                     there = unchanged and (self._kept.is_there or not choice.texts)
                     given_up = removals(in_force.loaded.policies, choice.loaded.policies) if in_force else []
-                    if not there and not await self._kept.write(choice.texts, (one.id for one in given_up)):
+                    if not there and not await self._kept.write(choice.texts, (removal.id for removal in given_up)):
                         return
                 if choice is self._offered:
                     self._pending = False

@@ -87,8 +87,8 @@ def _nothing(said: str) -> Html:
 
 def _more(total: int, shown: int, what: str) -> Html:
     """How many are not shown; `what` is the word for one, or `one/many`."""
-    one, _, many = what.partition("/")
-    return Html(f'<p class="more">and {plural(total - shown, one, many)} more</p>' if total > shown else "")
+    singular, _, many = what.partition("/")
+    return Html(f'<p class="more">and {plural(total - shown, singular, many)} more</p>' if total > shown else "")
 
 
 def _ladder(page: Page) -> Html:
@@ -137,14 +137,14 @@ def _queue(page: Page) -> Html:
         return _nothing("No pod waits for preemption.")
     rows = [
         [
-            text(one.pod),
-            number(one.priority),
-            text(one.state),
-            text(one.reason) if one.reason else NONE,
-            number(one.attempts),
-            instant(one.next_try),
+            text(waiting.pod),
+            number(waiting.priority),
+            text(waiting.state),
+            text(waiting.reason) if waiting.reason else NONE,
+            number(waiting.attempts),
+            instant(waiting.next_try),
         ]
-        for one in page.waiting
+        for waiting in page.waiting
     ]
     headings = ("pod", "priority", "state", "reason", "plans in vain", "next try")
     shown = table("Pods to preempt for, the next one first", headings, rows, numbers=(1, 4))
@@ -218,8 +218,8 @@ def _victims(victims: Iterable[VictimShown]) -> Html:
     shown: list[str] = []
     for group, together in groupby(victims, key=lambda victim: victim.group):
         items = joined(
-            f'<li><span class="pod">{text(one.pod)}</span> <span class="state">{text(one.state)}</span></li>'
-            for one in together
+            f'<li><span class="pod">{text(victim.pod)}</span> <span class="state">{text(victim.state)}</span></li>'
+            for victim in together
         )
         shown.append(
             f'<li class="group">{text(group)}, as one:<ul class="victims">{items}</ul></li>' if group else items

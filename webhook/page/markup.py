@@ -41,9 +41,9 @@ def number(value: int) -> Html:
     return Html(f"{value:,}".replace(",", "\u202f").replace("-", "\u2212"))
 
 
-def plural(count: int, one: str, many: str = "") -> Html:
+def plural(count: int, singular: str, many: str = "") -> Html:
     """`1 pod`, `2 pods`."""
-    return Html(f"{number(count)} {text(one if count == 1 else many or one + 's')}")
+    return Html(f"{number(count)} {text(singular if count == 1 else many or singular + 's')}")
 
 
 def instant(seconds: float | None) -> Html:

@@ -40,7 +40,7 @@ _LAST = 10.0
 
 def needed(policies: Policies) -> dict[str, str]:
     """By kind, a digest of what these policies need of the entries, wherever these lead."""
-    return {kind: stored.digest(found) for kind, found in entries(policies, WebhookTarget()).items()}
+    return {kind: stored.digest(of_kind) for kind, of_kind in entries(policies, WebhookTarget()).items()}
 
 
 def applied_entries(policies: Policies, target: WebhookTarget) -> dict[str, list[Entry]]:

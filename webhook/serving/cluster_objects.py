@@ -165,10 +165,10 @@ class CachedObjects:
     async def _pod_group(self, namespace: str, name: str) -> PodView | None:
         """A PodGroup, in whichever version the API server has it; the one that answered last is asked first."""
         for resource in self._group_versions:
-            found = await self._get(POD_GROUPS, resource.path(namespace, name), PodView)
-            if found is not None:
-                self._group_versions = (resource, *(one for one in self._group_versions if one != resource))
-                return found
+            group = await self._get(POD_GROUPS, resource.path(namespace, name), PodView)
+            if group is not None:
+                self._group_versions = (resource, *(other for other in self._group_versions if other != resource))
+                return group
         return None
 
     async def _get(self, resource: str, path: str, type_: type[T]) -> T | None:

@@ -100,15 +100,15 @@ class Lookups(Generic[T]):
     async def _look_up(self, name: str, flow: Flow) -> T | None:
         running = self._running[name][flow.peer]
         try:
-            began, found = await self._limit.within(flow, lambda: self._ask(name, running))
+            began, answer = await self._limit.within(flow, lambda: self._ask(name, running))
         finally:
             self._end(name, flow.peer, running)
         if self._cache is not None and not running.overtaken:
             self._remembered.pop(name, None)
-            self._remembered[name] = (began, found)
+            self._remembered[name] = (began, answer)
             if len(self._remembered) > _MOST_REMEMBERED:
                 self._remembered.popitem(last=False)
-        return found
+        return answer
 
     async def _ask(self, name: str, running: _Running) -> tuple[float, T | None]:
         running.overtaken = False

@@ -80,15 +80,15 @@ class _Violations(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The family, as of now."""
-        found = CounterMetricFamily(
+        family = CounterMetricFamily(
             "giveway_policy_violations",
             "Requests that a rule refuses (enforce), warns of (warn), would refuse (audit) or lets in by an exception"
             " (excepted), by namespace.",
             labels=["policy", "rule", "enforcement", "namespace"],
         )
         for labels, count in self._counts.items():
-            found.add_metric(labels, count)
-        yield found
+            family.add_metric(labels, count)
+        yield family
 
 
 class AdmissionMetrics:

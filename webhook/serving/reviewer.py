@@ -79,23 +79,23 @@ class _Parent:
 
     def priority_class(self, name: str) -> PriorityClass | None:
         """The PriorityClass of that name."""
-        found: PriorityClass | None = self._ask("priority_class", name)
-        return found
+        priority_class: PriorityClass | None = self._ask("priority_class", name)
+        return priority_class
 
     def default_priority_classes(self) -> Sequence[PriorityClass]:
         """All classes with `globalDefault: true`."""
-        found: Sequence[PriorityClass] = self._ask("default_priority_classes")
-        return found
+        classes: Sequence[PriorityClass] = self._ask("default_priority_classes")
+        return classes
 
     def namespace(self, name: str) -> Namespace | None:
         """The Namespace of that name."""
-        found: Namespace | None = self._ask("namespace", name)
-        return found
+        namespace: Namespace | None = self._ask("namespace", name)
+        return namespace
 
     def pod_group(self, key: str) -> PodView | None:
         """The PodGroup `namespace/name`."""
-        found: PodView | None = self._ask("pod_group", key)
-        return found
+        group: PodView | None = self._ask("pod_group", key)
+        return group
 
     def _ask(self, method: str, *names: str) -> Any:
         self.send(("lookup", method, *names))

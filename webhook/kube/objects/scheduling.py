@@ -74,4 +74,4 @@ class PodGroup(KubeStruct):
     def topology_keys(self) -> tuple[str, ...]:
         """The labels whose values have to be the same on the nodes of all members."""
         constraints = self.spec.scheduling_constraints
-        return tuple(one.key for one in constraints.topology or () if one.key) if constraints else ()
+        return tuple(topology.key for topology in constraints.topology or () if topology.key) if constraints else ()
