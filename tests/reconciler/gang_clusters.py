@@ -10,7 +10,7 @@ import msgspec
 
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
-from tests.reconciler.gang_judge import GangJudge
+from tests.reconciler.gang_judge import GANG, GangJudge
 from tests.reconciler.random_clusters import running, simulated, waiting
 from tests.reconciler.simulation import Simulation
 from webhook.policy.model import GroupDisruption, Groups
@@ -18,7 +18,6 @@ from webhook.policy.model import GroupDisruption, Groups
 __all__ = ["GANG", "members", "plain_gang", "random_gangs"]
 
 Json = dict[str, Any]
-GANG = "scheduling.x-k8s.io/pod-group"
 
 
 def group(name: str, minimum: int) -> Json:

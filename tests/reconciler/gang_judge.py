@@ -8,8 +8,10 @@ from typing import Any
 from tests.reconciler.simulation import Simulation
 from webhook.policy.model import PLAN
 
-__all__ = ["GangJudge"]
+__all__ = ["GANG", "GangJudge"]
 
+GANG = "scheduling.x-k8s.io/pod-group"
+"""The label by which a pod belongs to a PodGroup of coscheduling."""
 Json = dict[str, Any]
 
 
@@ -41,17 +43,43 @@ class GangJudge:
     def _asked(self, name: str) -> None:
         """Somebody goes: all members of each gang whose plan names him are nominated, or have a node."""
         uid = self.cluster.pods[name]["metadata"]["uid"] if name in self.cluster.pods else ""
-        if "scheduling.x-k8s.io/pod-group" in self.cluster.pods.get(name, {}).get("metadata", {}).get("labels", {}):
+        if GANG in self.cluster.pods.get(name, {}).get("metadata", {}).get("labels", {}):
             self.of_groups.add(name)
+        ended, found = self._ended(), list[str]()
         for key, pod in self.cluster.pods.items():
             plan = _plan_on(pod)
-            if plan is None or "gang" not in plan or uid not in {one["uid"] for one in plan["victims"]}:
-                continue
-            if any(line["message"] == "plan ended" and line["plan"] == plan["id"] for line in self.cluster.told):
-                continue  # it is over, and is yet to be taken off the pod
-            self.for_gangs += 1
+            if plan is None or plan["id"] in ended or uid not in {one["uid"] for one in plan["victims"]}:
+                continue  # one that is over is yet to be taken off the pod
+            self.for_gangs += "gang" in plan
             if missing := self._missing(pod):
-                self.faults.append(f"{name} goes for {key} while {missing} is not nominated")
+                found.append(f"{name} goes for {key} while {missing} is not nominated")
+            elif "gang" in plan and (lacking := self._lacking(pod)):
+                found.append(f"{name} goes for {key} while {lacking} of its group have neither a node nor a plan")
+            else:
+                return  # it goes for this one
+        self.faults += found
+
+    def _ended(self) -> set[str]:
+        """The plans that are over for all processes: one of a leader that was deposed goes on."""
+        lines = [line for line in self.cluster.told if line["message"] == "plan ended"]
+        return {line["plan"] for line in lines if line["ending"] != "deposed"}
+
+    def _lacking(self, pod: Json) -> int:
+        """How many members of the pod's group are missing to its minimum, as far as a watch could show it."""
+        group = pod["metadata"]["labels"].get(GANG)
+        minimum = next((one["spec"]["minMember"] for one in self.cluster.groups if one["metadata"]["name"] == group), 0)
+        members = {
+            name
+            for name, one in (*self.cluster.seen.items(), *self.cluster.pods.items())
+            if one["metadata"]["labels"].get(GANG) == group
+        }
+        return max(0, minimum - sum(map(self._is_placed, members)))
+
+    def _is_placed(self, name: str) -> bool:
+        """Whether a pod has a node and stays there, or a plan that is not over, as far as a watch could show it."""
+        states = [one for one in (self.cluster.seen.get(name), self.cluster.pods.get(name)) if one is not None]
+        stays = any(one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"] for one in states)
+        return stays or any(plan["id"] not in self._ended() for one in states if (plan := _plan_on(one)) is not None)
 
     def _missing(self, pod: Json) -> list[str]:
         """The members of the pod's gang that have neither a plan of it nor a node, as far as a watch could show it."""

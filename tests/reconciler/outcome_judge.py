@@ -259,11 +259,12 @@ class OutcomeJudge:
             # One that came before the plan did not come back, and one that came when it was over is not known.
             if one.owner in owners and one.at > evicting.since and one.uid in self._shown.get(plan, ()):
                 self._returned.setdefault(one.owner, []).append(now)
-        if reasons or evicting.node in self.cluster.shunned:
+        shunned = not self.cluster.shunned.isdisjoint({evicting.node, *evicting.beside})
+        if reasons or shunned:
             self._served.update(evicting.victims)
         if reasons:
             self.excused.append(f"{said}; {reasons[-1].what}")
-        elif evicting.node in self.cluster.shunned:
+        elif shunned:
             self.excused.append(f"{said}; kube-scheduler does not take the node")
         else:
             self.in_vain.append(said)

@@ -56,6 +56,9 @@ def test_every_eviction_ends_in_a_bound_pod(first: int):
         pytest.param(1403, id="a plan of higher priority comes while the mark on a victim is written"),
         pytest.param(90075, id="a pod that is put back, found by a member that did not ask"),
         pytest.param(70446, id="a plan counts on a victim of another one, for another node, that stays"),
+        pytest.param(31, id="a member whose plan is over while those of the others are about to end"),
+        pytest.param(100064, id="a member that fits elsewhere when others went for its gang already"),
+        pytest.param(285, id="an owner whose pods leave, and come back"),
         pytest.param(1277, id="a member is deleted, and no watch shows it yet"),
     ],
 )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import uuid
 from collections.abc import Coroutine
 from typing import Any
+from unittest.mock import patch
 
 from tests.reconciler.builders import START
 from webhook.clusters.simulated.clock import VirtualLoop
@@ -21,8 +24,12 @@ class _Loop(VirtualLoop):
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end, on a loop of its own."""
-    with asyncio.Runner(loop_factory=_Loop) as runner:
+    """Run to the end, on a loop of its own; ids are the same each time, since plans of one moment go by their ids."""
+    dice = random.Random(1)
+    with (
+        patch("uuid.uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
+        asyncio.Runner(loop_factory=_Loop) as runner,
+    ):
         runner.run(work)
 
 

@@ -12,11 +12,12 @@ from functools import partial
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.pod_groups import group_of
+from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
 from webhook.reconciler.evaluate.verdicts import Moment, Verdicts
+from webhook.reconciler.plans.next_action import missing_member
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet, unschedulable_since
@@ -80,7 +81,7 @@ class GangPreemption:
         placed = [key_of(member) for member, _ in outcome.placed]
         if entry.key not in placed:
             self._queue.park(entry.key, now, reason="other pods of its gang are placed first")
-        record = GangRecord(uuid.uuid4().hex[:16], tuple(key.partition("/")[2] for key in placed))
+        record = self._record(group_of(pod), [key.partition("/")[2] for key in placed])
         plans: list[BegunPlan] = []
         for number, (member, what) in enumerate(outcome.placed):
             known = self._queue.get(placed[number])
@@ -93,24 +94,37 @@ class GangPreemption:
         self._queue.took(entry.key, len(victims))
         return [] if self._manager.dry_run else plans
 
+    def _record(self, key: GroupKey, names: list[str]) -> GangRecord:
+        """The gang of these members: the one that others of their group are in already, if there is one."""
+        known = next((plan.record.gang for plan in self._secured(key) if plan.record.gang), None)
+        if known is None:
+            return GangRecord(uuid.uuid4().hex[:16], tuple(names))
+        return GangRecord(known.id, tuple(dict.fromkeys((*known.members, *names))))
+
     def _report(self, evaluation: Evaluation) -> DecisionRecord | None:
         return self._reporter.evaluated(evaluation, self._evaluator.clock.wall(), dry_run=self._manager.dry_run)
 
     def _members(self, pod: Pod, policy: PreemptionPolicy) -> GangMembers:
         """The members of the pod's group that have no node."""
         key, wall = group_of(pod), self._evaluator.clock.wall()
-        ready, gated, secured = [], [], []
+        ready, gated = [], []
         for member in self._evaluator.state.members.of(key):
-            if (plan := self._manager.plans.get(key_of(member))) is not None:
-                secured.append(plan.record.node)
-            elif member.spec.scheduling_gates:
+            if key_of(member) in self._manager.plans:
+                continue
+            if member.spec.scheduling_gates:
                 gated.append(member)
             elif (
                 self._policy_set.policy_to_act_by(member) is policy
                 and wall - (unschedulable_since(member) or wall) >= policy.preemptors.delay
             ):
                 ready.append(member)
-        return GangMembers(key, tuple(ready), tuple(gated), tuple(secured))
+        secured = tuple(plan.record.node for plan in self._secured(key))
+        return GangMembers(key, tuple(ready), tuple(gated), secured)
+
+    def _secured(self, key: GroupKey) -> list[Plan]:
+        """The plans for members of a group that go on: not those that lack a member, and will find that."""
+        known = (self._manager.plans.get(key_of(member)) for member in self._evaluator.state.members.of(key))
+        return [plan for plan in known if plan is not None and not missing_member(plan, self._manager.context)]
 
     def _evaluate(
         self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, members: GangMembers

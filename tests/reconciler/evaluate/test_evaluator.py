@@ -91,6 +91,21 @@ def test_of_equal_nodes_the_one_that_is_free_first():
     assert (outcome.node, [row.node for row in outcome.alternatives]) == ("n2", ["n3", "n1"])
 
 
+def test_room_of_an_owner_that_puts_its_pods_back_is_not_waited_for():
+    """As long as the owner is passed over its pods that leave make no room: others take it at once."""
+    setting = Setting(node("n1"), node("n2"))
+    leaving = pod("a", "8", node="n1", owner=("Job", "j"), deleted=rfc3339(START + 5))
+    setting.add(leaving, pod("b", "8", node="n2"))
+    assert setting.evaluate(preemptor()) == Waits("n1", 1)
+    setting.evaluator.eviction_backoff.returned("Job/default/j", 0.0)
+    outcome = setting.evaluate(preemptor())
+    assert isinstance(outcome, Evicts)
+    assert (outcome.node, names(outcome)) == ("n2", ["b"])
+    setting.clock.now = 61.0
+    setting.add(pod("a", "8", node="n1", owner=("Job", "j"), deleted=rfc3339(START + 70)))
+    assert setting.evaluate(preemptor()) == Waits("n1", 1)
+
+
 def test_nobody_goes_in_place_of_a_pod_that_leaves_anyway():
     """Room that a leaving pod makes is used first, however important that pod is."""
     setting = Setting(node("n1", "5"))

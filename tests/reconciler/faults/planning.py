@@ -23,7 +23,7 @@ from tests.reconciler.simulation import Simulation
 from webhook.policy.model import BudgetMode, Limits, Rate
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.plans import next_action as actions
-from webhook.reconciler.plans import objections
+from webhook.reconciler.plans import objections, plan_manager
 from webhook.reconciler.plans.siblings import Siblings
 from webhook.reconciler.queue.node_backoff import LeftOut, NodeBackoff
 
@@ -45,7 +45,7 @@ def learn_nothing(patch: Patch) -> None:
 
 def names_its_node_under_a_gang() -> Simulation:
     """Of the victims for two members of a gang one is put back while the server has no time for the other one."""
-    made = simulated(node("n1", "4"), budgets=(budget("b", {"app": "v"}, 2),))
+    made = simulated(node("n1", "4"), budgets=(budget("b", {"app": "v"}, 5),))
     made.groups = [group("g", 2)]
     made.replacing["agents"] = "here"
     made.put(victim("agent", "n1", "2", priority=20, owner="agents"))
@@ -60,6 +60,23 @@ def names_its_node_under_a_gang() -> Simulation:
 
 def blame_who_asked(patch: Patch) -> None:
     patch.setattr(Siblings, "have_evicted", lambda _, plan: bool(plan.gone))
+
+
+def room_elsewhere() -> Simulation:
+    """While the server has no time for the second victim somebody deletes a pod on another node."""
+    made = simulated(node("n1", "4"), node("n2", "4"), budgets=(budget("b", {"app": "v"}, 5),))
+    made.put(victim("a", "n1", "2", priority=20))
+    made.put(victim("b", "n1", "2"))
+    made.put(victim("other", "n2", priority=80))
+    later(2.0, lambda: made.put(preemptor()))
+    throttle_after_the_first(made)
+    later(10.0, made.leave, "other")
+    made.scheduler.away_until = 40.0
+    return made
+
+
+def give_up_where_it_fits(patch: Patch) -> None:
+    patch.setattr(plan_manager, "fits_elsewhere", lambda *_: False)
 
 
 def one_is_kept() -> Simulation:
@@ -163,6 +180,7 @@ def count_on_whoever_is_asked(patch: Patch) -> None:
 
 
 FAULTS = {
+    "room elsewhere when the first victim has gone": Fault(room_elsewhere, 100.0, give_up_where_it_fits, 1),
     "replacements that name their node, under a gang": Fault(
         names_its_node_under_a_gang, 50.0, blame_who_asked, 1, bound=False
     ),

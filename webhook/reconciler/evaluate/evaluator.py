@@ -140,7 +140,7 @@ class Evaluator:
             reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
             outcome = Unschedulable(reason, limited=True)
         # 6. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
-        later = self.leaving_within(policy.plan_timeout) if isinstance(outcome, Unschedulable) else leaving
+        later = self.room_within(policy.plan_timeout) if isinstance(outcome, Unschedulable) else leaving
         if len(later) > len(leaving) and (waits := self._wait(pod, decision, later, promised.planned, ahead)):
             return waits
         if isinstance(outcome, Unschedulable) and ahead.blocking is not None:
@@ -191,7 +191,13 @@ class Evaluator:
 
     def soon_gone(self, policy: PreemptionPolicy) -> Rows:
         """The pod rows of those that leave soon enough to be counted on rather than to evict others."""
-        return self.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
+        return self.room_within(min(policy.wait_for_terminating, policy.plan_timeout))
+
+    def room_within(self, seconds: float) -> Rows:
+        """The pod rows of those whose room comes up by then: an owner that puts its pods back takes it at once."""
+        rows, (_, owners) = self.leaving_within(seconds), self.eviction_backoff.excluded(self.clock.monotonic())
+        back = [key for owner in owners for key in self.state.index.owned.get(owner, ())] if len(rows) else []
+        return np.setdiff1d(rows, self.state.snapshot.pod_rows(back)) if back else rows
 
     def leaving_within(self, seconds: float) -> Rows:
         """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""

@@ -79,7 +79,7 @@ def evaluate_gang(
     """
     if policy.extenders:
         return Unschedulable("the policy has extenders, and they are not asked about gangs")
-    if len(members.ready) > _MOST_MEMBERS:
+    if len(members.ready) + len(members.secured) > _MOST_MEMBERS:
         return Unschedulable(f"{members.key} has more than {_MOST_MEMBERS} pods to be placed together")
     state, now, wall = evaluator.state, evaluator.clock.monotonic(), evaluator.clock.wall()
     # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
@@ -87,7 +87,7 @@ def evaluate_gang(
     gang = form_gang(state.snapshot, pods, members.secured)
     gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
     # 2. Decide with the pods excluded that evicting would not remove, or must not now; those of last resort at last.
-    leaving = evaluator.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
+    leaving = evaluator.soon_gone(policy)
     limits = policy.limits.at(wall)
     evaluator.limiter.remember(policy.limits)
     exhausted = evaluator.limiter.exhausted(limits, now)

@@ -39,6 +39,7 @@ __all__ = [
     "PlanContext",
     "Situation",
     "StageRow",
+    "missing_member",
     "next_action",
     "over",
     "policy_for",
@@ -98,7 +99,8 @@ def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection
 
 def _nominating(situation: Situation) -> Action:
     """Before anything else the nomination is written."""
-    return Nominate(PlanStage.ASSEMBLING if situation.plan.record.gang else _first_stage(situation))
+    first = PlanStage.ASSEMBLING if situation.plan.record.gang else _first_stage(situation)
+    return _gap(situation) or Nominate(first)
 
 
 def _first_stage(situation: Situation) -> PlanStage:
@@ -119,19 +121,23 @@ def _assembling(situation: Situation) -> Action:
 
 def _gap(situation: Situation) -> Action | None:
     """What to do for a gang of which a member has neither a plan nor a node; None if all have one."""
-    plan, context, pod, now, _ = situation
-    if not plan.record.gang:
+    plan, context, _, now, _ = situation
+    if not (key := missing_member(plan, context)):
         return None
+    if context.taking_over():
+        return Wait(now + _ASSEMBLY_PAUSE)
+    return End(Ending.GANG, f"{key}, of the same gang, is not nominated")
+
+
+def missing_member(plan: Plan, context: PlanContext) -> str:
+    """A member of a plan's gang, `namespace/name`, that has neither a plan of it nor a node; empty if all have one."""
     known = {plan.key, *(sibling.key for sibling in context.siblings(plan))}
-    for name in plan.record.gang.members:
-        key = f"{pod.metadata.namespace}/{name}"
+    for name in plan.record.gang.members if plan.record.gang else ():
+        key = f"{plan.key.partition('/')[0]}/{name}"
         member = context.evaluator.state.pods.get(key)
-        if key in known or (member is not None and member.spec.node_name):
-            continue
-        if context.taking_over():
-            return Wait(now + _ASSEMBLY_PAUSE)
-        return End(Ending.GANG, f"{key}, of the same gang, is not nominated")
-    return None
+        if key not in known and not (member is not None and member.spec.node_name):
+            return key
+    return ""
 
 
 def _notifying(situation: Situation) -> Action:
@@ -164,7 +170,8 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
     # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-    if (refused := objection(plan, context.evaluator, context.policy_set, policy, left, asking=asking)) is not None:
+    fresh = not (plan.gone or asking) and not any(one.gone or one.asking for one in context.siblings(plan))
+    if (refused := objection(plan, context.evaluator, context.policy_set, policy, left, fresh=fresh)) is not None:
         return End(*refused)
     # 3. Whoever need not go stays.
     wait = min(policy.wait_for_terminating, plan.deadline - now)
@@ -296,12 +303,13 @@ def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
 
 
 def _unasked(situation: Situation) -> list[PlanVictim]:
-    """The victims that are to be asked; not those that an earlier plan asks, or will."""
+    """The victims that are to be asked; not those that another plan has asked, or an earlier one will."""
     plan, context, _, _, asking = situation
     order = plan.started, plan.record.id
 
     def is_anothers(uid: str) -> bool:
-        return any((one.started, one.record.id) < order and one.needs(uid) for one in context.naming(uid))
+        earlier = [one for one in context.naming(uid) if (one.started, one.record.id) < order]
+        return any(uid in one.gone for one in context.naming(uid)) or any(one.needs(uid) for one in earlier)
 
     left = remaining(context.evaluator.state, plan)
     return [victim for victim in left if victim.uid not in asking and not is_anothers(victim.uid)]

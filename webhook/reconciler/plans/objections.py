@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 from webhook.policy.model import EvictionMode, PreemptionPolicy
@@ -32,14 +31,15 @@ def objection(
     policy: PreemptionPolicy,
     left: list[PlanVictim],
     *,
-    asking: Collection[str],
+    fresh: bool,
 ) -> Objection | None:
     """Why a plan whose nomination stands must not go on to evict the victims that are left; None if it may.
 
-    The victims `asking`, by uid, are being asked. What has not changed since the last look is not worked out again.
+    It is `fresh` as long as nobody was asked, or is being asked, for it or for another member of its gang. What has not
+    changed since the last look is not worked out again.
     """
     state, rules, now = evaluator.state, policy_set.rules[policy.name], evaluator.clock.monotonic()
-    fresh, pod = not (plan.gone or asking), state.pods.get(plan.key)
+    pod = state.pods.get(plan.key)
     assert pod is not None
     basis = (state.snapshot.version, rules, evaluator.eviction_backoff.version, frozenset(one.uid for one in left))
     if plan.look.judged == basis:

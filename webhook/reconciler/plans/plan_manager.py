@@ -27,7 +27,7 @@ from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Ending, Plan, as_victims
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for, takers
 from webhook.reconciler.plans.plan_index import PlanIndex
-from webhook.reconciler.plans.plan_times import time_for, time_limit
+from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_limit
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, carries
@@ -87,9 +87,9 @@ class PlanManager:
         `attempts` is how many plans evicted for this preemptor in vain, `left_out` the nodes that were no candidates.
         """
         victims = outcome.victims
-        now, seconds = self.clock.monotonic(), time_for(victims, policy)
+        now, seconds, unique = self.clock.monotonic(), time_for(victims, policy), uuid.uuid4().hex
         record = PlanRecord(
-            id=uuid.uuid4().hex[:16] if gang is None else gang.plan_id(pod.metadata.name),
+            id=unique[:16] if gang is None else gang.plan_id(pod.metadata.name, unique[:4]),
             node=outcome.node,
             victims=as_victims(self._state.snapshot, self.context.policy_set.rules[policy.name], victims),
             deadline=rfc3339(self.clock.wall() + seconds),
@@ -328,7 +328,7 @@ class PlanManager:
         if pod is None or self.dry_run:
             return
         there = plan.stage is PlanStage.WAITING and not awaits_deallocation(self._state, plan)
-        if there and self.evaluator.fits_on(pod, plan.record.node):
+        if there and (self.evaluator.fits_on(pod, plan.record.node) or fits_elsewhere(plan, self.context)):
             plan.note_room(max(plan.started, plan.freed) if math.isfinite(plan.freed) else now, now)
         else:
             plan.note_room(math.inf, now)

@@ -1,4 +1,4 @@
-"""How long a plan may take: when it is given up if nothing happens."""
+"""How long a plan may take: when it is given up if nothing happens, and when its preemptor may be bound elsewhere."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterable
 
 from webhook.kube.objects import Pod
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.plans.next_action import PlanContext
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import awaits_deallocation
 from webhook.reconciler.preemptors import grace_under
 
-__all__ = ["time_for", "time_limit"]
+__all__ = ["fits_elsewhere", "time_for", "time_limit"]
 
 
 def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
@@ -51,6 +52,15 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
     if plan.record.resize:
         return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left
     return context.evaluator.schedulers.chance(pod, plan.roomy, timeout) + timeout if pod is not None else math.inf
+
+
+def fits_elsewhere(plan: Plan, context: PlanContext) -> bool:
+    """Whether its scheduler finds room for the preemptor now, though none comes up on the node of its plan."""
+    evaluator, pod = context.evaluator, context.evaluator.state.pods.get(plan.key)
+    evicted = plan.gone or any(sibling.gone for sibling in context.siblings(plan))
+    if pod is None or plan.record.resize or not evicted or evaluator.has_room(pod, plan.record.node):
+        return False
+    return not plan.left_out.issuperset(fits(evaluator.state.snapshot, pod))
 
 
 def _room_comes(plan: Plan, context: PlanContext) -> float:

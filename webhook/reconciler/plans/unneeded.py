@@ -41,7 +41,7 @@ def unneeded(
     """
     state = evaluator.state
     pod = state.pods.get(plan.key)
-    leaving = np.setdiff1d(evaluator.leaving_within(wait), state.snapshot.pod_rows(list(unsure)))
+    leaving = np.setdiff1d(evaluator.room_within(wait), state.snapshot.pod_rows(list(unsure)))
     look = plan.look
     if (look.version, look.counted_on) != (state.snapshot.version, leaving.tobytes()):
         look.version, look.counted_on, look.needed = state.snapshot.version, leaving.tobytes(), set()

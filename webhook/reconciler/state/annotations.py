@@ -121,14 +121,20 @@ class PlanDevice(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GangRecord(msgspec.Struct, frozen=True):
-    """The gang that a plan is for: an id, and the names of all members that are placed together, in one namespace."""
+    """The gang that a plan is for: an id, and the names of all members that are placed together, in one namespace.
+
+    One that joins later has the id and the names of those before it.
+    """
 
     id: str
     members: tuple[str, ...]
 
-    def plan_id(self, name: str) -> str:
-        """The id of the plan for one member; in the order of the members they ascend, and none is part of another."""
-        return f"{self.id}-{self.members.index(name):04}"
+    def plan_id(self, name: str, unique: str) -> str:
+        """The id of the plan for one member; in the order of the members they ascend, and none is part of another.
+
+        `unique` tells apart the plans for a member that joins more than once: always as many characters.
+        """
+        return f"{self.id}-{self.members.index(name):04}{unique}"
 
 
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
