@@ -93,8 +93,42 @@ def test_what_has_begun_goes_first_unless_it_is_dear():
     peers, queue = Peers(), FairQueue()
     for name, seconds in (("read", 0.0001), ("ordinary", 0.0003), ("dear", 0.003)):
         flow = peers.flow("10.0.0.1")
+        queue.charge(flow, 0.0)
         queue.put(flow, name, seconds, begun=name != "read")
     assert [queue.pop()[1] for _ in range(3)] == ["ordinary", "read", "dear"]
+
+
+def test_what_follows_in_a_turn_does_not_count_as_a_turn():
+    """Who has a request read, parsed and reviewed has had one turn, like one for whom all of it is done in one go."""
+    peers, queue = Peers(), FairQueue()
+    parts, whole, other = (peers.flow("10.0.0.1") for _ in range(3))
+    queue.put(other, "other", 0.0001)
+    for flow, costs in ((parts, [0.00005] * 4), (whole, [0.0001])):
+        queue.put(flow, "first", 0.0001)
+        queue.put(flow, "again", 0.0001)
+        for cost in costs:
+            queue.charge(flow, cost)
+    order = [queue.pop() for _ in range(5)]
+    assert [item for _, item in order] == ["other", "first", "first", "again", "again"]
+
+
+def test_a_new_connection_has_its_first_turn_before_those_that_had_theirs():
+    """A connection that begins waits for no rotation of all others; its second turn does."""
+    peers, queue = Peers(), FairQueue()
+    old = [peers.flow("10.0.0.1") for _ in range(10)]
+    for flow in old:
+        queue.put(flow, "old", 0.0001)
+    for _ in range(55):
+        flow, _ = queue.pop()
+        queue.charge(flow, 0.0001)
+        queue.put(flow, "old", 0.0001)
+    new = peers.flow("10.0.0.1")
+    queue.put(new, "new", 0.0001)
+    assert queue.pop()[1] == "new"
+    queue.charge(new, 0.0001)
+    queue.put(new, "new", 0.0001)
+    assert [queue.pop()[1] for _ in range(10)] == ["old"] * 10
+    assert queue.pop()[1] == "new"
 
 
 def test_dear_things_are_not_put_off_for_ever():
@@ -142,7 +176,7 @@ def test_a_peer_is_forgotten_with_its_last_connection():
 async def test_work_is_done_at_once_while_there_is_time():
     """Nothing is queued in a loop that has nothing else to do."""
     turns, flow = Turns(), Peers().flow("a")
-    assert await turns.run(flow, lambda: 7, 0.0) == 7
+    assert await turns.run(flow, lambda: 7, 0.0, begun=True) == 7
     assert not turns.busy
 
 
@@ -160,7 +194,7 @@ async def test_what_a_round_has_no_time_for_waits_and_the_cheap_goes_first(work)
     async def late(address, name, estimate):
         turns.do(peers.flow("x"), work)
         assert turns.full
-        return await turns.run(peers.flow(address), lambda: answer(name), estimate)
+        return await turns.run(peers.flow(address), lambda: answer(name), estimate, begun=True)
 
     runs = [
         asyncio.create_task(late("10.0.0.2", "dear", 0.01)),
@@ -188,7 +222,7 @@ async def test_who_has_had_less_than_his_share_does_not_wait_for_a_round(work):
     assert turns.busy
     assert not turns.must_wait(quiet)
     assert turns.must_wait(many)
-    assert await turns.run(quiet, lambda: 7, 0.0) == 7
+    assert await turns.run(quiet, lambda: 7, 0.0, begun=True) == 7
     turns.do(quiet, work)
     assert turns.must_wait(quiet)
 
@@ -199,7 +233,29 @@ async def test_what_is_done_inside_of_other_work_counts_once(work):
     flow = peers.flow("a")
     turns.later(peers.flow("b"), lambda: None, 1.0)
     turns.do(flow, lambda: turns.do(flow, lambda: work(0.002)))
-    assert turns._used == flow.peer.lines[turns._queue].tag == 0.002
+    assert turns._used == pytest.approx(flow.peer.lines[turns._queue].tag) == 0.002
+
+
+async def test_nobody_pays_for_the_garbage_collector(work):
+    """A connection whose work it interrupts does not wait for it afterwards; the round has been as long as it was."""
+
+    class Garbage:
+        def __del__(self):
+            work(0.02)
+
+    def interrupted():
+        work(0.001)
+        garbage = Garbage()
+        garbage.itself = garbage
+        del garbage
+        gc.collect()
+
+    turns, peers = Turns(), Peers()
+    flow = peers.flow("a")
+    turns.later(peers.flow("b"), lambda: None, 1.0)
+    turns.do(flow, interrupted)
+    assert flow.peer.lines[turns._queue].tag == pytest.approx(0.001)
+    assert turns._used == pytest.approx(0.021)
 
 
 async def test_what_follows_from_a_round_leaves_room_in_the_next_one(work):
@@ -240,7 +296,7 @@ async def test_work_that_nobody_waits_for_any_more_is_not_done(work):
 
     async def late():
         turns.do(flow, work)
-        await turns.run(flow, lambda: done.append(1), 0.0)
+        await turns.run(flow, lambda: done.append(1), 0.0, begun=True)
 
     task = asyncio.create_task(late())
     await asyncio.sleep(0)

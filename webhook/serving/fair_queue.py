@@ -2,9 +2,11 @@
 
 Start-time fair queuing (P. Goyal, H. Vin, H. Cheng: SFQ). Each address has a tag, the cost that it has been charged in
 virtual time; whoever has the lowest is next. Virtual time is the tag of who was served last, so nobody saves up while
-idle, and nobody who comes again begins again with an advantage. Within an address its connections share in the same
-way, but what is cheap counts about the same, and the price of what is dear rises with its square: who asks for cheap
-things does not wait behind a hundred that ask for dear ones, nor behind several that ask for cheaper ones still.
+idle, and nobody who comes again begins again with an advantage. Within an address its connections have turns in the
+same way. Each turn counts the same, and the price of what is dear rises with its square: who asks for cheap things
+does not wait behind a hundred that ask for dear ones, nor behind several that ask for cheaper ones still. The first
+turn of a connection goes before those who have had theirs, as in FQ-CoDel (RFC 8290): who begins does not wait behind
+all others.
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ __all__ = ["FairQueue", "Flow", "Peer", "Peers"]
 
 T = TypeVar("T")
 
-_ANY, _DEAR = 0.00025, 0.001
-"""Seconds that anything counts among the connections of an address, and at which the square of a cost counts as much as
-the cost. So what is cheap counts about the same: an honest review need not wait behind several cheaper ones."""
+_TURN = 0.00025
+"""Seconds that a turn counts among the connections of an address. So cheap things go round and round, in the order in
+which they came: an honest review need not wait behind several that are a little cheaper."""
+_CHEAP, _DEAR = 0.0005, 0.001
+"""Seconds that count no more than the turn they are part of, and at which the square of the rest counts as much as the
+rest."""
 
 
 class Peer:
@@ -43,6 +48,7 @@ class Flow:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.tags: dict[FairQueue[Any], float] = {}
+        """How far it has come in the virtual time of its peer; nothing before its first turn."""
 
 
 class Peers:
@@ -79,12 +85,19 @@ class FairQueue(Generic[T]):
         """How many items wait."""
 
     def put(self, flow: Flow, item: T, estimate: float, *, begun: bool = False) -> None:
-        """Let an item wait that will cost about so much; what has `begun` goes before what is as cheap and has not."""
+        """Let an item wait that will cost about so much, for a turn of its own.
+
+        What has `begun` goes on with the last turn, before what is as cheap and has not.
+        """
         line = self._line(flow)
-        start = line.now if begun else max(flow.tags.get(self, 0.0), line.now)
-        finish = start + _price(estimate) - (_ANY if begun else 0.0)
-        entry = (finish, next(self._number), start, estimate, flow, item)
-        heappush(line.waiting, entry)
+        had = flow.tags.get(self)
+        start = line.now if begun or had is None else max(had, line.now)
+        rank = start + _dearness(estimate)
+        if not begun:
+            flow.tags[self] = start + _TURN
+            if had is not None:
+                rank += _TURN
+        heappush(line.waiting, (rank, next(self._number), start, estimate, flow, item))
         self._waiting[line] = None
         self.count += 1
 
@@ -107,7 +120,7 @@ class FairQueue(Generic[T]):
         """Count what something has cost; if nobody waits, nobody has come short, and it is forgotten."""
         line = self._line(flow)
         line.tag = max(line.tag, self._now) + cost
-        tag = flow.tags[self] = max(flow.tags.get(self, 0.0), line.now) + _price(cost)
+        tag = flow.tags[self] = max(flow.tags.get(self, 0.0), line.now) + _dearness(cost)
         if not self.count:
             self._now, line.now = line.tag, tag
 
@@ -118,5 +131,5 @@ class FairQueue(Generic[T]):
         return line
 
 
-def _price(cost: float) -> float:
-    return _ANY + cost * cost / _DEAR
+def _dearness(cost: float) -> float:
+    return max(0.0, cost - _CHEAP) ** 2 / _DEAR

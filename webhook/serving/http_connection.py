@@ -34,7 +34,7 @@ class HttpProtocols(web.Server):
 class HttpConnection(web.RequestHandler):
     """aiohttp's protocol, in turns."""
 
-    __slots__ = ("_connection", "_hold", "_turns", "_unparsed")
+    __slots__ = ("_connection", "_has_turn", "_hold", "_turns", "_unparsed")
 
     def __init__(
         self,
@@ -46,10 +46,11 @@ class HttpConnection(web.RequestHandler):
     ) -> None:
         super().__init__(server, **options)
         self._connection, self._turns, self._hold = connection, turns, hold
-        self._unparsed = b""
+        self._unparsed, self._has_turn = b"", False
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, and what takes long in turns."""
+        self._has_turn |= bool(data)
         if self._unparsed:
             self._unparsed += data
         elif data.count(b"\r\n") <= _LINES:
@@ -66,6 +67,7 @@ class HttpConnection(web.RequestHandler):
             if end < 0:
                 break
         end = end + 2 if end >= 0 else len(self._unparsed)
+        self._has_turn = True
         super().data_received(self._unparsed[:end])
         self._unparsed = self._unparsed[end:] if self.transport is not None else b""
         self._hold(bool(self._unparsed))
@@ -84,4 +86,21 @@ class HttpConnection(web.RequestHandler):
 
     def _handle_request(self, *arguments: Any) -> Coroutine[Any, Any, Any]:
         self._turns.spend(self._connection.flow, _REQUEST_SECONDS)
-        return super()._handle_request(*arguments)
+        handling = super()._handle_request(*arguments)
+        if self._has_turn:
+            self._has_turn = False
+            return handling
+        return self._in_turn(handling)
+
+    async def _in_turn(self, handling: Coroutine[Any, Any, Any]) -> Any:
+        """Of the requests that came in one go the first has the turn in which they were read; others need their own."""
+        try:
+            await self._turns.run(self._connection.flow, _nothing, _REQUEST_SECONDS, begun=False)
+        except BaseException:
+            handling.close()
+            raise
+        return await handling
+
+
+def _nothing() -> None:
+    """What a turn is for shows when it has come."""

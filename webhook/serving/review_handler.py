@@ -135,16 +135,16 @@ class ReviewHandler:
             return refuse(415, f"Content-Type is {sent[:100]!r}; application/json was expected")
         try:
             if not request.content.is_eof():
-                return await self._wait(connection, phase, request, seconds, None)
+                return await self._wait(connection, phase, request, seconds)
             body = request.content.read_nowait()
             if not self._turns.busy:
                 reviewed = self._turns.do(connection.flow, _at_once, self.context, phase, body)
             elif len(body) <= _SMALL:
                 reviewed = await self._in_turn(connection.flow, self.context, phase, body)
             else:
-                return await self._wait(connection, phase, request, seconds, body)
+                return await self._wait(connection, phase, request, seconds, body=body)
             if reviewed is None or reviewed.answer.unsure:
-                return await self._wait(connection, phase, request, seconds, body)
+                return await self._wait(connection, phase, request, seconds, body=body, reviewed=reviewed)
         except _RefusedError as refused:
             return refuse(refused.code, refused.message)
         except web.RequestPayloadError as error:
@@ -168,9 +168,19 @@ class ReviewHandler:
         return reviewed
 
     async def _wait(
-        self, connection: Connection, phase: Phase, request: web.BaseRequest, seconds: float, body: bytes | None
+        self,
+        connection: Connection,
+        phase: Phase,
+        request: web.BaseRequest,
+        seconds: float,
+        *,
+        body: bytes | None = None,
+        reviewed: Reviewed | None = None,
     ) -> Reviewed:
-        """Answer a review that has to wait: for its body (None), for its turn, or for what the API server says."""
+        """Answer a review that has to wait: for its body (None), for its turn, or for what the API server says.
+
+        `reviewed` is the answer as far as the caches know, if it is known already.
+        """
         deadline = asyncio.get_running_loop().time() + seconds
         flow = connection.flow
         async with self._bodies.waiting(flow.peer, deadline) as entry:
@@ -184,7 +194,8 @@ class ReviewHandler:
                     raise _RefusedError(400, "the connection was closed before the body was complete") from None
             self._bodies.hold(entry, body)
             assert self.context is not None
-            reviewed = await self._review(flow, self.context, phase, body)
+            if reviewed is None:
+                reviewed = await self._review(flow, self.context, phase, body)
             unsure = sorted(reviewed.answer.unsure)
             if not unsure:
                 return reviewed
@@ -197,11 +208,11 @@ class ReviewHandler:
                 return refuse(503, message, reviewed.uid)
             if lookup is None:
                 return reviewed
-            return await self._review(flow, self.context.with_lookup(lookup), phase, body)
+            return await self._review(flow, self.context.with_lookup(lookup), phase, body, begun=False)
 
-    async def _review(self, flow: Flow, context: Context, phase: Phase, body: bytes) -> Reviewed:
+    async def _review(self, flow: Flow, context: Context, phase: Phase, body: bytes, *, begun: bool = True) -> Reviewed:
         """Answer a review; one that takes long in a process of its own, so that the others go on meanwhile."""
-        at_once = await self._in_turn(flow, context, phase, body)
+        at_once = await self._in_turn(flow, context, phase, body, begun=begun)
         if at_once is not None:
             return at_once
         try:
@@ -209,13 +220,15 @@ class ReviewHandler:
         except ReviewProcessError as error:
             raise _RefusedError(500, f"giveway failed on this review: {error}") from error
 
-    async def _in_turn(self, flow: Flow, context: Context, phase: Phase, body: bytes) -> Reviewed | None:
+    async def _in_turn(
+        self, flow: Flow, context: Context, phase: Phase, body: bytes, *, begun: bool = True
+    ) -> Reviewed | None:
         """The answer, when it is the connection's turn, if it can be given before others would notice."""
         divisor = 1
         if self._turns.contended:
             divisor, context = _WHILE_BUSY, context.with_allowance(ALLOWANCE / _WHILE_BUSY)
         work = partial(_at_once, context, phase, body, divisor)
-        return await self._turns.run(flow, work, _REVIEW_SECONDS + len(body) * _BYTE_SECONDS)
+        return await self._turns.run(flow, work, _REVIEW_SECONDS + len(body) * _BYTE_SECONDS, begun=begun)
 
 
 def _at_once(context: Context, phase: Phase, body: bytes, divisor: int = 1) -> Reviewed | None:

@@ -6,6 +6,7 @@ As long as there is time for everybody, nobody waits and nothing is queued.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,6 +24,24 @@ _SLICE = 0.001
 """Seconds of a round for what has waited. It leads to more in the next rounds: what is read is reviewed."""
 _ROUND_COST = 0.0003
 """Seconds of work for which no round is begun."""
+
+
+class _Collector:
+    """Seconds of the processor that the garbage collector has taken: whoever it interrupts has not used them."""
+
+    def __init__(self) -> None:
+        self.seconds = self._began = 0.0
+
+    def __call__(self, phase: str, _: object) -> None:
+        """Hear that it begins or ends."""
+        if phase == "start":
+            self._began = time.thread_time()
+        else:
+            self.seconds += time.thread_time() - self._began
+
+
+_collector = _Collector()
+gc.callbacks.append(_collector)
 
 
 class Turns:
@@ -66,7 +85,7 @@ class Turns:
             return work(*arguments)
         contended = self._in_round or self._queue.count > 0
         # By the processor's clock: what another process takes of it meanwhile is not this connection's doing
-        ran = time.thread_time() if contended else 0.0
+        ran = _processor_time() if contended else 0.0
         self._working, began = True, time.perf_counter()
         try:
             return work(*arguments)
@@ -74,7 +93,7 @@ class Turns:
             self._working = False
             self._used += time.perf_counter() - began
             if contended:  # if nobody waits, nobody comes short
-                self._queue.charge(flow, time.thread_time() - ran)
+                self._queue.charge(flow, _processor_time() - ran)
             if self._used > _ROUND_COST and not self._round:
                 self._begin_round()
 
@@ -95,9 +114,12 @@ class Turns:
         if not self._round:
             self._begin_round()
 
-    async def run(self, flow: Flow, work: Callable[[], T], estimate: float) -> T:
-        """Go on with what has had its turn: at once, or by fair shares if the round is full. Raises what it raises."""
-        if not self.full:
+    async def run(self, flow: Flow, work: Callable[[], T], estimate: float, *, begun: bool) -> T:
+        """Do this at once if there is time, or by fair shares. Raises what it raises.
+
+        What goes on with the connection's turn has `begun`; what follows after it needs another one.
+        """
+        if not (self.full if begun else self.must_wait(flow)):
             return self.do(flow, work)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -109,7 +131,7 @@ class Turns:
             except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
                 done.set_exception(error)
 
-        self.later(flow, carry_out, estimate, begun=True)
+        self.later(flow, carry_out, estimate, begun=begun)
         return await done
 
     def _next_round(self) -> None:
@@ -129,6 +151,11 @@ class Turns:
     def _begin_round(self) -> None:
         self._round = True
         asyncio.get_running_loop().call_soon(self._next_round)
+
+
+def _processor_time() -> float:
+    """Seconds of the processor for this thread's own work."""
+    return time.thread_time() - _collector.seconds
 
 
 class FairSemaphore:

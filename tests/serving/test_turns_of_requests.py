@@ -1,0 +1,77 @@
+"""What a turn of a connection is good for: one request, and one look at its review."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.admission.builders import make_class, make_pod, make_review
+from tests.policy.builders import namespace
+from tests.serving.conftest import trusting
+from webhook.admission.context import Objects, Overlay
+from webhook.serving import turns
+from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.turns import Turns
+
+pytestmark = pytest.mark.slow
+
+HIGH = make_class("high", 100)
+
+
+def request(name: str, class_name: str = "high") -> bytes:
+    """A review of a pod of that name, as it goes over the wire."""
+    body = json.dumps(make_review(make_pod(name, priorityClassName=class_name))).encode()
+    head = f"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+@pytest.fixture
+def connect(authority):
+    """Open a connection that has had its first turn."""
+    writers = []
+
+    async def connecting(running):
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
+        writers.append(writer)
+        writer.write(request("first"))
+        await reader.readuntil(b"}}")
+        return writer
+
+    yield connecting
+    for writer in writers:
+        writer.transport.abort()
+
+
+class Asked(GivenObjects):
+    """An API server that has no class but those that are given."""
+
+    async def ask(self, unsure, flow):
+        return Overlay(self.lookup, {name: None for _, name in unsure}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("classes", "turns_taken"),
+    [
+        pytest.param(["high"], 1, id="one"),
+        pytest.param(["high"] * 5, 5, id="several that came in one go"),
+        pytest.param(["ghost"], 2, id="one that is looked at again after a look-up"),
+    ],
+)
+async def test_reviews_take_so_many_turns(start, connect, monkeypatch, classes, turns_taken):
+    """Who waits for answers has as many reviews as who sends them in a row, and one with look-ups has half as many."""
+    own = []
+    later = Turns.later
+
+    def noting(self, flow, work, estimate, *, begun=False):
+        own.append(not begun)
+        later(self, flow, work, estimate, begun=begun)
+
+    async with start(source=Asked(Objects([HIGH], [namespace("team-a")]))) as running:
+        writer = await connect(running)
+        monkeypatch.setattr(turns, "_ROUND", -1.0)  # nothing is done without waiting
+        monkeypatch.setattr(Turns, "later", noting)
+        writer.write(b"".join(request(f"pod-{number}", name) for number, name in enumerate(classes)))
+        await running.logged(object=f"team-a/pod-{len(classes) - 1}")
+        assert sum(own) == turns_taken
