@@ -45,20 +45,20 @@ class DevicesAhead:
     def place(self, pods: Collection[Pod], needs: DeviceFilter, count: Ints) -> Ints:
         """Let so many of these pods, which are alike, come to each candidate: how many of them get their devices."""
         example = next(iter(pods))
-        names = [one.get("resourceClaimName") for one in example.spec.resource_claims or ()]
+        names = [entry.get("resourceClaimName") for entry in example.spec.resource_claims or ()]
         named = {f"{example.metadata.namespace}/{name}" for name in names if name}
         came = np.zeros_like(count)
         for place in np.flatnonzero(count).tolist():
             node, taken, settled = int(self._candidates.nodes[place]), self._taken[place], self._settled[place]
             self._gone[place] |= {pod.metadata.uid for pod in pods}  # what plans hold for them, they take here
             for _ in range(int(count[place])):
-                found = needs.allocation(node, self._gone[place], taken, settled)
-                if found is None:
+                devices = needs.allocation(node, self._gone[place], taken, settled)
+                if devices is None:
                     break
-                taken |= set(found)
+                taken |= set(devices)
                 settled |= named
                 came[place] += 1
-                if not found:
+                if not devices:
                     came[place] = count[place]
                     break
         return came

@@ -72,8 +72,8 @@ class _EarlyTakers:
         self._own, self._amounts = _needs(state, pod), compile_pod(pod).amounts
         self._others: list[tuple[Pod, DeviceFilter]] = []
         asking = (group for group in state.waiting.groups() if self._asks(group.example))
-        for group in heapq.nlargest(_GROUPS, asking, key=lambda one: one.priority):
-            example = next((one for one in group.pods.values() if self._is_free(one.metadata.uid)), None)
+        for group in heapq.nlargest(_GROUPS, asking, key=lambda group: group.priority):
+            example = next((member for member in group.pods.values() if self._is_free(member.metadata.uid)), None)
             if example is not None and (needs := _needs(state, example)) is not None:
                 self._others.append((example, needs))
 
@@ -85,7 +85,7 @@ class _EarlyTakers:
         """Whether a pod asks for devices, looked at quickly."""
         served = self._snapshot.devices.class_of_resource
         containers = example.spec.containers or ()
-        asked = (name for one in containers if one.resources for name in one.resources.requests or ())
+        asked = (name for container in containers if container.resources for name in container.resources.requests or ())
         return bool(example.spec.resource_claims) or any(name in served for name in asked)
 
     def of(self, candidate: Candidate) -> str:
@@ -113,7 +113,7 @@ class _EarlyTakers:
             ):
                 return f"{key_of(example)} of priority {example.spec.priority or 0}, which waits,"
         for uid in holders:
-            held = [one for key in claims.used_by(uid) for one in devices_of(claims.claims[key])]
+            held = [device for key in claims.used_by(uid) for device in devices_of(claims.claims[key])]
             owner = pods.owners.values[pods.owner[gone[uid]]]
             if owner is not None and owner.kind in _AT_ONCE and self._loses(node, gone, held):
                 amounts = dict(

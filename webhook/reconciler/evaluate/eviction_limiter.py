@@ -154,12 +154,16 @@ class EvictionLimiter:
         """
         planned = [known[0] for ticket in tickets if (known := self._tickets.get(ticket)) is not None]
         grouped = [
-            (name, rate, [self._groups.get(each) for one in planned for each in one.groups if each.startswith(of)])
+            (
+                name,
+                rate,
+                [self._groups.get(each) for eviction in planned for each in eviction.groups if each.startswith(of)],
+            )
             for name, of, rate in group_rates(limits)
         ]
         rates: list[tuple[str, Rate | LabelRate | None, list[_Counter | None]]] = [
-            ("perOwner", limits.per_owner, [self._owners.get(one.owner) for one in planned]),
-            ("perNode", limits.per_node, [self._nodes.get(one.node) for one in planned]),
+            ("perOwner", limits.per_owner, [self._owners.get(eviction.owner) for eviction in planned]),
+            ("perNode", limits.per_node, [self._nodes.get(eviction.node) for eviction in planned]),
             ("perCluster", limits.per_cluster, [self._cluster] if planned else []),
             *grouped,
         ]
@@ -170,7 +174,7 @@ class EvictionLimiter:
             if any(counter is not None and len(counter.within(window, now)) > rate.evictions for counter in counters):
                 return f"limits.{name} does not allow so many evictions any more"
         left = self._workloads_left(limits, now, since)
-        if left is not None and any(left.get(one.owner, 0) < 0 for one in planned if one.owner):
+        if left is not None and any(left.get(eviction.owner, 0) < 0 for eviction in planned if eviction.owner):
             return "limits.perWorkload does not allow so many evictions any more"
         return ""
 
@@ -233,7 +237,9 @@ class EvictionLimiter:
         ends = [*owners.values(), *nodes.values(), *cluster.values(), *workloads.values()]
         groups: dict[str, float] = {}
         for _, of, rate in group_rates(limits):
-            groups |= _used_up({name: one for name, one in self._groups.items() if name.startswith(of)}, rate, now)
+            groups |= _used_up(
+                {name: counter for name, counter in self._groups.items() if name.startswith(of)}, rate, now
+            )
         until = min([*ends, *groups.values()], default=None)
         return ExhaustedLimits(
             frozenset(owners), frozenset(nodes), bool(cluster), until, frozenset(workloads), frozenset(groups)
@@ -264,7 +270,7 @@ class EvictionLimiter:
             ends += [first] if math.isfinite(first) else [now + left.window] if left.planned else []
         groups: dict[str, int] = {}
         for _, of, rate in group_rates(limits):
-            counters = {name: one for name, one in self._groups.items() if name.startswith(of)}
+            counters = {name: counter for name, counter in self._groups.items() if name.startswith(of)}
             of_group, end = _remaining(counters, rate, now)
             groups |= of_group
             ends += [] if end is None else [end]

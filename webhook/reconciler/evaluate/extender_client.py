@@ -162,8 +162,11 @@ async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candid
     extender, preemptor, candidates = question
     url = url_of(extender)
     victims = {
-        one.node: {"Pods": [{"UID": victim.uid} for victim in one.victims], "NumPDBViolations": one.pdb_violations}
-        for one in candidates
+        candidate.node: {
+            "Pods": [{"UID": victim.uid} for victim in candidate.victims],
+            "NumPDBViolations": candidate.pdb_violations,
+        }
+        for candidate in candidates
     }
     arguments = msgspec.json.encode({"Pod": preemptor, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})
     limit, headers = aiohttp.ClientTimeout(total=extender.http_timeout), {"Content-Type": "application/json"}

@@ -123,7 +123,7 @@ def evaluate_gang(
     if not decision.victims:
         at_once = decide_gang(state.snapshot, gang, rules, wall, exclusions=exclusions, excluded_nodes=left_out)
         if at_once.fits:
-            return Fits(tuple(sorted({one.node for one in at_once.placements})))
+            return Fits(tuple(sorted({placement.node for placement in at_once.placements})))
     # 4. Within attempts, and if nobody of higher priority would take the room.
     if (kept := _kept_from(evaluator, decision, policy, attempts, promised)) is not None:
         return kept
@@ -174,7 +174,7 @@ def _kept_from(
     rows = snapshot.pod_rows([victim.key for victim in decision.victims])
     example = decision.placements[0].pod
     ahead = evaluator.pods_ahead(example, promised)
-    nodes = {one.node for one in decision.placements}
+    nodes = {placement.node for placement in decision.placements}
     there = rows[[snapshot.nodes.names[node] in nodes for node in snapshot.pods.node[rows].tolist()]]
     if len(there) and ahead(_candidates(evaluator, there, together=False)).any():
         return Unschedulable(f"where evicting pods makes room, {blocked_text(ahead.blocking)}", behind=True)
@@ -194,22 +194,22 @@ def _outcomes(
 ) -> tuple[tuple[Pod, Evicts | Waits], ...]:
     """What is done for each member: its victims are the units with a pod on its node."""
     state = evaluator.state
-    nodes = {one.node for one in decision.placements}
+    nodes = {placement.node for placement in decision.placements}
     first = decision.placements[0].node
     of_node: dict[str, list[Pod]] = {}
     for unit in decision.units:
         pods = [pod for victim in unit if (pod := state.pods.get(victim.key)) is not None]
         for node in {victim.node for victim in unit} & nodes or {first}:
             of_node.setdefault(node, []).extend(pods)
-    found: list[tuple[Pod, Evicts | Waits]] = []
+    outcomes: list[tuple[Pod, Evicts | Waits]] = []
     # Devices are held in this order, and those of lower priority give way
-    for member, node in sorted(decision.placements, key=lambda one: -priority_of(one.pod)):
+    for member, node in sorted(decision.placements, key=lambda placement: -priority_of(placement.pod)):
         pod = state.pods.get(key_of(member)) or member
         victims = tuple(of_node.get(node, ()))
         row = state.snapshot.nodes.find(node)
         coming = int(np.count_nonzero(state.snapshot.pods.node[leaving] == row)) if len(leaving) else 0
         if not victims:
-            found.append((pod, Waits(node, coming)))
+            outcomes.append((pod, Waits(node, coming)))
             continue
         evicts = Evicts(
             node=node,
@@ -221,8 +221,8 @@ def _outcomes(
             last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
             grounds={key_of(victim): decision.grounds[key_of(victim)] for victim in victims},
         )
-        found.append((pod, evicts))
-    return tuple(found)
+        outcomes.append((pod, evicts))
+    return tuple(outcomes)
 
 
 def _unnominated(pod: Pod) -> Pod:

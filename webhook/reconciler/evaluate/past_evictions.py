@@ -43,9 +43,11 @@ class PastEvictions:
         self._recent, self._within = policy.victims.cost.recent_evictions, policy.limits.cycles.window
         own = dict.fromkeys(workload for pod in pods if (workload := workload_of(pod)))
         self._evictors: dict[str, str] = {}
-        for one in own:
-            found = history.evictors(one, self._within, now)
-            self._evictors |= {key: evicted for key, evicted in found.items() if key not in {**own, **self._evictors}}
+        for workload in own:
+            evictors = history.evictors(workload, self._within, now)
+            self._evictors |= {
+                key: evicted for key, evicted in evictors.items() if key not in {**own, **self._evictors}
+            }
         self.stay: NDArray[np.bool_] | None = None
         if self._evictors and policy.limits.cycles.keep is CycleKeeper.EVICTOR:
             self.stay = np.zeros(state.snapshot.pods.rows, np.bool_)
@@ -91,7 +93,7 @@ class PastEvictions:
 
     def _cycle(self, evictor: str) -> tuple[str, ...]:
         """From an evictor back to the preemptor's own workload, each evicted for the one before."""
-        found = [evictor]
-        while evicted := self._evictors.get(found[-1]):
-            found.append(evicted)
-        return tuple(found)
+        cycle = [evictor]
+        while evicted := self._evictors.get(cycle[-1]):
+            cycle.append(evicted)
+        return tuple(cycle)

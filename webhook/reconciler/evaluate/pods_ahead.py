@@ -170,8 +170,8 @@ class PodsAhead:
             pod is not None and pod.metadata.uid == uids[row] and not pod.metadata.deletion_timestamp
             for pod, row in zip(known, rows.tolist(), strict=True)
         ]
-        found: Rows = rows[np.array(stays, np.bool_)] if len(rows) else rows
-        return found
+        planned: Rows = rows[np.array(stays, np.bool_)] if len(rows) else rows
+        return planned
 
     def _without_room_of(self, free: Ints, rows: Rows, columns: NDArray[np.intp]) -> Ints:
         """What is free as long as the pods in these rows stay."""
@@ -182,15 +182,15 @@ class PodsAhead:
     def _leaving_beside(self, candidates: Candidates) -> Rows:
         """The pods that leave the candidates anyway, beside their victims."""
         rows = np.setdiff1d(self._leaving, candidates.pods)
-        found: Rows = rows[np.isin(self._state.snapshot.pods.node[rows], candidates.nodes)]
-        return found
+        beside: Rows = rows[np.isin(self._state.snapshot.pods.node[rows], candidates.nodes)]
+        return beside
 
     def _needs_of_devices(
         self, incoming: PodInfo, groups: Sequence[WaitingGroup], *, any_held: bool
     ) -> DeviceFilter | None:
         """What the preemptor needs of devices; None if it needs none, and if none are held and no pod in front does."""
         snapshot = self._state.snapshot
-        others = any_held or any(_asks_for_devices(snapshot, one) for one in groups)
+        others = any_held or any(_asks_for_devices(snapshot, group) for group in groups)
         return prefilter(snapshot, incoming).devices if others and needs_devices(snapshot, incoming) else None
 
     def _placed(

@@ -96,7 +96,7 @@ class Rates:
             yield self._by_name(5, limits.per_workload, row, left.workloads, _workload)
         for name, of, rate in group_rates(limits):
             key = rate.label if isinstance(rate, LabelRate) else ""
-            code = next(code for code, one in _NEVER.items() if one == name)
+            code = next(code for code, limit in _NEVER.items() if limit == name)
             yield self._by_name(code, rate, row, left.groups, partial(_group, of, key))
         if limits.per_node:
             nodes = self._state.snapshot.nodes

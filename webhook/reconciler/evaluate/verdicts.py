@@ -47,8 +47,8 @@ def shape_of(pod: Pod) -> bytes:
     The volumes that every pod has of its own (its token's, for one) decide nothing; claims that are made for the pod
     are named after it.
     """
-    volumes = [one for one in pod.spec.volumes or () if one.persistent_volume_claim or one.ephemeral]
-    own = pod.metadata.name if any(one.ephemeral for one in volumes) else ""
+    volumes = [volume for volume in pod.spec.volumes or () if volume.persistent_volume_claim or volume.ephemeral]
+    own = pod.metadata.name if any(volume.ephemeral for volume in volumes) else ""
     spec = msgspec.structs.replace(pod.spec, volumes=volumes or None)
     return msgspec.json.encode((pod.metadata.namespace, own, pod.metadata.labels, spec), order="deterministic")
 

@@ -181,10 +181,10 @@ class LimitsNow(NamedTuple):
     def selectable(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate that may be selected now, else the code of the first filter that rejects it."""
         codes = np.zeros(len(candidates.nodes), np.int8)
-        for one in (*((self.rates,) if self.rates is not None else ()), *self.filters):
+        for filter_ in (*((self.rates,) if self.rates is not None else ()), *self.filters):
             open_ = codes == 0
             if open_.any():
-                codes[open_] = one(candidates.only(open_))
+                codes[open_] = filter_(candidates.only(open_))
         return codes
 
 

@@ -97,15 +97,15 @@ class WorkloadHistory:
 
     def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PastEviction]:
         """The evictions of a workload within the window, the oldest first."""
-        return [one for one in self._workloads.get(workload, ()) if one.at > now - window]
+        return [eviction for eviction in self._workloads.get(workload, ()) if eviction.at > now - window]
 
     def counts(self, window: float, now: float) -> dict[str, int]:
         """How often each workload was evicted within the window; those that were not are left out."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for workload, evictions in self._since(now - window):
             inside = evictions[0].at > now - window
-            found[workload] = len(evictions) if inside else sum(one.at > now - window for one in evictions)
-        return found
+            counts[workload] = len(evictions) if inside else sum(eviction.at > now - window for eviction in evictions)
+        return counts
 
     def used_up(self, most: int, window: float, now: float, planned: Mapping[str, int]) -> dict[str, float]:
         """The workloads that have had so many evictions within the window, with those `planned`, and until when."""
@@ -121,7 +121,9 @@ class WorkloadHistory:
         """When the first of the evictions within the window leaves it; infinite if there is none."""
         start = now - window
         firsts = (
-            evictions[0].at if evictions[0].at > start else next(one.at for one in evictions if one.at > start)
+            evictions[0].at
+            if evictions[0].at > start
+            else next(eviction.at for eviction in evictions if eviction.at > start)
             for _, evictions in self._since(start)
         )
         return min(firsts, default=math.inf) + window
@@ -139,14 +141,14 @@ class WorkloadHistory:
         And so on, the nearest to this one first, a thousand or a few more at most: each with the workload that was
         evicted for it. This one is not among them.
         """
-        found: dict[str, str] = {workload: ""}
+        evictors: dict[str, str] = {workload: ""}
         for evicted in (queue := [workload]):
-            for one in self.of(evicted, now, window) if len(found) <= _MOST_EVICTORS else ():
-                if one.preemptor and one.preemptor not in found:
-                    found[one.preemptor] = evicted
-                    queue.append(one.preemptor)
-        del found[workload]
-        return found
+            for eviction in self.of(evicted, now, window) if len(evictors) <= _MOST_EVICTORS else ():
+                if eviction.preemptor and eviction.preemptor not in evictors:
+                    evictors[eviction.preemptor] = evicted
+                    queue.append(eviction.preemptor)
+        del evictors[workload]
+        return evictors
 
     def most_evicted(self, count: int, window: float, now: float) -> list[tuple[str, int]]:
         """The workloads that were evicted most often within the window, and how often; equal ones by name."""
@@ -158,27 +160,30 @@ class WorkloadHistory:
         With `keep_later` also what was noted here and happened after that was written.
         """
         rows = [
-            (workload, PastEviction(now - max(0.0, wall - one.at), one.preemptor))
+            (workload, PastEviction(now - max(0.0, wall - eviction.at), eviction.preemptor))
             for workload, evictions in known.workloads.items()
-            for one in evictions
-            if wall - KEPT_SECONDS < one.at
+            for eviction in evictions
+            if wall - KEPT_SECONDS < eviction.at
         ]
         if keep_later:
             rows += [
-                (name, one)
+                (name, eviction)
                 for name, known_here in self._workloads.items()
-                for one in known_here
-                if one.at - now + wall > known.at
+                for eviction in known_here
+                if eviction.at - now + wall > known.at
             ]
         self._workloads.clear()
         self.written = known.at
-        for workload, one in sorted(rows, key=lambda row: row[1].at):
-            self.note(workload, one.at, one.preemptor)
+        for workload, eviction in sorted(rows, key=lambda row: row[1].at):
+            self.note(workload, eviction.at, eviction.preemptor)
 
     def rows(self, now: float) -> list[tuple[str, list[PastEviction]]]:
         """The evictions that are remembered by workload, the one that was evicted last first."""
         start = now - KEPT_SECONDS
-        return [(workload, [one for one in known if one.at > start]) for workload, known in self._since(start)]
+        return [
+            (workload, [eviction for eviction in known if eviction.at > start])
+            for workload, known in self._since(start)
+        ]
 
 
 def written_text(rows: list[tuple[str, list[PastEviction]]], now: float, wall: float) -> str:
@@ -195,7 +200,10 @@ def _encoded(rows: list[tuple[str, list[PastEviction]]], now: float, wall: float
     made = tuple(
         _Row(
             names.setdefault(workload, len(names)),
-            tuple((math.floor(one.at - now + wall), names.setdefault(one.preemptor, len(names))) for one in evictions),
+            tuple(
+                (math.floor(eviction.at - now + wall), names.setdefault(eviction.preemptor, len(names)))
+                for eviction in evictions
+            ),
         )
         for workload, evictions in rows
         if evictions
@@ -219,7 +227,7 @@ def read_history(text: str) -> WrittenHistory:
         read = _TEXT.decode(raw)
         names = ("", *read.names)
         at = epoch(read.at)
-        found = {
+        workloads = {
             names[row.workload]: [PastEviction(float(at), names[preemptor]) for at, preemptor in row.evictions]
             for row in read.rows[:MOST_WORKLOADS]
         }
@@ -227,4 +235,4 @@ def read_history(text: str) -> WrittenHistory:
         raise ValueError(f"the history of evictions has values that giveway never writes: {error}") from error
     if read.version != 1:
         raise ValueError(f"the history of evictions is of version {read.version}, and 1 is known")
-    return WrittenHistory(at, found)
+    return WrittenHistory(at, workloads)
