@@ -10,7 +10,8 @@ import msgspec
 
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
-from tests.reconciler.gang_judge import GANG, GangJudge
+from tests.reconciler.gang_judge import GangJudge
+from tests.reconciler.outcome_judge import GANG
 from tests.reconciler.random_clusters import running, simulated, waiting
 from tests.reconciler.simulation import Simulation
 from webhook.policy.model import GroupDisruption, Groups

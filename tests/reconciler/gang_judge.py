@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.reconciler.outcome_judge import GANG
 from tests.reconciler.simulation import Simulation
 from webhook.policy.model import PLAN
 
-__all__ = ["GANG", "GangJudge"]
-
-GANG = "scheduling.x-k8s.io/pod-group"
-"""The label by which a pod belongs to a PodGroup of coscheduling."""
+__all__ = ["GangJudge"]
 Json = dict[str, Any]
 
 
@@ -67,7 +65,8 @@ class GangJudge:
     def _lacking(self, pod: Json) -> int:
         """How many members of the pod's group are missing to its minimum, as far as a watch could show it."""
         group = pod["metadata"]["labels"].get(GANG)
-        minimum = next((one["spec"]["minMember"] for one in self.cluster.groups if one["metadata"]["name"] == group), 0)
+        known = next((one["spec"] for one in self.cluster.groups if one["metadata"]["name"] == group), {"minMember": 0})
+        minimum = known["minMember"] if "minMember" in known else known["schedulingPolicy"]["gang"]["minCount"]
         members = {
             name
             for name, one in (*self.cluster.seen.items(), *self.cluster.pods.items())

@@ -10,12 +10,15 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from webhook.policy.model import PLAN
+from webhook.policy.model import MARK, PLAN
 
 if TYPE_CHECKING:
     from tests.reconciler.simulation import Simulation
 
-__all__ = ["OutcomeJudge"]
+__all__ = ["GANG", "OutcomeJudge"]
+
+GANG = "scheduling.x-k8s.io/pod-group"
+"""The label by which a pod belongs to a PodGroup of coscheduling."""
 
 Json = dict[str, Any]
 _LAG = 1.0
@@ -176,8 +179,10 @@ class OutcomeJudge:
         elif old is not None and new is not None and _nominated(new) not in ("", _nominated(old)):
             self._came_by_room_that_was_left(new, _nominated(new))
         plan = _plan_on(old) if old is not None else None
-        if old is not None and new is None and plan:
-            self.outside("the preemptor is gone", old["metadata"]["uid"])
+        if old is not None and (new is None or "deletionTimestamp" in new["metadata"]):
+            self._member_went(old["metadata"]["labels"])
+            if new is None and plan:
+                self.outside("the preemptor is gone", old["metadata"]["uid"])
         evicting = self._plans.get(plan["id"]) if plan else None
         if plan is None or evicting is None:
             return
@@ -187,6 +192,11 @@ class OutcomeJudge:
         if new is not None and (_plan_on(new) or {}).get("id") == plan["id"]:
             return
         self._judge(plan["id"], self._plans.pop(plan["id"]))
+
+    def _member_went(self, labels: dict[str, str]) -> None:
+        for pod in self.cluster.pods.values() if MARK in labels and GANG in labels else ():
+            if pod["metadata"]["labels"].get(GANG) == labels[GANG]:
+                self.outside("another member of its gang went", pod["metadata"]["uid"])
 
     def unfinished(self, before: float) -> list[str]:
         """Plans made before then, in seconds, that have evicted and still stand."""

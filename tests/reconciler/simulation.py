@@ -27,7 +27,7 @@ from tests.reconciler.spare_judge import SpareJudge
 from tests.reconciler.virtual_time import SimulatedClock
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass
-from webhook.kube.resources import COSCHEDULING_POD_GROUP, PRIORITY_CLASS
+from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUPS_BY_VERSION, PRIORITY_CLASS
 from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.eviction_ledger import LedgerStore
@@ -37,6 +37,7 @@ from webhook.reconciler.reporting import Reporter
 __all__ = ["Simulation"]
 
 Json = dict[str, Any]
+POD_GROUP = POD_GROUPS_BY_VERSION[0]
 
 
 class Simulation:
@@ -72,7 +73,7 @@ class Simulation:
         self.scheduler = SimulatedScheduler(self, dice)
         self.shunned = self.scheduler.shuns
         self.groups: list[Json] = []
-        """PodGroups of coscheduling, which do not change."""
+        """PodGroups, of coscheduling if they have `minMember`."""
         self.steps = 0
         """Steps (`FAULT_POINTS`) of all processes so far."""
         self.killed_at: frozenset[int] = frozenset()
@@ -158,7 +159,7 @@ class Simulation:
             self.setting.budget(msgspec.convert(copy.deepcopy(one), PodDisruptionBudget))
         for one in self.classes:
             self.show_class(one)
-        self._show_groups()
+        self.show_groups()
         if self.devices:
             self.devices.list()
         self.seen, self._listed, self._held = {}, 0, 0.0  # a process has watches of its own
@@ -172,7 +173,7 @@ class Simulation:
             self.show_node(one)
         for one in self.budgets.values():
             self.setting.budget(msgspec.convert(copy.deepcopy(one), PodDisruptionBudget))
-        self._show_groups()
+        self.show_groups()
         if self.devices:
             self.devices.list()
         tasks = [asyncio.create_task(self._lead()), asyncio.create_task(self.scheduler.work())]
@@ -240,8 +241,7 @@ class Simulation:
 
     def _replace(self, gone: Json) -> None:
         owner = next((one["name"] for one in gone["metadata"].get("ownerReferences", ())), "")
-        how = self.replacing.get(owner)
-        if how is None:
+        if (how := self.replacing.get(owner)) is None:
             return
         self._version += 1
         new, base = copy.deepcopy(gone), gone["metadata"]["name"].partition("-r")[0]
@@ -310,9 +310,10 @@ class Simulation:
         """Show what has become of a node."""
         self.setting._put(self.setting.state.nodes, one["metadata"]["name"], msgspec.convert(copy.deepcopy(one), Node))
 
-    def _show_groups(self) -> None:
-        cache = self.setting.state.caches[COSCHEDULING_POD_GROUP]
+    def show_groups(self) -> None:
+        """Show what has become of the PodGroups."""
         for one in self.groups:
+            cache = self.setting.state.caches[COSCHEDULING_POD_GROUP if "minMember" in one["spec"] else POD_GROUP]
             self.setting._put(cache, f"default/{one['metadata']['name']}", msgspec.convert(one, PodGroup))
 
     def show_class(self, one: Json) -> None:
@@ -359,8 +360,7 @@ class Simulation:
         """Somebody deletes a node; its pods go with it."""
         self.outcomes.outside("the node was deleted", name)
         self.nodes[:] = [one for one in self.nodes if one["metadata"]["name"] != name]
-        known = self.setting.state.nodes.get(name)
-        if known is not None:
+        if (known := self.setting.state.nodes.get(name)) is not None:
             self.setting.state.nodes._remove(name, known)
         for pod in [one for one in self.pods.values() if one["spec"].get("nodeName") == name]:
             asyncio.get_running_loop().call_later(1.0, self.remove, pod["metadata"]["name"], pod["metadata"]["uid"])

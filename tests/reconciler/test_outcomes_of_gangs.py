@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.reconciler.gang_changes import groups_change
 from tests.reconciler.gang_judge import GangJudge
 from tests.reconciler.gang_trouble import gangs_beside, troubled_gangs
 from tests.reconciler.random_clusters import lived_in_trouble
@@ -17,16 +18,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 SETTLED = 300.0
 CLUSTERS = 100
+CHANGING = 50
 
 
-def faults(seed: int, seen: Counter[str] | None = None) -> list[str]:
-    """What one random cluster shows: plans that evicted in vain, gangs of which a part was nominated."""
+def faults(seed: int, seen: Counter[str] | None = None, *, changing: bool = False) -> list[str]:
+    """What one random cluster shows: plans that evicted in vain, gangs of which a part was nominated.
+
+    Groups change on the way if it is `changing`.
+    """
     found: list[str] = []
 
     async def live() -> None:
         made = troubled_gangs(seed)
         judge = GangJudge(made)
-        await lived_in_trouble(made, seed, SETTLED, gangs_beside)
+        await lived_in_trouble(made, seed, SETTLED, gangs_beside, *((groups_change,) if changing else ()))
         found.extend(made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2))
         found.extend(judge.faults + judge.half_nominated())
         if seen is not None:
@@ -45,6 +50,13 @@ def test_every_eviction_ends_in_a_bound_pod(first: int):
     found = {seed: said for seed in range(first, first + 25) if (said := faults(seed, seen))}
     assert not found
     assert min(seen["for gangs"], seen["of groups"], seen["leaders"]) > 0, seen
+
+
+@pytest.mark.parametrize("first", range(0, CHANGING, 25))
+def test_the_same_while_groups_change(first: int):
+    """The same if minimums change, PodGroups are deleted, scheduling gates open late and domains lose a node."""
+    found = {seed: said for seed in range(first, first + 25) if (said := faults(seed, changing=True))}
+    assert not found
 
 
 @pytest.mark.parametrize(
@@ -73,3 +85,11 @@ def test_clusters_that_were_found_later(seed: int):
 def test_the_same_in_many_more_clusters(seed: int):
     """The same over many more clusters."""
     assert not faults(seed)
+
+
+@pytest.mark.soak
+@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 10**9))
+def test_the_same_in_many_more_clusters_while_groups_change(seed: int):
+    """The same over many more clusters in which groups change."""
+    assert not faults(seed, changing=True)

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_deferred, is_terminal
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.gangs.gang import form_gang
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Enter, Nominate, Notify, Spare, Try, Wait
 from webhook.reconciler.plans.notices import askable, not_told
@@ -140,6 +141,20 @@ def missing_member(plan: Plan, context: PlanContext) -> str:
     return ""
 
 
+def _too_few(situation: Situation) -> Action | None:
+    """What to do for a gang that needs more members by now than are nominated and bound; None if it does not."""
+    plan, context, pod, now, _ = situation
+    if not plan.record.gang:
+        return None
+    nodes = [one.record.node for one in (plan, *context.siblings(plan))]
+    gang = form_gang(context.evaluator.state.snapshot, [pod], nodes)
+    if len(gang.secured) >= gang.minimum:
+        return None
+    if context.taking_over():
+        return Wait(now + _ASSEMBLY_PAUSE)
+    return End(Ending.GANG, f"{gang.key} needs {gang.minimum} pods, and {len(gang.secured)} are nominated or bound")
+
+
 def _notifying(situation: Situation) -> Action:
     """Tell the victims, as long as the plan is right by the rules of now, and wait until one of them may be asked."""
     plan, context, _, now, _ = situation
@@ -164,8 +179,8 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
     plan, context, pod, now, asking = situation
     if not left:
         return Enter(after)
-    # 1. Nobody goes for a gang that lacks a member.
-    if (gap := _gap(situation)) is not None:
+    # 1. Nobody goes for a gang that lacks a member, or is too small by now.
+    if (gap := _gap(situation) or _too_few(situation)) is not None:
         return gap
     # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(pod, context.policy_set)) is None:
