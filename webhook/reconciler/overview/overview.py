@@ -112,7 +112,7 @@ def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanS
             attempts=entry.attempts,
             next_try=wall + entry.due - now if entry.due > now else None,
         )
-        for entry in heapq.nsmallest(_WAITING, entries, key=lambda one: (-one.priority, one.created, one.key))
+        for entry in heapq.nsmallest(_WAITING, entries, key=lambda entry: (-entry.priority, entry.created, entry.key))
     ]
     under_way = [UnderWay(reconciler.state.pods.get(plan.key) or _nobody(plan), plan.record, plan) for plan in plans]
     together = by_gang(under_way)
@@ -131,8 +131,10 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
     marked = [pod for pod in pending if is_marked(pod)]
     unplaced = [pod for pod in marked if unschedulable_since(pod) is not None]
     waiting = []
-    for pod in heapq.nsmallest(_WAITING, unplaced, key=lambda one: (-(one.spec.priority or 0), key_of(one))):
-        said = next((one.message for one in pod.status.conditions or () if one.type == "PodScheduled"), "")
+    for pod in heapq.nsmallest(_WAITING, unplaced, key=lambda pod: (-(pod.spec.priority or 0), key_of(pod))):
+        said = next(
+            (condition.message for condition in pod.status.conditions or () if condition.type == "PodScheduled"), ""
+        )
         waiting.append(WaitingPod(pod=key_of(pod), priority=pod.spec.priority or 0, state="pending", reason=said or ""))
     plans = []
     for pod in marked:
@@ -146,7 +148,7 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
         for pod, written, _ in gang:
             record, gone = with_names(written, state.pods_on(written.node))
             named.append(UnderWay(pod, record))
-            to_be_asked = any(one.state == "to be asked" for one in victims_shown(state, named[-1:]).values())
+            to_be_asked = any(victim.state == "to be asked" for victim in victims_shown(state, named[-1:]).values())
             row = PlanShown(
                 preemptor=key_of(pod),
                 priority=pod.spec.priority or 0,
@@ -157,7 +159,9 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
                 until=instant(record.deadline) or None,
                 reserved=pod.status.nominated_node_name == record.node,
                 more_victims=len(gone),
-                devices=_devices(state, [DeviceId(one.driver, one.pool, one.device) for one in record.devices]),
+                devices=_devices(
+                    state, [DeviceId(device.driver, device.pool, device.device) for device in record.devices]
+                ),
                 more_devices=max(0, len(record.devices) - _DEVICES),
             )
             rows.append(row)
@@ -191,8 +195,8 @@ def _devices(state: State, devices: Sequence[DeviceId]) -> tuple[DeviceShown, ..
     """The first devices that a plan holds, and the claims that have them."""
     claims = state.snapshot.device_claims
     return tuple(
-        DeviceShown("/".join(one), tuple(sorted(claims.users(one) - claims.planned.keys())[:_HOLDERS]))
-        for one in devices[:_DEVICES]
+        DeviceShown("/".join(device), tuple(sorted(claims.users(device) - claims.planned.keys())[:_HOLDERS]))
+        for device in devices[:_DEVICES]
     )
 
 

@@ -34,10 +34,11 @@ class UnderWay(NamedTuple):
 
 def by_gang(plans: Iterable[UnderWay]) -> list[list[UnderWay]]:
     """The plans, those of one gang together, in the order of the first of each."""
-    found: dict[str, list[UnderWay]] = {}
-    for one in plans:
-        found.setdefault(one.record.gang.id if one.record.gang else key_of(one.pod), []).append(one)
-    return list(found.values())
+    gangs: dict[str, list[UnderWay]] = {}
+    for under_way in plans:
+        gang = under_way.record.gang
+        gangs.setdefault(gang.id if gang else key_of(under_way.pod), []).append(under_way)
+    return list(gangs.values())
 
 
 def victims_shown(state: State, plans: Iterable[UnderWay]) -> dict[str, VictimShown]:
@@ -45,18 +46,18 @@ def victims_shown(state: State, plans: Iterable[UnderWay]) -> dict[str, VictimSh
 
     A victim is as far as the plan says that is farthest: its pod says the rest.
     """
-    found: dict[str, VictimShown] = {}
-    for one in plans:
-        names = _names_of_groups(state, one.record.victims)
-        for victim in one.record.victims:
-            shown = _victim(state, victim, names.get(victim.group, ""), one.plan, one.record.id)
-            known = found.get(victim.key)
+    victims: dict[str, VictimShown] = {}
+    for under_way in plans:
+        names = _names_of_groups(state, under_way.record.victims)
+        for victim in under_way.record.victims:
+            shown = _victim(state, victim, names.get(victim.group, ""), under_way.plan, under_way.record.id)
+            known = victims.get(victim.key)
             if known is None or known.state == _FIRST:
-                found[victim.key] = shown
+                victims[victim.key] = shown
     first: dict[str, int] = {}
-    for place, (key, row) in enumerate(found.items()):
+    for place, (key, row) in enumerate(victims.items()):
         first.setdefault(row.group or key, place)
-    return dict(sorted(found.items(), key=lambda pair: first[pair[1].group or pair[0]]))
+    return dict(sorted(victims.items(), key=lambda pair: first[pair[1].group or pair[0]]))
 
 
 def shown_as_one(state: State, plans: Sequence[UnderWay], rows: Sequence[PlanShown]) -> PlanShown:
@@ -88,17 +89,17 @@ def shown_as_one(state: State, plans: Sequence[UnderWay], rows: Sequence[PlanSho
 def _gang(state: State, plans: Sequence[UnderWay]) -> GangShown:
     """The members that are bound, and those with plans, and what is missing to the minimum."""
     key, grouped = group_of(plans[0].pod), state.snapshot.pods.grouped
-    found = state.snapshot.pods.groups.find(key)
+    group = state.snapshot.pods.groups.find(key)
     names = state.snapshot.pods.names
-    known = (state.pods.get(f"{key.namespace}/{names[row]}") for row in (grouped.members(found) if found else ()))
+    known = (state.pods.get(f"{key.namespace}/{names[row]}") for row in (grouped.members(group) if group else ()))
     there = [pod for pod in known if pod and pod.spec.node_name and not pod.metadata.deletion_timestamp]
     members = [MemberShown(pod=key_of(pod), node=pod.spec.node_name, state="bound") for pod in there]
     for pod, record, _ in plans:
         if not pod.spec.node_name:
             said = "nominated" if pod.status.nominated_node_name == record.node else "to be nominated"
             members.append(MemberShown(pod=key_of(pod), node=record.node, state=said))
-    minimum = form_gang(state.snapshot, [one.pod for one in plans]).minimum
-    bound, nominated = len(there), sum(one.state == "nominated" for one in members)
+    minimum = form_gang(state.snapshot, [under_way.pod for under_way in plans]).minimum
+    bound, nominated = len(there), sum(member.state == "nominated" for member in members)
     return GangShown(
         name=str(key),
         minimum=minimum,

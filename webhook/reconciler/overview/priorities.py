@@ -33,7 +33,7 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
     """
     running = _on_nodes(state, policy_set, now)
     pending = Counter((pod.spec.priority_class_name, pod.spec.priority or 0) for pod in unplaced)
-    classes = {(one.metadata.name, one.value): one for one in state.snapshot.classes.values()}
+    classes = {(class_.metadata.name, class_.value): class_ for class_ in state.snapshot.classes.values()}
     rungs = []
     for name in classes.keys() | running.keys() | pending.keys():
         known, managed, policy = classes.get(name), policy_set.managed(name[0]), ""

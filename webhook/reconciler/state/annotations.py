@@ -253,9 +253,9 @@ def with_names(record: PlanRecord, pods: Iterable[PlanVictim]) -> tuple[PlanReco
         return record, frozenset()
     size, packed = int(record.digests[0]), base64.b64decode(record.digests[2:])
     missing = {packed[at : at + size] for at in range(0, len(packed), size)}
-    found = {digest: pod for pod in pods if (digest := _digest(pod.uid, size)) in missing}
-    named = msgspec.structs.replace(record, victims=tuple(found.values()), digests=msgspec.UNSET)
-    return named, frozenset(digest.hex() for digest in missing - found.keys())
+    matched = {digest: pod for pod in pods if (digest := _digest(pod.uid, size)) in missing}
+    named = msgspec.structs.replace(record, victims=tuple(matched.values()), digests=msgspec.UNSET)
+    return named, frozenset(digest.hex() for digest in missing - matched.keys())
 
 
 def _digest(uid: str, size: int) -> bytes:
@@ -284,7 +284,9 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         and (not record.digests or (not victims and _are_digests(record.digests)))
         and len(record.devices) <= _MOST_DEVICES
         and 0 <= record.notice <= _LONGEST_NOTICE
-        and all(_DEVICE.fullmatch(name) for one in record.devices for name in (one.driver, one.pool, one.device))
+        and all(
+            _DEVICE.fullmatch(name) for device in record.devices for name in (device.driver, device.pool, device.device)
+        )
         and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
         and all(_are_names(victim.namespace, victim.name) and _ID.fullmatch(victim.uid) for victim in victims)
     ):

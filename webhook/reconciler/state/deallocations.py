@@ -60,10 +60,10 @@ class Deallocations:
         gone, consumers = self._gone.get(key), claim.status.reserved_for or []
         if gone is None:
             return claim
-        self._drop(key, gone - {one.uid for one in consumers})
+        self._drop(key, gone - {consumer.uid for consumer in consumers})
         if not gone:
             return claim
-        staying = [one for one in consumers if one.uid not in gone]
+        staying = [consumer for consumer in consumers if consumer.uid not in gone]
         freed = not staying and _FINALIZER in (claim.metadata.finalizers or ())
         allocation = None if freed else claim.status.allocation
         status = msgspec.structs.replace(claim.status, reserved_for=staying or None, allocation=allocation)

@@ -65,7 +65,7 @@ class Disruptions:
 
     def expected(self, budget: str) -> AbstractSet[str]:
         """The pods, by name, that are expected to use a disruption of the budget; not those that spend none."""
-        return {name for name, one in self._expected.get(budget, {}).items() if one.spends}
+        return {name for name, disruption in self._expected.get(budget, {}).items() if disruption.spends}
 
     def overlay(self, key: str, budget: PodDisruptionBudget) -> PodDisruptionBudget:
         """The budget with what is expected already taken off; what its status shows is no longer expected."""
@@ -75,10 +75,10 @@ class Disruptions:
         for name in [name for name in budget.status.disrupted_pods or () if name in expected]:
             self._drop(key, name)
         lenient = is_lenient(budget)
-        for one in expected.values():
-            if not one.leaving:
-                one.spends = one.health == HEALTHY or (one.health != STARTING and not lenient)
-        spent = sum(one.spends for one in expected.values())
+        for disruption in expected.values():
+            if not disruption.leaving:
+                disruption.spends = disruption.health == HEALTHY or (disruption.health != STARTING and not lenient)
+        spent = sum(disruption.spends for disruption in expected.values())
         if not spent:
             return budget
         allowed = max(0, budget.status.disruptions_allowed - spent)
@@ -91,15 +91,15 @@ class Disruptions:
         if not self._expected:
             return []
         namespace, _, name = key.partition("/")
-        found = []
+        budgets = []
         for budget in self._with(namespace, name):
-            one = self._expected[budget][name]
+            disruption = self._expected[budget][name]
             if pod.metadata.deletion_timestamp:
-                one.leaving = True
-            elif (health := health_of(pod)) != one.health:
-                one.health = health
-                found.append(budget)
-        return found
+                disruption.leaving = True
+            elif (health := health_of(pod)) != disruption.health:
+                disruption.health = health
+                budgets.append(budget)
+        return budgets
 
     def overdue(self, now: float) -> list[str]:
         """Forget who has been leaving for too long to be counted; the budgets to be looked at again.
@@ -108,10 +108,10 @@ class Disruptions:
         """
         late = []
         for budget, names in self._expected.items():
-            for name, one in names.items():
-                if one.leaving and one.since is None:
-                    one.since = now
-                elif one.since is not None and now - one.since >= _OVERDUE:
+            for name, disruption in names.items():
+                if disruption.leaving and disruption.since is None:
+                    disruption.since = now
+                elif disruption.since is not None and now - disruption.since >= _OVERDUE:
                     late.append((budget, name))
         for budget, name in late:
             self._drop(budget, name)
@@ -135,7 +135,7 @@ class Disruptions:
         if not budgets:
             del self._covers[namespace]
         if old is not None and new is not None:
-            spending = [name for name, one in self._expected.get(key, {}).items() if one.spends]
+            spending = [name for name, disruption in self._expected.get(key, {}).items() if disruption.spends]
             victims = {name: pods.get(f"{namespace}/{name}") for name in spending}
             counted = [name for name, pod in victims.items() if pod is not None and pod.metadata.deletion_timestamp]
             for name in counted[: max(0, old.status.current_healthy - new.status.current_healthy)]:
@@ -143,18 +143,18 @@ class Disruptions:
 
     def gone(self, namespace: str, victim: str) -> list[str]:
         """The pod is gone: by now its budgets have counted it; the budgets to be looked at again."""
-        found = self._with(namespace, victim)
-        for key in found:
+        budgets = self._with(namespace, victim)
+        for key in budgets:
             self._drop(key, victim)
-        return found
+        return budgets
 
     def give_up(self, plan: str, *, but: Container[str] = ()) -> list[str]:
         """Expect nothing of this plan any more except of pods of these names; the budgets to be looked at again."""
         mine = [
             (key, name)
             for key, names in self._expected.items()
-            for name, one in names.items()
-            if one.plan == plan and name not in but
+            for name, disruption in names.items()
+            if disruption.plan == plan and name not in but
         ]
         for key, name in mine:
             self._drop(key, name)

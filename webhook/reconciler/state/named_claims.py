@@ -34,7 +34,7 @@ class NamedClaims:
         if not pod.spec.resource_claims:
             return self.drop(key)
         stays = not pod.spec.node_name or controller_of(pod.metadata) is not None
-        names = [one.get("resourceClaimName") for one in pod.spec.resource_claims] if stays else []
+        names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims] if stays else []
         new = frozenset(f"{pod.metadata.namespace}/{name}" for name in names if name)
         old = self._claims.get(key, frozenset())
         if new == old:

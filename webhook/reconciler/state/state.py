@@ -192,11 +192,11 @@ class State:
 
     def has_devices(self, pod: Pod) -> bool:
         """Whether a claim that the pod names itself has its devices already, so that no other pod is like it."""
-        names = [str(one.get("resourceClaimName") or "") for one in pod.spec.resource_claims or ()]
-        names += [str(one.get("resourceClaimName") or "") for one in pod.status.resource_claim_statuses or ()]
+        names = [str(entry.get("resourceClaimName") or "") for entry in pod.spec.resource_claims or ()]
+        names += [str(status.get("resourceClaimName") or "") for status in pod.status.resource_claim_statuses or ()]
         claims = self.snapshot.device_claims.claims
-        found = [claims.get(f"{pod.metadata.namespace}/{name}") for name in names]
-        return any(claim is not None and claim.status.allocation is not None for claim in found)
+        named = [claims.get(f"{pod.metadata.namespace}/{name}") for name in names]
+        return any(claim is not None and claim.status.allocation is not None for claim in named)
 
     def expect_deallocated(self, uid: str) -> None:
         """The pod with this uid is gone: its claims count as they will be once they are taken back."""
