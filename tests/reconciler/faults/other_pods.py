@@ -164,7 +164,7 @@ def believe_that_all_are_tried(patch: Patch) -> None:
 
 
 def send_them_all(patch: Patch) -> None:
-    patch.setattr("webhook.reconciler.evaluate.pods_ahead._not_nominated_elsewhere", lambda *given: given[-1])
+    patch.setattr("webhook.reconciler.evaluate.pods_ahead.not_nominated_elsewhere", lambda *given: given[-1])
 
 
 def contested(how: str) -> Simulation:

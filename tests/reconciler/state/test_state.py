@@ -56,6 +56,27 @@ def test_preemptor_counts_as_nominated_until_it_is_seen():
     assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == ""
 
 
+@pytest.mark.parametrize("later", ["n1", "n2"])
+def test_nomination_of_a_plan_before_the_last_one(later: str):
+    """A plan was taken off a pod and so is the next one, before the watch has shown the first: neither holds room."""
+    setting = Setting(node("n1"), node("n2"))
+    state = setting.state
+    shown, between, last = (preemptor("p", nominated=name) for name in ("n1", "", later))
+    for place, (made, plan) in enumerate(((shown, "first"), (between, ""), (last, "second"))):
+        made.metadata.resource_version = str(place + 1)
+        made.metadata.annotations = {PLAN: f'{{"id":"{plan}"}}'} if plan else {}
+
+    def counted(version: Pod) -> list[str]:
+        setting.add(version)
+        return sorted(state.index.nominated)
+
+    assert counted(shown) == ["n1"]
+    state.expect_cleared("first", "n1", shown, done=False)
+    state.expect_cleared("first", "n1", between, done=True)
+    state.expect_cleared("second", later, shown, done=False)
+    assert [counted(version) for version in (shown, between, last)] == [[], [], []]
+
+
 def test_bound_preemptor_is_no_longer_nominated():
     """A preemptor that was bound holds no second place."""
     bound = preemptor(node="n2")

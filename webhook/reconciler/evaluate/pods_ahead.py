@@ -10,19 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
-from webhook.preemption.filters.counters import UNBOUNDED
-from webhook.preemption.filters.devices import DeviceFilter, needs_devices, nodes_served, without_devices
+from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
 from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
+from webhook.reconciler.evaluate.candidate_room import (
+    add_amounts,
+    columns_of,
+    free_without,
+    kept_for_equals,
+    needed_by,
+    nominated_there,
+    not_nominated_elsewhere,
+    times_in,
+)
 from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
 from webhook.reconciler.state.state import State
 from webhook.reconciler.state.waiting_pods import WaitingGroup
@@ -56,6 +67,16 @@ class Unplaced:
         if len(self._since) > 10 * _GROUPS:
             self._since.clear()
         return chance(self._since.setdefault(key, now), PATIENCE) + PATIENCE <= now
+
+
+class _HeldRoom(NamedTuple):
+    """The room that was made on candidates for preemptors of lower priority.
+
+    By candidate, `pods` are these, the least important first, and a column of `needed` is what they need.
+    """
+
+    pods: dict[int, list[Pod]]
+    needed: Ints
 
 
 class PodsAhead:
@@ -111,54 +132,111 @@ class PodsAhead:
         if not (groups or held) or not len(candidates.nodes):
             return codes
         snapshot, incoming = self._state.snapshot, compile_pod(self._pod)
-        own = _needs(snapshot, incoming)
+        own = needed_by(snapshot, incoming)
         if own is None:
             return codes
-        free, beside = _free_without(snapshot, candidates), _kept_for_equals(snapshot, candidates, incoming)
-        held_devices: dict[int, list[DeviceId]] = {}
-        for place, name in enumerate(candidates.names(range(len(candidates.nodes)))) if held else ():
-            for pod in held.get(name, ()):
-                need = _needs(snapshot, compile_pod(pod))
-                if need is not None and pod.metadata.uid != self._pod.metadata.uid:
-                    here = np.arange(len(codes)) == place
-                    beside[:, place] += need
-                    short = ~(free - beside >= own[:, None]).all(axis=0)
-                    self._note_lost(codes, here & (short | self._lets_others_before(pod, candidates.only(here))), pod)
-                    if devices := snapshot.device_claims.planned_for(pod.metadata.uid):
-                        held_devices.setdefault(place, []).extend(devices)
-        later, columns = self._leaving_beside(candidates), _columns(snapshot, candidates)
-        everybody = [(group, np.full(len(codes), len(group.pods))) for group in groups]
+        beside = kept_for_equals(snapshot, candidates, incoming)
+        # 1. Where pods were evicted for one of lower priority, that one keeps its room and its devices.
+        room = self._held_room(candidates, held)
+        beside += room.needed
+        if room.pods:
+            free = free_without(snapshot, candidates)
+            self._note_kept(codes, room, np.any(free - beside < own[:, None], axis=0))
+            self._note_kept(codes, room, self._lost_to_others(room, candidates))
+        devices = self._devices_held(room)
+        needs = self._needs_of_devices(incoming, groups, any_held=bool(devices))
+        if needs is not None and devices:
+            nobody = np.zeros(0, np.intp)
+            self._note_kept(codes, room, DevicesAhead(candidates, nobody, needs, devices).lost(codes == 0))
+        # 2. Pods of higher priority are placed first.
+        for example, lost in self._shortages(
+            candidates, groups, own[:, None], beside, needs=needs, held_devices=devices
+        ):
+            self._note_lost(codes, lost, example)
+        return codes
+
+    def _shortages(
+        self,
+        candidates: Candidates,
+        groups: Sequence[WaitingGroup],
+        own: Ints,
+        beside: Ints,
+        *,
+        needs: DeviceFilter | None = None,
+        held_devices: Mapping[int, Sequence[DeviceId]] = MappingProxyType({}),
+    ) -> Iterator[tuple[Pod, Mask]]:
+        """Place the groups in every room that may come up: who comes, and the candidates that lack `own` after that.
+
+        What stands `beside` is kept from it, too; both are by candidate. `needs` are its devices.
+        """
+        snapshot, free = self._state.snapshot, free_without(self._state.snapshot, candidates)
+        later, columns = self._leaving_beside(candidates), columns_of(snapshot, candidates)
+        everybody = [(group, np.full(len(candidates.nodes), len(group.pods))) for group in groups]
         without_nominated = [
-            (group, _not_nominated_elsewhere(snapshot, columns, group, most)) for group, most in everybody
+            (group, not_nominated_elsewhere(snapshot, columns, group, most)) for group, most in everybody
         ]
-        needs = self._needs_of_devices(incoming, groups, any_held=bool(held_devices))
-        if needs is not None and held_devices:
-            lost = DevicesAhead(candidates, later[:0], needs, held_devices).lost(codes == 0)
-            for place, name in enumerate(candidates.names(np.flatnonzero(lost))):
-                self._note_lost(codes, lost & (np.cumsum(lost) == place + 1), held[name][0])
         nominated = any((some < most).any() for (_, most), (_, some) in zip(everybody, without_nominated, strict=True))
         rooms = [(free, later[:0]), (free, later)] if len(later) else [(free, later)]
         if len(stays := self._merely_planned(candidates)):
             rooms.append((self._without_room_of(free, stays, columns), later[:0]))
+        lost = np.zeros(len(candidates.nodes), np.bool_)
         for made, gone in rooms:
             for coming in (everybody, without_nominated) if nominated else (everybody,):
                 room = made.copy()
-                _add(room, snapshot.pods.amounts, gone, columns[snapshot.pods.node[gone]])
+                add_amounts(room, snapshot.pods.amounts, gone, columns[snapshot.pods.node[gone]])
                 left = DevicesAhead(candidates, gone, needs, held_devices) if needs else None
                 for example, count, rest in self._placed(coming, candidates, gone, room, left):
-                    short = ~(rest - beside >= own[:, None]).all(axis=0)
+                    short = ~(rest - beside >= own).all(axis=0)
                     if left is not None:
-                        short |= left.lost((count > 0) & (codes == 0))
-                    self._note_lost(codes, short & (count > 0), example)
-        return codes
+                        short |= left.lost((count > 0) & ~lost)
+                    short &= count > 0
+                    lost |= short
+                    yield example, short
 
-    def _lets_others_before(self, pod: Pod, candidate: Candidates) -> bool:
-        """Whether evicting there takes room from a pod for which others have gone, and which has it as it is now.
+    def _held_room(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> _HeldRoom:
+        snapshot = self._state.snapshot
+        needed = np.zeros((1 + len(snapshot.nodes.resources.names), len(candidates.nodes)), np.int64)
+        pods: dict[int, list[Pod]] = {}
+        for place, name in enumerate(candidates.names(range(len(candidates.nodes)))) if held else ():
+            for pod in held.get(name, ()):
+                need = needed_by(snapshot, compile_pod(pod))
+                if need is not None and pod.metadata.uid != self._pod.metadata.uid:
+                    needed[:, place] += need
+                    pods.setdefault(place, []).append(pod)
+        return _HeldRoom({place: sorted(some, key=_priority_of) for place, some in pods.items()}, needed)
 
-        With the preemptor, those get room there that wait in front of that pod, and behind the preemptor.
+    def _devices_held(self, room: _HeldRoom) -> dict[int, list[DeviceId]]:
+        """The devices that plans hold for these pods, by candidate."""
+        planned = self._state.snapshot.device_claims.planned_for
+        devices = {
+            place: [one for pod in pods for one in planned(pod.metadata.uid)] for place, pods in room.pods.items()
+        }
+        return {place: some for place, some in devices.items() if some}
+
+    def _lost_to_others(self, room: _HeldRoom, candidates: Candidates) -> Mask:
+        """Where the victims' room goes past pods for which others have gone, and which have theirs as things are now.
+
+        With the preemptor, those get room there that wait between it and such a pod.
         """
-        in_front_of_it = PodsAhead(self._state, pod, self._is_overdue, {}, self._leaving)
-        return bool(in_front_of_it(candidate).any() and not in_front_of_it(candidate.without_victims()).any())
+        lost = np.zeros(len(candidates.nodes), np.bool_)
+        for priority in sorted({_priority_of(pods[0]) for pods in room.pods.values()}):
+            places = [place for place, pods in room.pods.items() if _priority_of(pods[0]) == priority]
+            groups = list(self._state.waiting.ahead_of(room.pods[places[0]][0], _GROUPS))
+            between = [group for group in groups if group.priority <= _priority_of(self._pod)]
+            if not any(group.pods.keys() - {key_of(self._pod)} for group in between):
+                continue
+            here = np.isin(np.arange(len(lost)), places)
+            there, own = candidates.only(here), room.needed[:, here]
+            if (short := self._short_of(own, there, groups)).any():
+                lost[here] = short & ~self._short_of(own, there.without_victims(), groups)
+        return lost
+
+    def _short_of(self, own: Ints, candidates: Candidates, groups: Sequence[WaitingGroup]) -> Mask:
+        """On which candidates so much is not left, in one of the rooms that may come up."""
+        short = np.zeros(len(candidates.nodes), np.bool_)
+        for _, lost in self._shortages(candidates, groups, own, np.zeros_like(own)):
+            short |= lost
+        return short
 
     def _merely_planned(self, candidates: Candidates) -> Rows:
         """Victims of the candidates that other plans count on and that do not leave yet: theirs may come first."""
@@ -176,7 +254,7 @@ class PodsAhead:
     def _without_room_of(self, free: Ints, rows: Rows, columns: NDArray[np.intp]) -> Ints:
         """What is free as long as the pods in these rows stay."""
         pods, kept = self._state.snapshot.pods, np.zeros_like(free)
-        _add(kept, pods.amounts, rows, columns[pods.node[rows]])
+        add_amounts(kept, pods.amounts, rows, columns[pods.node[rows]])
         return free - kept
 
     def _leaving_beside(self, candidates: Candidates) -> Rows:
@@ -208,23 +286,25 @@ class PodsAhead:
         they need from pods of lower priority all the same.
         """
         snapshot, gone, full = self._state.snapshot, np.concatenate((candidates.pods, leaving)), room.copy()
-        columns, kept = _columns(snapshot, candidates), np.zeros_like(room)
+        columns, kept = columns_of(snapshot, candidates), np.zeros_like(room)
         for group, most in coming:
             try:
                 ahead = compile_pod(group.example)
             except ClusterError:
                 continue
-            need = _needs(snapshot, ahead)
+            need = needed_by(snapshot, ahead)
             if ahead.beyond or group.example.spec.scheduling_group or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
-            alone = self._count_that_come(group.example, ahead, candidates, gone, np.minimum(most, _times(full, need)))
-            count = np.minimum(alone, _times(room, need))
+            alone = self._count_that_come(
+                group.example, ahead, candidates, gone, np.minimum(most, times_in(full, need))
+            )
+            count = np.minimum(alone, times_in(room, need))
             if left is not None and count.any() and (needs := prefilter(snapshot, ahead).devices) is not None:
                 count = left.place(group.pods.values(), needs, count)
             elif len(coming) > 1:
                 yield group.example, alone, full - need[:, None] * alone
             room -= need[:, None] * count
-            unplaced = np.maximum(_nominated_there(snapshot, columns, group, len(count)) - count, 0)
+            unplaced = np.maximum(nominated_there(snapshot, columns, group, len(count)) - count, 0)
             kept += need[:, None] * unplaced
             yield group.example, count + unplaced, room - kept
 
@@ -233,6 +313,12 @@ class PodsAhead:
         if lost.any() and self.blocking is None:
             self.blocking = to
         codes[lost] = AHEAD
+
+    def _note_kept(self, codes: NDArray[np.int8], room: _HeldRoom, kept: Mask) -> None:
+        """Mark the candidates that are kept for the pods for which others have gone there."""
+        for place in np.flatnonzero(kept).tolist():
+            if place in room.pods:
+                self._note_lost(codes, np.arange(len(codes)) == place, room.pods[place][0])
 
     def _count_that_come(self, pod: Pod, ahead: PodInfo, candidates: Candidates, gone: Rows, count: Ints) -> Ints:
         """How many pods like this one would come to each candidate, of the so many for which there is room."""
@@ -263,86 +349,8 @@ def _asks_for_devices(snapshot: Snapshot, group: WaitingGroup) -> bool:
         return False
 
 
-def _nominated_there(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, size: int) -> Ints:
-    """How many pods of a group are nominated to each candidate."""
-    count = np.zeros(size, np.int64)
-    for pod in group.pods.values():
-        if pod.status.nominated_node_name:
-            row = snapshot.nodes.find(pod.status.nominated_node_name)
-            if row is not None and columns[row] >= 0:
-                count[columns[row]] += 1
-    return count
-
-
-def _not_nominated_elsewhere(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, most: Ints) -> Ints:
-    """How many pods of a group come to each candidate if those that are nominated go where they are nominated."""
-    nominated = sum(1 for pod in group.pods.values() if pod.status.nominated_node_name)
-    return most - nominated + _nominated_there(snapshot, columns, group, len(most))
-
-
-def _needs(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
-    """What a pod uses up: one pod, then its amount of each resource; None if no node has one of them.
-
-    Where devices serve a resource no node need have it.
-    """
-    index = snapshot.nodes.resources.index
-    amounts = {
-        name: amount
-        for name, amount in incoming.amounts.items()
-        if name in index or name not in snapshot.devices.class_of_resource
-    }
-    if not index.keys() >= amounts.keys():
-        return None
-    need = np.zeros(1 + len(index), np.int64)
-    need[0] = 1
-    for name, amount in amounts.items():
-        need[1 + index[name]] = amount
-    return need
-
-
-def _free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
-    """What is free on the candidates once their victims are gone, as `_needs` counts it."""
-    nodes, rows = snapshot.nodes, candidates.nodes
-    free = np.zeros((1 + len(nodes.resources.names), len(rows)), np.int64)
-    free[0] = nodes.pod_limit[rows] - nodes.pod_count[rows]
-    free[1 : 1 + len(nodes.used)] = nodes.allocatable[:, rows] - nodes.used[:, rows]
-    for name in snapshot.devices.class_of_resource.keys() & nodes.resources.index.keys():
-        free[1 + nodes.resources.index[name], nodes_served(snapshot, name)[rows]] = UNBOUNDED
-    _add(free, snapshot.pods.amounts, candidates.pods, np.repeat(np.arange(len(rows)), candidates.sizes))
-    return free
-
-
-def _kept_for_equals(snapshot: Snapshot, candidates: Candidates, incoming: PodInfo) -> Ints:
-    """What pods of the preemptor's own priority hold that are nominated to the candidates, as `_needs` counts it."""
-    pods = snapshot.pods
-    place = _columns(snapshot, candidates)
-    nominees = pods.nominees()
-    equal = nominees[(pods.priority[nominees] == incoming.priority) & (place[pods.nominated[nominees]] >= 0)]
-    equal = equal[equal != pods.find(incoming.namespace, incoming.name)]
-    kept = np.zeros((1 + len(snapshot.nodes.resources.names), len(candidates.nodes)), np.int64)
-    _add(kept, pods.amounts, equal, place[pods.nominated[equal]])
-    return kept
-
-
-def _columns(snapshot: Snapshot, candidates: Candidates) -> NDArray[np.intp]:
-    """Node's row to its column among the candidates, -1 for others."""
-    place = np.full(snapshot.nodes.rows, -1, np.intp)
-    place[candidates.nodes] = np.arange(len(candidates.nodes))
-    return place
-
-
-def _add(total: Ints, amounts: Ints, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
-    """Add what these pods use to the columns of their nodes."""
-    np.add.at(total[0], columns, 1)
-    for resource in range(len(amounts)):
-        np.add.at(total[1 + resource], columns, amounts[resource, rows])
-
-
-def _times(free: Ints, need: Ints) -> Ints:
-    """How many times something fits into what is free, by candidate."""
-    wanted = need > 0
-    times: Ints = (free[wanted] // need[wanted][:, None]).min(axis=0)
-    return np.maximum(times, 0)
+def _priority_of(pod: Pod) -> int:
+    return pod.spec.priority or 0
 
 
 def blocked_text(blocking: Pod | None) -> str:

@@ -25,23 +25,29 @@ class _Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """A plan that is taken off a pod, the nomination that is left, and the pod's resourceVersion since then.
+    """Plans that are taken off a pod, and the nomination that is left: `pending` ones, and others that are `done`.
 
-    Without a version that is still to be done.
+    `version` is the pod's resourceVersion since the last of these was taken off.
     """
 
-    plan: str
     nominated: str
-    version: str
+    pending: frozenset[str] = frozenset()
+    done: frozenset[str] = frozenset()
+    version: str = ""
+
+    def hides(self, pod: Pod) -> bool:
+        """Whether this version of the pod is from before that, so that its nomination does not count."""
+        seen, plans = pod.metadata.resource_version, self.pending
+        if seen.isdecimal() and self.version.isdecimal():
+            if int(seen) < int(self.version):
+                return True
+        else:
+            plans |= self.done
+        return any(carries(pod, plan) for plan in plans)
 
     def shown(self, pod: Pod) -> bool:
-        """Whether this is the pod as it is since then."""
-        if not self.version:
-            return False
-        seen = pod.metadata.resource_version
-        if seen.isdecimal() and self.version.isdecimal():
-            return int(seen) >= int(self.version)
-        return not carries(pod, self.plan)
+        """Whether this is the pod as it is since then, and no other plan is to be taken off."""
+        return bool(self.version) and not self.pending and not self.hides(pod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class Expectations:
 
     def __init__(self) -> None:
         self.cleared: dict[str, Cleared] = {}
-        """Pod to the plan that was taken off it, until the watch shows that."""
+        """Pod to the plans that were taken off it, until the watch shows that."""
         self._leaving: dict[str, _Leaving] = {}
         self._nominated: dict[str, _Nominated] = {}
 
@@ -81,6 +87,19 @@ class Expectations:
     def expect_nominated(self, key: str, uid: str, plan: str, node: str) -> None:
         """The pod was, or is about to be, nominated to the node."""
         self._nominated[key] = _Nominated(uid, plan, node)
+
+    def expect_cleared(self, key: str, plan: str, node: str, pod: Pod, *, done: bool) -> None:
+        """The plan for that node is to be taken off the pod; once that is `done`, the pod is as given.
+
+        The watch may not have shown yet that the plan before was taken off.
+        """
+        known = self.cleared.get(key, Cleared(pod.status.nominated_node_name))
+        left = pod.status.nominated_node_name if done else known.nominated
+        pending = known.pending - {plan} if done else known.pending | {plan}
+        taken_off, version = (
+            (known.done | {plan}, pod.metadata.resource_version) if done else (known.done, known.version)
+        )
+        self.cleared[key] = Cleared("" if left == node else left, pending, taken_off, version)
 
     def give_up(self, plan: str, *, but: Container[str] = (), nominated: bool = False) -> list[str]:
         """Expect nothing of this plan any more except of the pods of these uids; the keys that are to be looked at.
@@ -108,7 +127,7 @@ class Expectations:
         if (cleared := self.cleared.get(key)) is not None:
             if cleared.shown(pod):
                 del self.cleared[key]
-            elif cleared.version or carries(pod, cleared.plan):
+            elif cleared.hides(pod):
                 status = msgspec.structs.replace(pod.status, nominated_node_name=cleared.nominated)
                 pod = msgspec.structs.replace(pod, status=status)
         if nominated is not None:

@@ -29,7 +29,7 @@ from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.deallocations import Deallocations
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.eviction_reviews import EvictionReviews
-from webhook.reconciler.state.expectations import Cleared, Expectations
+from webhook.reconciler.state.expectations import Expectations
 from webhook.reconciler.state.named_claims import NamedClaims
 from webhook.reconciler.state.waiting_members import WaitingMembers
 from webhook.reconciler.state.waiting_pods import WaitingPods
@@ -214,10 +214,9 @@ class State:
 
         What the watch shows of it before that is over.
         """
-        key, left = key_of(pod), pod.status.nominated_node_name
+        key = key_of(pod)
         if self.pod_of(key, pod.metadata.uid) is not None:
-            left = "" if left == node else left
-            self.expectations.cleared[key] = Cleared(plan, left, pod.metadata.resource_version if done else "")
+            self.expectations.expect_cleared(key, plan, node, pod, done=done)
             self._take_again(PODS, (key,))
 
     def expect_not_cleared(self, keys: Iterable[str]) -> None:

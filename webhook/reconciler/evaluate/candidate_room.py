@@ -1,0 +1,108 @@
+"""What is free on candidates and what pods need there, as columns: one row for pods, then one for each resource."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.filters.counters import UNBOUNDED
+from webhook.preemption.filters.devices import nodes_served
+from webhook.preemption.snapshot.pod_info import PodInfo
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.candidates import Candidates
+from webhook.reconciler.state.waiting_pods import WaitingGroup
+
+__all__ = [
+    "add_amounts",
+    "columns_of",
+    "free_without",
+    "kept_for_equals",
+    "needed_by",
+    "nominated_there",
+    "not_nominated_elsewhere",
+    "times_in",
+]
+
+Ints = NDArray[np.int64]
+
+
+def nominated_there(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, size: int) -> Ints:
+    """How many pods of a group are nominated to each candidate."""
+    count = np.zeros(size, np.int64)
+    for pod in group.pods.values():
+        if pod.status.nominated_node_name:
+            row = snapshot.nodes.find(pod.status.nominated_node_name)
+            if row is not None and columns[row] >= 0:
+                count[columns[row]] += 1
+    return count
+
+
+def not_nominated_elsewhere(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, most: Ints) -> Ints:
+    """How many pods of a group come to each candidate if those that are nominated go where they are nominated."""
+    nominated = sum(1 for pod in group.pods.values() if pod.status.nominated_node_name)
+    return most - nominated + nominated_there(snapshot, columns, group, len(most))
+
+
+def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
+    """What a pod uses up: one pod, then its amount of each resource; None if no node has one of them.
+
+    Where devices serve a resource no node need have it.
+    """
+    index = snapshot.nodes.resources.index
+    amounts = {
+        name: amount
+        for name, amount in incoming.amounts.items()
+        if name in index or name not in snapshot.devices.class_of_resource
+    }
+    if not index.keys() >= amounts.keys():
+        return None
+    need = np.zeros(1 + len(index), np.int64)
+    need[0] = 1
+    for name, amount in amounts.items():
+        need[1 + index[name]] = amount
+    return need
+
+
+def free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
+    """What is free on the candidates once their victims are gone, as `_needs` counts it."""
+    nodes, rows = snapshot.nodes, candidates.nodes
+    free = np.zeros((1 + len(nodes.resources.names), len(rows)), np.int64)
+    free[0] = nodes.pod_limit[rows] - nodes.pod_count[rows]
+    free[1 : 1 + len(nodes.used)] = nodes.allocatable[:, rows] - nodes.used[:, rows]
+    for name in snapshot.devices.class_of_resource.keys() & nodes.resources.index.keys():
+        free[1 + nodes.resources.index[name], nodes_served(snapshot, name)[rows]] = UNBOUNDED
+    add_amounts(free, snapshot.pods.amounts, candidates.pods, np.repeat(np.arange(len(rows)), candidates.sizes))
+    return free
+
+
+def kept_for_equals(snapshot: Snapshot, candidates: Candidates, incoming: PodInfo) -> Ints:
+    """What pods of the preemptor's own priority hold that are nominated to the candidates, as `_needs` counts it."""
+    pods = snapshot.pods
+    place = columns_of(snapshot, candidates)
+    nominees = pods.nominees()
+    equal = nominees[(pods.priority[nominees] == incoming.priority) & (place[pods.nominated[nominees]] >= 0)]
+    equal = equal[equal != pods.find(incoming.namespace, incoming.name)]
+    kept = np.zeros((1 + len(snapshot.nodes.resources.names), len(candidates.nodes)), np.int64)
+    add_amounts(kept, pods.amounts, equal, place[pods.nominated[equal]])
+    return kept
+
+
+def columns_of(snapshot: Snapshot, candidates: Candidates) -> NDArray[np.intp]:
+    """Node's row to its column among the candidates, -1 for others."""
+    place = np.full(snapshot.nodes.rows, -1, np.intp)
+    place[candidates.nodes] = np.arange(len(candidates.nodes))
+    return place
+
+
+def add_amounts(total: Ints, amounts: Ints, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
+    """Add what these pods use to the columns of their nodes."""
+    np.add.at(total[0], columns, 1)
+    for resource in range(len(amounts)):
+        np.add.at(total[1 + resource], columns, amounts[resource, rows])
+
+
+def times_in(free: Ints, need: Ints) -> Ints:
+    """How many times something fits into what is free, by candidate."""
+    wanted = need > 0
+    times: Ints = (free[wanted] // need[wanted][:, None]).min(axis=0)
+    return np.maximum(times, 0)
