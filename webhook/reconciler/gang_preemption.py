@@ -38,8 +38,8 @@ def leave_out(entry: QueuedPreemptor, pod: Pod, outcome: object, evaluator: Eval
     """
     now, nodes = evaluator.clock.monotonic(), outcome.nodes if isinstance(outcome, Fits) else ()
     left, more_fits = entry.nodes.fitting(nodes, partial(evaluator.schedulers.chance, pod), now)
-    for one in left:
-        reporter.left_out(entry.key, one, now)
+    for left_out in left:
+        reporter.left_out(entry.key, left_out, now)
     return now if left else more_fits
 
 
@@ -131,7 +131,7 @@ class GangPreemption:
     ) -> Together | Fits | Unschedulable:
         """What to do for the gang; if nothing helps it at the turn of one member, nothing does at that of the next."""
         now = self._evaluator.clock.monotonic()
-        entries = [one for member in members.ready if (one := self._queue.get(key_of(member))) is not None]
+        entries = [queued for member in members.ready if (queued := self._queue.get(key_of(member))) is not None]
         who = sorted(key_of(member) for member in (*members.ready, *members.gated))
         shape = policy.name, repr((members.key, who, members.secured)).encode()
         moment = Moment(now, self._queue.events, entry.back_off())
@@ -146,8 +146,8 @@ class GangPreemption:
                 members,
                 policy,
                 self._policy_set.rules[policy.name],
-                max((one.attempts for one in entries), default=0),
-                left_out={left.node for one in entries for left in one.nodes.left_out(now)},
+                max((queued.attempts for queued in entries), default=0),
+                left_out={left.node for queued in entries for left in queued.nodes.left_out(now)},
                 promised=self._manager.promised(pod),
             )
         except ClusterError as error:

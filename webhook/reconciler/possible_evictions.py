@@ -50,30 +50,30 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
     view = state.snapshot.pod(key)
     if view is None or not view.node:
         return []
-    higher = [one for one in state.snapshot.classes.values() if one.value > view.priority]
-    higher.sort(key=lambda one: (one.value, one.metadata.name))
-    managed = {one.metadata.name: policy_set.managed(one.metadata.name) for one in higher}
+    higher = [class_ for class_ in state.snapshot.classes.values() if class_.value > view.priority]
+    higher.sort(key=lambda class_: (class_.value, class_.metadata.name))
+    managed = {class_.metadata.name: policy_set.managed(class_.metadata.name) for class_ in higher}
     # 1. What each policy may do, for the classes for which the reconciler preempts by it.
-    found = []
+    possible = []
     for policy in policy_set.policies.preemption:
         classes = [
-            one
-            for one in higher
-            if (known := managed[one.metadata.name]) is not None
-            and (known.policy is policy and not known.twin and one.preemption_policy == _NEVER)
+            class_
+            for class_ in higher
+            if (known := managed[class_.metadata.name]) is not None
+            and (known.policy is policy and not known.twin and class_.preemption_policy == _NEVER)
         ]
-        found.append(_by_policy(state, policy, view, classes, now))
+        possible.append(_by_policy(state, policy, view, classes, now))
     # 2. What kube-scheduler may do, for classes that are not `Never` and whose pods the webhook moves to no twin.
     classes = [
-        one
-        for one in higher
-        if one.preemption_policy != _NEVER and ((known := managed[one.metadata.name]) is None or not known.twin)
+        class_
+        for class_ in higher
+        if class_.preemption_policy != _NEVER and ((known := managed[class_.metadata.name]) is None or not known.twin)
     ]
     text = "by priority alone: annotations and protection windows do not count, and budgets are kept only if possible"
     if not classes:
         text = "no class above its priority preempts by kube-scheduler"
-    found.append(PossibleEviction("", _named(classes), 0.0 if classes else None, "priority", text))
-    return found
+    possible.append(PossibleEviction("", _named(classes), 0.0 if classes else None, "priority", text))
+    return possible
 
 
 def _by_policy(
@@ -97,7 +97,7 @@ def _by_policy(
             for pair, (preemptors, victims) in zip(policy.victims.pairs, matchers, strict=True)
             if victims.class_matches(class_name) and victims.pod_matches(view.namespace, view.labels, labels)
         ]
-        classes = [one for one in classes if any(own.class_matches(one.metadata.name) for _, own in pairs)]
+        classes = [class_ for class_ in classes if any(own.class_matches(class_.metadata.name) for _, own in pairs)]
         if not classes:
             text = "no pair of the policy names it as a victim of a higher class"
             return PossibleEviction(policy.name, (), None, f"{policy.name}/pairs", text)
@@ -166,4 +166,4 @@ def _selector(selector: LabelSelector) -> str:
 
 
 def _named(classes: list[PriorityClass]) -> tuple[tuple[str, int], ...]:
-    return tuple((one.metadata.name, one.value) for one in classes)
+    return tuple((class_.metadata.name, class_.value) for class_ in classes)

@@ -53,7 +53,7 @@ class PreemptorEvaluation:
 
     def _evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor, given what was learned about it."""
-        left_out = {one.node: one.until for one in entry.nodes.left_out(now)}
+        left_out = {left.node: left.until for left in entry.nodes.left_out(now)}
         try:
             outcome = self._decide(entry, pod, policy, left_out)
             if isinstance(outcome, Fits) and (until := entry.nodes.wherever_it_fits(now)) is not None:

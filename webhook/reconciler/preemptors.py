@@ -114,14 +114,14 @@ def lacks_post_filter(pod: Pod) -> bool:
 
     kube-scheduler appends what PostFilter found ("preemption: …") to the message of `PodScheduled`.
     """
-    said = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    said = next((condition for condition in pod.status.conditions or () if condition.type == "PodScheduled"), None)
     return said is not None and said.reason == "Unschedulable" and "preemption:" not in (said.message or "")
 
 
 def unschedulable_since(pod: Pod) -> float | None:
     """Seconds since the epoch since when the scheduler finds no node, or the kubelet no room to grow; else None."""
     if is_deferred(pod):
-        pending = next(one for one in pod.status.conditions or () if one.type == "PodResizePending")
+        pending = next(condition for condition in pod.status.conditions or () if condition.type == "PodResizePending")
         return instant(pending.last_transition_time or pod.metadata.creation_timestamp)
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":

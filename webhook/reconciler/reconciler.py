@@ -266,10 +266,10 @@ class Reconciler:
 
     def _take_news(self) -> bool:
         """Follow up all news; whether there was any, so that the loop has to take another turn."""
-        found = not self._news.empty()
+        any_news = not self._news.empty()
         while not self._news.empty():
             self._take(self._news.get_nowait())
-        return found
+        return any_news
 
     def _take(self, news: News | None) -> None:
         """Follow up one piece of news."""

@@ -272,7 +272,7 @@ class Reporter:
     def _names_preemptors(self, policy: str) -> bool:
         """Whether a policy lets Events on victims name preemptors of other namespaces."""
         policies = self._policy_set.policies.preemption if self._policy_set else ()
-        return any(one.name == policy and one.name_preemptor is PreemptorNaming.ALWAYS for one in policies)
+        return any(known.name == policy and known.name_preemptor is PreemptorNaming.ALWAYS for known in policies)
 
     def _tell(self, message: str, **fields: Any) -> None:
         for tell in self._tells:

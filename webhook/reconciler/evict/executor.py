@@ -159,7 +159,7 @@ class Executor:
             if endings:
                 if plan.stage is not PlanStage.NOMINATING:
                     await self._checkpoint("evicted")
-                return End(min(endings, key=lambda one: _WEIGHTS.get(one, len(_WEIGHTS))))
+                return End(min(endings, key=lambda ending: _WEIGHTS.get(ending, len(_WEIGHTS))))
         return End(plan.ended) if plan.ended is not None else None
 
     async def _step(self, plan: Plan, action: Action, pod: Pod | None, decision: DecisionRecord | None) -> list[Ending]:

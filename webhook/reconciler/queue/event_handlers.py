@@ -174,7 +174,7 @@ def claim_helps(change: Change[ResourceClaim]) -> bool:
         return (new or old) is not None and (new is None or new.status.allocation is None)
     if old.status.allocation is not None and old.status.allocation != new.status.allocation:
         return True
-    users, left = ({one.uid for one in claim.status.reserved_for or ()} for claim in (old, new))
+    users, left = ({consumer.uid for consumer in claim.status.reserved_for or ()} for claim in (old, new))
     return bool(users - left) or old.spec != new.spec or old.metadata.finalizers != new.metadata.finalizers
 
 

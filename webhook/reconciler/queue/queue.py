@@ -263,10 +263,10 @@ class Queue:
             if count <= _AT_ONCE:
                 self._move_woken(now)
             return count
-        found = [entry for key in keys if (entry := waiting.get(key)) is not None]
-        for entry in found:
+        entries = [entry for key in keys if (entry := waiting.get(key)) is not None]
+        for entry in entries:
             self._move_back(entry, now)
-        return len(found)
+        return len(entries)
 
     def _move_woken(self, now: float) -> None:
         waiting = self._in_state[QueueState.UNSCHEDULABLE]
