@@ -11,6 +11,7 @@ TEXTS = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if pa
 PLAIN = {
     r"\bof\s+late\b": "recently",
     r"\bfor\s+ever\b": "forever, or always",
+    r"\bforever(?=[a-z])": "for every",
     r"\bane[w]\b": "again",
     r"\bBut\s+an? (?=\w+ that)": "Yet, or two sentences",
 }
