@@ -122,7 +122,7 @@ async def test_a_tenant_learns_what_the_pod_tells(play):
     assert (
         "giveway preempts for it, if its scheduler finds no room. Its scheduler says: 0/1 nodes are available" in text
     )
-    assert text.count("you may not read") == 1
+    assert text.count("you may not read") == text.count("podgroups") == 1
     assert "because you may not read the policies in force (ConfigMap giveway-system/giveway-policies-in-force)" in text
     assert "No pod is evicted for it now: no node where evicting" in text
     assert not result.stderr

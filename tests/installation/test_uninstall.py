@@ -43,13 +43,16 @@ async def test_uninstalling_takes_notices_off_pods(bare):
     made["metadata"]["annotations"] = {NOTICE: "{}", READY: "true", "other": "stays"}
     await bare.admin.create(resources.POD.path("team-a"), made)
     path = resources.POD.path("team-a", "told", "status")
-    conditions = [{"type": NOTICE_CONDITION, "status": "True", "reason": "Preempting"}]
+    told = {"type": NOTICE_CONDITION, "status": "True", "reason": "Preempting", "message": "asked to leave by noon"}
+    conditions = [told]
     await bare.admin.patch(path, {"status": {"conditions": conditions}}, kind="strategic")
     result = await run(bare, "uninstall", "--yes")
     assert "took the notice off 1 pods" in result.stdout
     left = await bare.admin.get(resources.POD.path("team-a", "told"))
     assert left["metadata"]["annotations"] == {"other": "stays"}
-    assert {one["type"]: one["status"] for one in left["status"]["conditions"]}[NOTICE_CONDITION] == "False"
+    condition = {one["type"]: one for one in left["status"]["conditions"]}[NOTICE_CONDITION]
+    assert (condition["status"], condition["reason"]) == ("False", "Withdrawn")
+    assert condition["message"] == "giveway does not ask the pod to leave after all"
 
 
 async def test_a_namespace_with_pods_of_others_is_kept(bare):

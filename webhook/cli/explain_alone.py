@@ -38,8 +38,9 @@ def explain_alone(pod: Pod, policy_set: PolicySet | None, unreadable: Sequence[s
     lines += map(literal, written_on(pod))
     for line in lines:
         console.print(line, soft_wrap=True)
+    names = ", ".join(dict.fromkeys(unreadable))  # PodGroups are of three APIs
     console.print(
-        f"What preemption would do now is not said, because you may not read {literal(', '.join(unreadable))}.",
+        f"What preemption would do now is not said, because you may not read {literal(names)} of the whole cluster.",
         style="dim",
         soft_wrap=True,
     )

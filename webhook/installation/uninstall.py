@@ -16,7 +16,8 @@ from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, 
 from webhook.installation.install import MADE_BY_WEBHOOK, NAMESPACE
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import LEASE, POD
-from webhook.policy.model import NOTICE, NOTICE_CONDITION, PLAN, READY
+from webhook.policy.model import NOTICE, PLAN, READY
+from webhook.reconciler.state.notices import withdrawn_condition
 
 __all__ = ["keys_to_remove", "remove"]
 
@@ -98,8 +99,8 @@ async def _take_plans_off(client: Client) -> tuple[int, int]:
             if PLAN in annotations:
                 plans += await _clear(client, pod, {PLAN: None}, {"nominatedNodeName": None})
             if NOTICE in annotations:
-                condition = {"type": NOTICE_CONDITION, "status": "False", "reason": "Withdrawn"}
-                notices += await _clear(client, pod, {NOTICE: None, READY: None}, {"conditions": [condition]})
+                status = {"conditions": [withdrawn_condition(time.time())]}
+                notices += await _clear(client, pod, {NOTICE: None, READY: None}, status)
     return plans, notices
 
 

@@ -11,18 +11,24 @@ import itertools
 import logging
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import NOTICE, NOTICE_CONDITION, READY
+from webhook.policy.model import NOTICE, READY
 from webhook.reconciler.evict.fenced_requests import TRIES, DeposedError, FencedRequests, StaleError
 from webhook.reconciler.plans.plan import Ending, Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanVictim
-from webhook.reconciler.state.notices import NoticeRecord, encode, has_notice, notice_of
+from webhook.reconciler.state.notices import (
+    NoticeRecord,
+    encode,
+    has_notice,
+    notice_condition,
+    notice_of,
+    withdrawn_condition,
+)
 
 __all__ = ["NoticeWriter"]
 
@@ -30,7 +36,6 @@ log = logging.getLogger(__name__)
 
 _AGAIN = 5.0
 """Seconds before a notice that could not be taken off is tried again."""
-_WITHDRAWN = "giveway does not ask the pod to leave after all"
 
 
 class NoticeWriter:
@@ -95,7 +100,7 @@ class NoticeWriter:
             )
             text = f"asked to leave by {record.by} for pod {whom or plan.uid} of priority {plan.priority}"
             annotations = {NOTICE: encode(record), READY: None}
-            condition = _condition("True", "Preempting", text, now)
+            condition = notice_condition(text, now)
             try:
                 await self._requests.patch_as_it_is("notice", pod, annotations, condition, whatever=changes)
             except ApiError as error:
@@ -141,7 +146,7 @@ class NoticeWriter:
                 current = current or await self._requests.read(pod.metadata)
                 if not has_notice(current) or self._manager.notices.stands(current):
                     return
-                condition = _condition("False", "Withdrawn", _WITHDRAWN, self._clock.wall())
+                condition = withdrawn_condition(self._clock.wall())
                 await self._requests.patch_as_it_is("withdraw", current, {NOTICE: None, READY: None}, condition)
             except ApiError as error:
                 if error.status == 404:
@@ -159,13 +164,3 @@ class NoticeWriter:
         except ApiError:
             log.warning("the notice of %s cannot be taken off yet: %s", key, error)
             await asyncio.sleep(_AGAIN)
-
-
-def _condition(status: str, reason: str, message: str, now: float) -> dict[str, Any]:
-    return {
-        "type": NOTICE_CONDITION,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": rfc3339(now),
-    }

@@ -8,13 +8,23 @@ one.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects import Pod
-from webhook.policy.model import NOTICE, READY
+from webhook.policy.model import NOTICE, NOTICE_CONDITION, READY
 
-__all__ = ["NoticeRecord", "encode", "has_notice", "is_ready", "notice_of"]
+__all__ = [
+    "NoticeRecord",
+    "encode",
+    "has_notice",
+    "is_ready",
+    "notice_condition",
+    "notice_of",
+    "withdrawn_condition",
+]
 
 _LONGEST = 4096
 """Characters that are read."""
@@ -66,3 +76,23 @@ def is_ready(pod: Pod, plan: str) -> bool:
         return False
     record = notice_of(pod)
     return record is not None and record.plan == plan
+
+
+def notice_condition(message: str, now: float) -> dict[str, Any]:
+    """The condition of a pod that has a notice; `now` is in seconds since the epoch."""
+    return _condition("True", "Preempting", message, now)
+
+
+def withdrawn_condition(now: float) -> dict[str, Any]:
+    """The condition of a pod whose notice is taken off."""
+    return _condition("False", "Withdrawn", "giveway does not ask the pod to leave after all", now)
+
+
+def _condition(status: str, reason: str, message: str, now: float) -> dict[str, Any]:
+    return {
+        "type": NOTICE_CONDITION,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": rfc3339(now),
+    }
