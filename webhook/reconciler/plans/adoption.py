@@ -92,8 +92,8 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     record, missing = with_names(record, state.pods_on(record.node))
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
-    remaining = tuple(one for one in there if not (one.metadata.deletion_timestamp or is_terminal(one)))
-    gone = {victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining} | missing
+    remaining = tuple(victim for victim in there if not (victim.metadata.deletion_timestamp or is_terminal(victim)))
+    gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining} | missing
     has_begun = bool(gone or record.gang)
     now = manager.clock.monotonic()
     wall = manager.clock.wall()
@@ -110,7 +110,7 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         written=record.stage,
         seen=True,
         notices=_notices(remaining, record, now, wall),
-        ends={one.metadata.uid: _ends(manager, one, policy) for one in there if one not in remaining},
+        ends={victim.metadata.uid: _ends(manager, victim, policy) for victim in there if victim not in remaining},
         granted=now if has_begun else -math.inf,
         gone=gone,
     )
@@ -141,7 +141,9 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
 def _came_since(evaluator: Evaluator, record: PlanRecord, at: float) -> set[str]:
     """The owners of the pods on a plan's node that are younger than the decision for it, as far as clocks agree."""
     victims, state = {victim.uid for victim in record.victims}, evaluator.state
-    there = [state.pod_of(one.key, one.uid) for one in state.pods_on(record.node) if one.uid not in victims]
+    there = [
+        state.pod_of(on_node.key, on_node.uid) for on_node in state.pods_on(record.node) if on_node.uid not in victims
+    ]
     return {workload_of(pod) for pod in there if pod and instant(pod.metadata.creation_timestamp) >= at - _AHEAD}
 
 
@@ -151,9 +153,9 @@ def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float
     What a victim was told is kept, whatever the policy says by now; by a clock that is behind it is not longer than the
     plan says from now on.
     """
-    found = [(victim.metadata.uid, notice_of(victim)) for victim in victims]
-    told = [(uid, one) for uid, one in found if one is not None and one.plan == record.id]
-    return {uid: now + min(epoch(one.by) - wall, record.notice) for uid, one in told}
+    notices = [(victim.metadata.uid, notice_of(victim)) for victim in victims]
+    told = [(uid, notice) for uid, notice in notices if notice is not None and notice.plan == record.id]
+    return {uid: now + min(epoch(notice.by) - wall, record.notice) for uid, notice in told}
 
 
 def _ends(manager: PlanManager, victim: Pod, policy: PreemptionPolicy) -> float:
@@ -170,7 +172,7 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
         return str(error)
     if decision.fits:
         return "it fits without preemption by now"
-    candidate = next((found for found in decision.candidates if found.node == record.node), None)
+    candidate = next((candidate for candidate in decision.candidates if candidate.node == record.node), None)
     if candidate is None:
         return f"preemption on {record.node} would not help any more"
     leaving = evaluator.state.index.leaving
@@ -199,15 +201,17 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger
     pods = evaluator.state.pods.items()
     marked = [pod for pod in pods.values() if is_marked(pod) and policy_set.policy_of(pod)]
     told: set[str] = set()
-    found = [(now - age, plan, evictions) for age, plan, evictions in recalled(marked, pods, wall, ledger)]
-    told.update(plan for _, plan, _ in found)
-    found += [(now - max(0.0, wall - at), plan, [one]) for plan, at, one in ledger.evictions if plan not in told]
+    evicted = [(now - age, plan, evictions) for age, plan, evictions in recalled(marked, pods, wall, ledger)]
+    told.update(plan for _, plan, _ in evicted)
+    evicted += [
+        (now - max(0.0, wall - at), plan, [eviction]) for plan, at, eviction in ledger.evictions if plan not in told
+    ]
     tickets: dict[int, str] = {}
-    for at, plan, evictions in found:
+    for at, plan, evictions in evicted:
         tickets |= dict.fromkeys(evaluator.limiter.note(evictions, at), plan)
         # The history of the workloads has what was before it was written
-        for one in evictions if at - now + wall > evaluator.limiter.history.written else ():
-            evaluator.limiter.history.note(one.owner, at, "")
+        for eviction in evictions if at - now + wall > evaluator.limiter.history.written else ():
+            evaluator.limiter.history.note(eviction.owner, at, "")
     for known in ledger.returning:
         evaluator.eviction_backoff.recall(known._replace(until=now + known.until - wall), now)
     return tickets
@@ -223,7 +227,7 @@ def recalled(
     plans that were over when it was written is not looked for here; of those under way then the decision tells more.
     """
     present = [pod for pod in preemptors if not pod.metadata.deletion_timestamp]
-    written = [(instant(found.at), found, pod) for pod in present if (found := decision_of(pod)) is not None]
+    written = [(instant(decision.at), decision, pod) for pod in present if (decision := decision_of(pod)) is not None]
     later = [row for row in written if row[0] >= ledger.at - 1.0 or row[1].plan in ledger.plans]
     told = sorted((row for row in later if row[0] <= wall + _AHEAD), key=lambda row: -row[0])
     if not told:
@@ -234,10 +238,10 @@ def recalled(
         evictions, planned = [], _planned(preemptor, decision, pods)
         for victim in decision.victims:
             there = pods.get(victim.pod)
-            one = victim.pod, 0.0 if there is not None else at
-            if one in counted:
+            key = victim.pod, 0.0 if there is not None else at
+            if key in counted:
                 continue  # it went for several plans, such as those of a gang
-            counted.add(one)
+            counted.add(key)
             if there is not None and there.metadata.deletion_timestamp:
                 evictions.append(PlannedEviction(workload_of(there), decision.node, _groups(victim)))
             elif there is not None and (there.metadata.uid in planned or _was_there(there, decision, at)):

@@ -141,7 +141,7 @@ def write_ledger(
 def _within_room(returning: Iterable[ReturningOwner], now: float) -> tuple[_Returning, ...]:
     """As many of them as half of the room takes."""
     kept, room = [], _ROOM // 2
-    for owner, times, until in sorted(returning, key=lambda one: -one.until):
+    for owner, times, until in sorted(returning, key=lambda entry: -entry.until):
         row = _Returning(owner, min(times, 1000), round(until - now, 3))
         room -= len(msgspec.json.encode(row)) + 1
         if room < 0:
@@ -191,7 +191,9 @@ def read_ledger(text: str) -> Ledger:
             (
                 plans[row.plan],
                 at - row.age,
-                PlannedEviction(owners[row.owner], read.nodes[row.node], tuple(read.groups[one] for one in row.groups)),
+                PlannedEviction(
+                    owners[row.owner], read.nodes[row.node], tuple(read.groups[number] for number in row.groups)
+                ),
             )
             for row in read.evictions
             for _ in range(row.count)

@@ -146,7 +146,7 @@ def _too_few(situation: Situation) -> Action | None:
     plan, context, pod, now, _ = situation
     if not plan.record.gang:
         return None
-    nodes = [one.record.node for one in (plan, *context.siblings(plan))]
+    nodes = [member.record.node for member in (plan, *context.siblings(plan))]
     gang = form_gang(context.evaluator.state.snapshot, [pod], nodes)
     if len(gang.secured) >= gang.minimum:
         return None
@@ -167,8 +167,8 @@ def _notifying(situation: Situation) -> Action:
         return Try(untried)
     if untold := not_told(plan, left, policy.victims.notice):
         return Notify(untold, policy.victims.notice)
-    found = askable(context.evaluator.state, plan, left, now)
-    return Enter(PlanStage.EVICTING) if found.victims else Wait(found.later)
+    ready = askable(context.evaluator.state, plan, left, now)
+    return Enter(PlanStage.EVICTING) if ready.victims else Wait(ready.later)
 
 
 def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) -> PreemptionPolicy | Action:
@@ -185,7 +185,7 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
     # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-    fresh = not (plan.gone or asking) and not any(one.gone or one.asking for one in context.siblings(plan))
+    fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in context.siblings(plan))
     if (refused := objection(plan, context.evaluator, context.policy_set, policy, left, fresh=fresh)) is not None:
         return End(*refused)
     # 3. Whoever need not go stays.
@@ -199,8 +199,8 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
 
 def _to_try(situation: Situation, left: list[PlanVictim], policy: PreemptionPolicy) -> tuple[PlanVictim, ...]:
     """The victims that may be kept, and of whom it was not asked yet whether they are; also ones of another plan."""
-    untried = [one for one in (*left, *_shared(situation, left)) if one.uid not in situation.plan.tried]
-    return tuple(one for one in untried if is_doubtful(situation.context.evaluator, one, policy))
+    untried = [victim for victim in (*left, *_shared(situation, left)) if victim.uid not in situation.plan.tried]
+    return tuple(victim for victim in untried if is_doubtful(situation.context.evaluator, victim, policy))
 
 
 def _evicting(situation: Situation) -> Action:
@@ -236,8 +236,8 @@ def _evicting(situation: Situation) -> Action:
     last = 0 if math.isfinite(later) and not plan.record.devices else 1
     first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
     whole = {victim.group for victim in first} - {0}  # a group goes at once, not bit by bit
-    found = tuple(victim for victim in asked if victim in first or victim.group in whole)
-    return Ask(found) if found else Wait(later)
+    chosen = tuple(victim for victim in asked if victim in first or victim.group in whole)
+    return Ask(chosen) if chosen else Wait(later)
 
 
 def _holds_back(sibling: Plan, context: PlanContext, policy: PreemptionPolicy) -> bool:
@@ -245,7 +245,7 @@ def _holds_back(sibling: Plan, context: PlanContext, policy: PreemptionPolicy) -
     if sibling.stage in {PlanStage.NOMINATING, PlanStage.ASSEMBLING}:
         return True
     left = remaining(context.evaluator.state, sibling) if sibling.stage is not PlanStage.WAITING else ()
-    return any(one.uid not in sibling.tried and is_doubtful(context.evaluator, one, policy) for one in left)
+    return any(victim.uid not in sibling.tried and is_doubtful(context.evaluator, victim, policy) for victim in left)
 
 
 def _waiting(situation: Situation) -> Action:
@@ -323,8 +323,8 @@ def _unasked(situation: Situation) -> list[PlanVictim]:
     order = plan.started, plan.record.id
 
     def is_anothers(uid: str) -> bool:
-        earlier = [one for one in context.naming(uid) if (one.started, one.record.id) < order]
-        return any(uid in one.gone for one in context.naming(uid)) or any(one.needs(uid) for one in earlier)
+        earlier = [other for other in context.naming(uid) if (other.started, other.record.id) < order]
+        return any(uid in other.gone for other in context.naming(uid)) or any(other.needs(uid) for other in earlier)
 
     left = remaining(context.evaluator.state, plan)
     return [victim for victim in left if victim.uid not in asking and not is_anothers(victim.uid)]
@@ -343,10 +343,10 @@ def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
     expected = {
         f"{pods.namespaces[row]}/{pods.names[row]}"
         for row in there[pods.node[there] == snapshot.nodes.find(plan.record.node)].tolist()
-        if any(one is not plan and one.needs(pods.uids[row]) for one in context.naming(pods.uids[row]))
+        if any(other is not plan and other.needs(pods.uids[row]) for other in context.naming(pods.uids[row]))
     }
-    over = [one for other in context.unanswered() for one in other.record.victims if one.uid in other.asking]
-    return expected | {one.key for one in over}
+    over = [victim for other in context.unanswered() for victim in other.record.victims if victim.uid in other.asking]
+    return expected | {victim.key for victim in over}
 
 
 def _who_took(plan: Plan) -> str:

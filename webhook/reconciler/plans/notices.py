@@ -40,12 +40,14 @@ def askable(state: State, plan: Plan, left: Collection[PlanVictim], now: float) 
     Those of a group wait for one another, since a group goes at once, and so do all of a plan that holds devices, since
     these have to come free together.
     """
-    waiting = {one.uid for one in left if plan.notices.get(one.uid, now) > now and not _is_ready(state, plan, one)}
+    waiting = {
+        victim.uid for victim in left if plan.notices.get(victim.uid, now) > now and not _is_ready(state, plan, victim)
+    }
     later = min((plan.notices[uid] for uid in waiting), default=math.inf)
     if waiting and plan.record.devices:
         return Askable([], later)
-    groups = {one.group for one in left if one.uid in waiting} - {0}
-    return Askable([one for one in left if one.uid not in waiting and one.group not in groups], later)
+    groups = {victim.group for victim in left if victim.uid in waiting} - {0}
+    return Askable([victim for victim in left if victim.uid not in waiting and victim.group not in groups], later)
 
 
 def _is_ready(state: State, plan: Plan, victim: PlanVictim) -> bool:
@@ -86,7 +88,7 @@ class Notices:
 
     def look_at(self, plan: Plan) -> None:
         """A plan may not stand behind the notices of its victims any more."""
-        self.unchecked |= {one.key: None for one in plan.record.victims if one.uid in plan.notices}
+        self.unchecked |= {victim.key: None for victim in plan.record.victims if victim.uid in plan.notices}
 
     def withdrawn_next(self, pods: Informer[Pod]) -> str:
         """One of the pods that are to be looked at if its notice is to be taken off; empty if that is not."""

@@ -41,7 +41,12 @@ def objection(
     state, rules, now = evaluator.state, policy_set.rules[policy.name], evaluator.clock.monotonic()
     pod = state.pods.get(plan.key)
     assert pod is not None
-    basis = (state.snapshot.version, rules, evaluator.eviction_backoff.version, frozenset(one.uid for one in left))
+    basis = (
+        state.snapshot.version,
+        rules,
+        evaluator.eviction_backoff.version,
+        frozenset(victim.uid for victim in left),
+    )
     if plan.look.judged == basis:
         return None
     if why := rules.outside(evaluator.clock.wall()):
@@ -57,15 +62,15 @@ def objection(
     if why := beyond_budget(state, policy, left):
         return Objection(Ending.REFUSED, why)
     limits = policy.limits.at(evaluator.clock.wall())
-    tickets = [plan.tickets.get(one.uid, 0) for one in left]
+    tickets = [plan.tickets.get(victim.uid, 0) for victim in left]
     if why := evaluator.limiter.overdrawn(limits, tickets, now, since=plan.granted):
         return Objection(Ending.OUTDATED, why)
     # 3. It helps, and is needed.
     if plan.look.version != state.snapshot.version:
         if not evaluator.has_room(pod, plan.record.node):
             return Objection(Ending.OUTDATED, f"evicting would not make room on {plan.record.node} any more")
-        found = fits(state.snapshot, pod) if fresh else ()
-        if plan.record.node not in found and not plan.left_out.issuperset(found):
+        fitting = fits(state.snapshot, pod) if fresh else ()
+        if plan.record.node not in fitting and not plan.left_out.issuperset(fitting):
             return Objection(Ending.OUTDATED, "it fits without preemption by now")
     # 4. Before anybody was asked: nobody of higher priority waits who would take the room.
     if fresh and not plan.record.resize:

@@ -168,7 +168,7 @@ class Plan:
     @property
     def devices(self) -> list[DeviceId]:
         """The devices that it holds."""
-        return [DeviceId(one.driver, one.pool, one.device) for one in self.record.devices]
+        return [DeviceId(device.driver, device.pool, device.device) for device in self.record.devices]
 
     @property
     def due(self) -> float:
@@ -232,7 +232,7 @@ class Plan:
 
     def hold(self, devices: Iterable[DeviceId]) -> None:
         """These devices are kept for the preemptor, and no others."""
-        self.record = msgspec.structs.replace(self.record, devices=tuple(PlanDevice(*one) for one in devices))
+        self.record = msgspec.structs.replace(self.record, devices=tuple(PlanDevice(*device) for device in devices))
 
     def note_displaced(self) -> None:
         """The nominations of lower priority were looked at."""
@@ -331,14 +331,14 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
 def as_victims(snapshot: Snapshot, rules: Rules, pods: Iterable[Pod]) -> tuple[PlanVictim, ...]:
     """These pods as the victims of a plan by the rules, with the groups that go whole numbered from 1 on."""
     units, numbers = group_units(snapshot, rules), dict[int, int]()
-    found = []
+    victims = []
     for pod in pods:
         meta = pod.metadata
         row = snapshot.pods.find(meta.namespace, meta.name)
         group = int(units.group[row]) if units is not None and row is not None else 0
         number = numbers.setdefault(group, len(numbers) + 1) if group else 0
-        found.append(PlanVictim(meta.namespace, meta.name, meta.uid, number))
-    return tuple(found)
+        victims.append(PlanVictim(meta.namespace, meta.name, meta.uid, number))
+    return tuple(victims)
 
 
 def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:

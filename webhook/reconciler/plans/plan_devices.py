@@ -84,11 +84,11 @@ def concerns(change: Change[Any], plan: Plan) -> bool:
     """Whether a change of a claim, or of a slice, is one of devices that the plan holds."""
     if not plan.record.devices:
         return False
-    for one in (change.old, change.new):
-        match one:
-            case ResourceClaim() if not set(plan.devices).isdisjoint(devices_of(one)):
+    for obj in (change.old, change.new):
+        match obj:
+            case ResourceClaim() if not set(plan.devices).isdisjoint(devices_of(obj)):
                 return True
-            case ResourceSlice() if (one.spec.driver, one.spec.pool.name) in {held[:2] for held in plan.devices}:
+            case ResourceSlice() if (obj.spec.driver, obj.spec.pool.name) in {held[:2] for held in plan.devices}:
                 return True
     return False
 
@@ -100,8 +100,8 @@ def asked_in_step(
 
     The one with the longest grace is asked first. How long others really take nobody knows. Monotonic seconds.
     """
-    grace = {one.uid: grace_under(policy, pod) for one in left if (pod := state.pods.get(one.key)) is not None}
-    there = [one.uid for one in plan.record.victims if state.pod_of(one.key, one.uid) is not None]
+    grace = {victim.uid: grace_under(policy, pod) for victim in left if (pod := state.pods.get(victim.key)) is not None}
+    there = [victim.uid for victim in plan.record.victims if state.pod_of(victim.key, victim.uid) is not None]
     ends = [*(plan.ends[uid] for uid in there if uid in plan.ends), *(now + seconds for seconds in grace.values())]
-    begin = {one.uid: max(ends, default=now) - grace.get(one.uid, 0) for one in left}
-    return [one for one in left if begin[one.uid] <= now + _EARLY], min(begin.values())
+    begin = {victim.uid: max(ends, default=now) - grace.get(victim.uid, 0) for victim in left}
+    return [victim for victim in left if begin[victim.uid] <= now + _EARLY], min(begin.values())

@@ -108,7 +108,7 @@ class PlanManager:
             now + seconds,
             timeout=policy.plan_timeout,
             left_out=frozenset(left_out),
-            grounds={one.metadata.uid: grounds[key_of(one)] for one in victims if grounds},
+            grounds={victim.metadata.uid: grounds[key_of(victim)] for victim in victims if grounds},
         )
         self.index.add(plan)
         self.expect(plan, policy, victims)
@@ -143,7 +143,7 @@ class PlanManager:
 
     def planned(self, *, but: Plan | None = None) -> set[str]:
         """The pods, by `namespace/name`, that plans, `but` for this one, count on and have yet to ask."""
-        under_way = [one for one in self.plans.values() if one.stage is not PlanStage.WAITING and one is not but]
+        under_way = [plan for plan in self.plans.values() if plan.stage is not PlanStage.WAITING and plan is not but]
         return {
             victim.key
             for plan in (*under_way, *self._unanswered.values())
@@ -180,7 +180,7 @@ class PlanManager:
         self.evaluator.note_past(victim, plan.key)
         # A victim of several plans counts once, by the ticket of the plan that was the first to name it
         holders = (plan, *self.plans.values(), *self._unanswered.values())
-        ticket = next((found for one in holders if (found := one.give_ticket(uid)) is not None), None)
+        ticket = next((given for holder in holders if (given := holder.give_ticket(uid)) is not None), None)
         plan.note_asked(uid, ends, self.evaluator.limiter.asked(ticket, victim, now))
 
     def enter(self, plan: Plan, stage: PlanStage) -> None:
@@ -352,7 +352,7 @@ class PlanManager:
                 self._state.count_as_gone(rehearsed.record.id)
                 yield VictimsCountAsGone(rehearsed)
         # 3. A stage has lasted long enough to be written, or a pause is over.
-        for plan in [one for one in self.plans.values() if one.idle and min(one.write_due, one.resumes) <= now]:
+        for plan in [plan for plan in self.plans.values() if plan.idle and min(plan.write_due, plan.resumes) <= now]:
             if plan.write_due <= now:
                 plan.note_written(plan.stage)
                 yield StageLasts(plan)
@@ -392,5 +392,5 @@ class PlanManager:
         if not self.dry_run:
             return ""
         made = {plan.record.node for plan in self.plans.values() if math.isinf(plan.emptied)}
-        found = list(nodes)
-        return found[0] if found and made.issuperset(found) else ""
+        listed = list(nodes)
+        return listed[0] if listed and made.issuperset(listed) else ""

@@ -22,8 +22,8 @@ def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
 
     If it were given up earlier, they would have ended for nothing, and others after them.
     """
-    found = [grace_under(policy, victim) for victim in victims]
-    return policy.plan_timeout + (policy.victims.notice + max(found) if found else 0.0)
+    graces = [grace_under(policy, victim) for victim in victims]
+    return policy.plan_timeout + (policy.victims.notice + max(graces) if graces else 0.0)
 
 
 def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
@@ -43,9 +43,12 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
     if math.isinf(plan.roomy):
         beside = [plan, *context.beside(plan.record.node)]
         asked = [
-            (one, other.ends[one.uid]) for other in beside for one in other.record.victims if one.uid in other.ends
+            (victim, other.ends[victim.uid])
+            for other in beside
+            for victim in other.record.victims
+            if victim.uid in other.ends
         ]
-        ends = [end for one, end in asked if state.pod_of(one.key, one.uid) is not None]
+        ends = [end for victim, end in asked if state.pod_of(victim.key, victim.uid) is not None]
         told = [until for uid, until in plan.notices.items() if plan.needs(uid)]
         return max(plan.started, plan.contested, _room_comes(plan, context), *ends, *told) + timeout
     pod = state.pods.get(plan.key)

@@ -28,9 +28,9 @@ class Siblings:
     def of(self, plan: Plan) -> list[Plan]:
         """The plans for the other members of a plan's gang."""
         known = self._of_gang.get(plan.record.gang.id, {}) if plan.record.gang else {}
-        return [one for one in known.values() if one is not plan]
+        return [sibling for sibling in known.values() if sibling is not plan]
 
     def have_evicted(self, plan: Plan) -> bool:
         """Whether somebody was asked to leave for this plan, or for another member of its gang."""
         known = self._of_gang.get(plan.record.gang.id, {}) if plan.record.gang else {}
-        return bool(plan.gone) or any(one.gone for one in known.values())
+        return bool(plan.gone) or any(sibling.gone for sibling in known.values())

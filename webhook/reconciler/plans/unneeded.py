@@ -50,10 +50,10 @@ def unneeded(
     if pod is None or unasked <= look.needed:
         return Unneeded()
     look.needed |= unasked
-    found = fits(state.snapshot, pod)
-    if plan.record.node in found:
+    fitting = fits(state.snapshot, pod)
+    if plan.record.node in fitting:
         return Unneeded(unasked, f"it fits on {plan.record.node} by now")
-    if plan.gone and not plan.left_out.issuperset(found):
+    if plan.gone and not plan.left_out.issuperset(fitting):
         return Unneeded(unasked, "it fits without further evictions by now")
     # The snapshot's rows of the victims that are there; a new pod of a victim's name is none.
     uids, pods = {victim.uid for victim in plan.record.victims}, state.snapshot.pods
