@@ -209,7 +209,7 @@ class PodsAhead:
         """The devices that plans hold for these pods, by candidate."""
         planned = self._state.snapshot.device_claims.planned_for
         devices = {
-            place: [one for pod in pods for one in planned(pod.metadata.uid)] for place, pods in room.pods.items()
+            place: [device for pod in pods for device in planned(pod.metadata.uid)] for place, pods in room.pods.items()
         }
         return {place: some for place, some in devices.items() if some}
 
