@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.reconciler.builders import pod, preemptor
+from tests.reconciler.builders import START, pod, preemptor
 from tests.reconciler.device_settings import Devices, claim, uses
+from webhook.kube.instants import rfc3339
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 
 
@@ -23,10 +25,14 @@ def setting_of(*, whole: bool) -> Devices:
     return setting
 
 
-def waits(setting: Devices, count: int, *, priority: int = 10, **spec: Any) -> None:
-    """A pod waits for so many devices."""
+REFUSED = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": rfc3339(START)}]
+
+
+def waits(setting: Devices, count: int, *, priority: int = 10, looked_at: bool = True, **spec: Any) -> None:
+    """A pod waits for so many devices, and its scheduler has found no room for it, if it has looked at it at all."""
     setting.claim(claim("c-other", count))
-    setting.add(pod("other", "100m", priority=priority, spec={**uses("c-other"), **spec}))
+    conditions = REFUSED if looked_at else []
+    setting.add(pod("other", "100m", priority=priority, conditions=conditions, spec={**uses("c-other"), **spec}))
 
 
 FIRST = "default/other of priority {}, which waits, would take a part of the devices of n1"
@@ -39,6 +45,7 @@ FIRST = "default/other of priority {}, which waits, would take a part of the dev
         pytest.param({"count": 1, "priority": 100}, "n2", id="of equal priority"),
         pytest.param({"count": 1, "schedulerName": "other"}, "n2", id="of another scheduler"),
         pytest.param({"count": 2}, "n1", id="wants as much"),
+        pytest.param({"count": 1, "looked_at": False}, "n1", id="no scheduler looks at it"),
         pytest.param({"count": 1, "nodeSelector": {"there": "not"}}, "n1", id="goes elsewhere"),
     ],
 )
@@ -51,6 +58,24 @@ def test_devices_that_come_free_at_once_are_preferred(fields: dict[str, Any], no
     assert outcome.node == node
     told = FIRST.format(fields.get("priority", 10)) in outcome.because
     assert told is (node == "n2")
+
+
+def test_a_candidate_behind_many_others():
+    """Where all the best candidates come free one by one the first one is taken to which no pod that waits comes."""
+    setting = Devices(**{f"n{number:02}": 2 for number in range(12)})
+    for number in range(2):
+        dear = pod(f"n11-{number}", "100m", priority=95, node="n11", annotations={}, spec=uses(f"c-n11-{number}"))
+        setting.add(dear)
+    here = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n11"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
+    for name, known in setting.state.nodes.items().items():
+        known.metadata.labels = {"kubernetes.io/hostname": name}
+        setting.state.nodes.take(name, msgspec.structs.replace(known))
+    waits(setting, 1, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+    outcome = setting.evaluate(setting.wants("p", 2))
+    assert isinstance(outcome, Evicts), outcome
+    assert outcome.node == "n11"
+    assert "default/other of priority 10, which waits, would take a part of the devices of n00" in outcome.because
 
 
 def test_nobody_waits():

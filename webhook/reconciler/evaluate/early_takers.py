@@ -8,7 +8,8 @@ scheduler, or the one that a controller puts in a victim's place at once (docs/k
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +18,14 @@ from numpy.typing import NDArray
 from webhook.kube.objects import Pod, key_of
 from webhook.preemption.decision import fits_on
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices
-from webhook.preemption.filters.filtering import prefilter
+from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.candidates import Candidate
+from webhook.reconciler.preemptors import instant, unschedulable_since
 from webhook.reconciler.state.state import State
 
 __all__ = ["ChosenCandidate", "choose"]
@@ -33,7 +35,11 @@ Rows = NDArray[np.intp]
 _GROUPS = 16
 """Groups of waiting pods that are looked at."""
 _CANDIDATES = 8
-"""Candidates among which one is looked for from which nobody takes a part."""
+"""The best candidates, which are looked at one by one."""
+_MORE_CANDIDATES = 500
+"""Further ones, of which those are looked at to which no pod comes that waits."""
+_OVERLOOKED = 60.0
+"""Seconds after which a pod of which no scheduler has said anything counts as one that none looks at."""
 
 
 _AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
@@ -47,16 +53,19 @@ class ChosenCandidate(NamedTuple):
     because: str
 
 
-def choose(state: State, pod: Pod, decision: Decision) -> ChosenCandidate | str | None:
-    """The best candidate of which nobody takes a part; who does if there is none, and None without candidates."""
+def choose(state: State, pod: Pod, decision: Decision, now: float) -> ChosenCandidate | str | None:
+    """The best candidate of which nobody takes a part; who does if there is none, and None without candidates.
+
+    `now` is in seconds since the epoch.
+    """
     best = decision.selected
     if best is None or not decision.asks_for_devices:
         return ChosenCandidate(best, "") if best is not None else None
-    takers = _EarlyTakers(state, pod)
+    takers = _EarlyTakers(state, pod, now)
     first = takers.of(best)
     if not first:
         return ChosenCandidate(best, "")
-    for other in decision.shortlist(_CANDIDATES):
+    for other in chain(decision.shortlist(_CANDIDATES), takers.missed_by_all(decision)):
         if other.node != best.node and not takers.of(other):
             return ChosenCandidate(
                 other, f"{first} would take a part of the devices of {best.node} before all are free"
@@ -67,19 +76,37 @@ def choose(state: State, pod: Pod, decision: Decision) -> ChosenCandidate | str 
 class _EarlyTakers:
     """The waiting pods that ask for devices, each group with what it needs."""
 
-    def __init__(self, state: State, pod: Pod) -> None:
+    def __init__(self, state: State, pod: Pod, now: float) -> None:
         self._snapshot, self._pod = state.snapshot, pod
         self._own, self._amounts = _needs(state, pod), compile_pod(pod).amounts
         self._others: list[tuple[Pod, DeviceFilter]] = []
         asking = (group for group in state.waiting.groups() if self._asks(group.example))
         for group in heapq.nlargest(_GROUPS, asking, key=lambda group: group.priority):
-            example = next((member for member in group.pods.values() if self._is_free(member.metadata.uid)), None)
+            example = next((member for member in group.pods.values() if self._may_take(member, now)), None)
             if example is not None and (needs := _needs(state, example)) is not None:
                 self._others.append((example, needs))
 
-    def _is_free(self, uid: str) -> bool:
-        """Whether it is another pod, for which no plan holds devices."""
-        return uid != self._pod.metadata.uid and not self._snapshot.device_claims.planned_for(uid)
+    def _may_take(self, other: Pod, now: float) -> bool:
+        """Whether it is another pod, for which no plan holds devices, and that its scheduler looks at."""
+        uid, meta = other.metadata.uid, other.metadata
+        if uid == self._pod.metadata.uid or self._snapshot.device_claims.planned_for(uid):
+            return False
+        return unschedulable_since(other) is not None or now - instant(meta.creation_timestamp) < _OVERLOOKED
+
+    def missed_by_all(self, decision: Decision) -> Iterator[Candidate]:
+        """Of the candidates after the best ones those to which no pod that waits comes, in the order of preference."""
+        more = decision.shortlist(_CANDIDATES + _MORE_CANDIDATES)[_CANDIDATES:]
+        gone = np.union1d(
+            self._snapshot.pod_rows([victim.key for other in more for victim in other.victims]),
+            self._snapshot.pods.leaving(),
+        ).astype(np.intp)
+        reached = np.zeros(self._snapshot.nodes.rows, np.bool_)
+        for example, _ in self._others if more else ():
+            reached |= run_filters(prefilter(self._snapshot, compile_pod(example), gone)).code == 0
+        for other in more:
+            node = self._snapshot.nodes.find(other.node)
+            if node is not None and (not reached[node] or len(other.victims) == 1):
+                yield other
 
     def _asks(self, example: Pod) -> bool:
         """Whether a pod asks for devices, looked at quickly."""

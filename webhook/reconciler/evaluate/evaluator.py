@@ -129,7 +129,7 @@ class Evaluator:
             return Unschedulable(decision.reason, due=None if begins is None else now + begins - wall)
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
         outcome: Outcome
-        if (choice := choose(self.state, pod, decision)) is None:
+        if (choice := choose(self.state, pod, decision, wall)) is None:
             outcome = past.told_of(self._unschedulable(pod, rules, decision, limits_now, ahead))
         elif isinstance(choice, str):
             outcome = Unschedulable(choice, behind=True)
