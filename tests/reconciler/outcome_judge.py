@@ -199,11 +199,12 @@ class OutcomeJudge:
                 self.outside("another member of its gang went", pod["metadata"]["uid"])
 
     def unfinished(self, before: float) -> list[str]:
-        """Plans made before then, in seconds, that have evicted and still stand."""
+        """Plans made before then, in seconds, that have evicted and still stand, and not for a hidden reason."""
         return [
             f"{plan} for {evicting.preemptor} stands"
             for plan, evicting in self._plans.items()
             if evicting.since < before and evicting.node not in self.cluster.shunned
+            if evicting.preemptor not in self._shunned
         ]
 
     def _came(self, pod: Json) -> None:
