@@ -1,6 +1,8 @@
 """The history of evictions: what is counted, what is forgotten, and what a later leader reads of it."""
 
+import base64
 import random
+import zlib
 from collections import Counter
 
 import pytest
@@ -78,8 +80,23 @@ def test_what_is_old_or_from_a_clock_that_is_ahead():
     assert [one.at for one in later.of(WEB, 7.0)] == [7.0]
 
 
+def packed(eviction):
+    """The text of a history with one eviction."""
+    text = f'{{"at":"2026-01-01T00:00:00Z","names":["Job/ns/j"],"rows":[[1,[{eviction}]]]}}'
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
 @pytest.mark.parametrize(
-    "text", ["x", "eJw=", "e30=", "eJyrrgUAAXUA+Q=="], ids=["no base64", "cut off", "not packed", "empty"]
+    "text",
+    [
+        pytest.param("x", id="no base64"),
+        pytest.param("eJw=", id="cut off"),
+        pytest.param("e30=", id="not packed"),
+        pytest.param("eJyrrgUAAXUA+Q==", id="empty"),
+        pytest.param(packed("[" + "9" * 400 + ",0]"), id="no time"),
+        pytest.param(packed("[-1,0]"), id="before all times"),
+        pytest.param(packed("[1,7]"), id="for a workload that is not named"),
+    ],
 )
 def test_text_that_no_leader_writes(text):
     """It is refused with what is wrong, and never read in part."""

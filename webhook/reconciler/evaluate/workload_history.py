@@ -61,7 +61,7 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     """A workload by number, and of each eviction the whole seconds since the epoch and the preemptor's number."""
 
     workload: Annotated[int, msgspec.Meta(ge=0)]
-    evictions: tuple[tuple[int, Annotated[int, msgspec.Meta(ge=0)]], ...]
+    evictions: tuple[tuple[Annotated[int, msgspec.Meta(ge=0, lt=2**53)], Annotated[int, msgspec.Meta(ge=0)]], ...]
 
 
 class _Text(msgspec.Struct, frozen=True):
