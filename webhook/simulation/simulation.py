@@ -251,7 +251,7 @@ async def _run(  # noqa: PLR0917 - one caller
         running.admission.warnings,
         evaluations,
         running.tracker.delivered,
-        errors.found,
+        errors.texts,
     )
 
 
@@ -273,7 +273,7 @@ class _ErrorLog(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.found: list[str] = []
+        self.texts: list[str] = []
         self._log = logging.getLogger("webhook")
         self._before = self._log.level, self._log.propagate
 
@@ -294,5 +294,5 @@ class _ErrorLog(logging.Handler):
 
     def keep(self, text: str, error: BaseException | None) -> None:
         """Keep what went wrong, unless there is more than enough of it."""
-        if len(self.found) < 100:
-            self.found.append(f"{text}: {error!r}" if error else text)
+        if len(self.texts) < 100:
+            self.texts.append(f"{text}: {error!r}" if error else text)

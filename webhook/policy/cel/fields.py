@@ -93,7 +93,7 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
     }
     walk = _Walk()
     walk.types(tree, scope)
-    unknown = {(name, struct): known for name, struct, known in walk.found}
+    unknown = {(name, struct): known for name, struct, known in walk.absent}
     rows = (
         UnknownField(name, struct, known, next(_places(text, name), 0)) for (name, struct), known in unknown.items()
     )
@@ -101,10 +101,10 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
 
 
 class _Walk:
-    """One walk over the tree; `found` has the fields that nothing has."""
+    """One walk over the tree; `absent` has the fields that nothing has."""
 
     def __init__(self) -> None:
-        self.found: list[tuple[str, str, Collection[str]]] = []
+        self.absent: list[tuple[str, str, Collection[str]]] = []
 
     def types(self, tree: Tree, scope: Scope) -> Types:
         """What the tree's value may be."""
@@ -142,7 +142,7 @@ class _Walk:
         if known_types or not types:
             return frozenset(known_types) or _ANYTHING
         lacking = min(types)
-        self.found.append((field, lacking, {name for type_ in types for name in structs[type_]}))
+        self.absent.append((field, lacking, {name for type_ in types for name in structs[type_]}))
         return _ANYTHING
 
     def _comprehension(self, loop: Comprehension, scope: Scope) -> Types:

@@ -43,7 +43,7 @@ class _Costs:
         self._victims = units.victims
         keys = len(Price._fields) - 1 + len(units.costs(()))
         self.table = np.full((keys, nodes), np.inf)
-        self._found: list[Candidates] = []
+        self._candidates: list[Candidates] = []
         self._which: Ints = np.zeros((2, nodes), np.int64)
 
     def put(self, nodes: Rows, candidates: Candidates) -> None:
@@ -61,14 +61,14 @@ class _Costs:
             candidates.priority_sums(0),
             *(costs.totals(sets) if costs is not None and sets is not None else ()),
         )
-        self._which[0, candidates.nodes] = len(self._found)
+        self._which[0, candidates.nodes] = len(self._candidates)
         self._which[1, candidates.nodes] = np.arange(len(candidates.nodes))
-        self._found.append(candidates)
+        self._candidates.append(candidates)
 
     def victims(self, node: int) -> Rows:
         """The rows of those that go for one more member on the node."""
         search, number = self._which[:, node].tolist()
-        rows: Rows = self._found[search].victims_of(number)
+        rows: Rows = self._candidates[search].victims_of(number)
         return rows
 
     def cheapest(self, most: int, paid: int, nodes: Nodes) -> list[int]:
