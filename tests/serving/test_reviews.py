@@ -17,6 +17,7 @@ from tests.admission.builders import (
     make_review,
     patch_of,
 )
+from tests.manager.test_reload import until
 from tests.policy.builders import engine as policy_engine
 from tests.policy.builders import rules
 from tests.serving.conftest import trusting
@@ -263,6 +264,25 @@ async def test_a_client_that_leaves_is_no_bug(start, authority, caplog, traced):
         await running.logged(message="review", code=400)
         held, _ = tracemalloc.get_traced_memory()
     assert held < 2_000_000
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_client_that_leaves_right_after_a_part_of_a_body_is_no_bug(start, authority, caplog):
+    """Also if that part has not been looked at yet when the end comes."""
+    head = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n"
+    async with start() as running:
+        _, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
+        writer.write(head + b" ")
+
+        async def reading():
+            return len(running.server.handler._bodies) == 1
+
+        await until(reading)
+        [served] = running.server._listener._server.connections
+        served.data_received(b" ")
+        served.eof_received()
+        assert await running.logged(message="review", code=400)
+        writer.transport.abort()
     assert not [record for record in caplog.records if record.exc_info]
 
 

@@ -1,15 +1,17 @@
-"""What a turn of a connection is good for: one request, and one look at its review."""
+"""What a turn of a connection is good for: one request, one look at its review, and so much decryption."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 
 from tests.admission.builders import make_class, make_pod, make_review
 from tests.policy.builders import namespace
 from tests.serving.conftest import trusting
+from tests.serving.openssl import OpenSslClient, openssl
 from webhook.admission.context import Objects, Overlay
 from webhook.serving import turns
 from webhook.serving.cluster_objects import GivenObjects
@@ -75,3 +77,39 @@ async def test_reviews_take_so_many_turns(start, connect, monkeypatch, classes, 
         writer.write(b"".join(request(f"pod-{number}", name) for number, name in enumerate(classes)))
         await running.logged(object=f"team-a/pod-{len(classes) - 1}")
         assert sum(own) == turns_taken
+
+
+@pytest.mark.skipif(openssl() is None, reason="there is no library of OpenSSL")
+async def test_changes_of_keys_are_carried_out_in_turns(start):
+    """64 KB can hold 2400 of them, which take 35 ms together."""
+    async with start(objects=Objects([HIGH])) as running:
+        client = await asyncio.to_thread(OpenSslClient, running.server.secure_port)
+
+        for _ in range(2000):
+            client.update_keys(answered=False)
+        longest = 0.0
+        for _ in range(300):
+            began = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - began)
+        client.close()
+        assert longest < 0.01
+
+
+async def test_of_a_client_that_takes_nothing_no_more_is_read(start, connect):
+    """What it is sent without a request of its own, as answers to changes of keys, does not pile up."""
+    async with start(objects=Objects([HIGH])) as running:
+        await connect(running)
+        [served] = running.server._listener._server.connections
+        tls = served.transport._ssl_protocol
+        tls.pause_writing()
+        assert not tls._raw.is_reading()
+        tls.resume_writing()
+        assert tls._raw.is_reading()
+
+
+async def test_no_session_is_kept_for_a_client_to_come_back_to(start, connect):
+    """API servers do not resume TLS sessions, and a ticket takes a fifth of the time of a handshake."""
+    async with start(objects=Objects([HIGH])) as running:
+        writer = await connect(running)
+        assert writer.get_extra_info("ssl_object").session.has_ticket is False

@@ -75,7 +75,10 @@ class HttpConnection(web.RequestHandler):
             self._turns.later(self._connection.flow, self._parse, _PIECE_SECONDS)
 
     def eof_received(self) -> None:
-        """Answer no more requests: what is written now would be dropped."""
+        """Answer no more requests: what is written now would be dropped. Nor does the rest of a body come."""
+        if self._current_request is not None:
+            gone = ConnectionResetError("the client has ended the connection")
+            self._current_request._cancel(gone)  # noqa: SLF001 - as aiohttp does it when a connection is lost
         self.force_close()
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,8 +31,11 @@ _MOST_GREETING = 256
 """Connections of one address that wait for their turn."""
 _READ_SECONDS, _BYTE_SECONDS = 0.0001, 3e-9
 """What it takes to decrypt and parse what has come: in any case, and for each byte."""
-_MORE = 4096
-"""Bytes that are read at most of a connection while others of it wait: to stop reading takes longer than to read."""
+_PIECE = 4096
+"""Bytes that are decrypted at a time. Most often they take microseconds; a hundred and fifty KeyUpdates take 2 ms. So
+many are read, too, of a connection while others of it wait: to stop reading takes longer than to read."""
+_TURN_SECONDS = 0.001
+"""Of decrypting in one turn. The rest of what has come waits for the next one."""
 _GIVING_UP_SECONDS = 0.1
 """From telling the requests that are still in hand to end, until their connections are closed."""
 _CLOSING_SECONDS = 2
@@ -60,6 +64,8 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
         raise TlsError(f"{certificate_file} holds no PEM certificate: {error}") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.num_tickets = 0  # an API server begins each connection from nothing, and a ticket outlives its certificate
+    context.options |= ssl.OP_NO_RENEGOTIATION
     try:
         context.load_cert_chain(certificate_file, key_file)
     except (OSError, ssl.SSLError) as error:
@@ -87,6 +93,7 @@ class _Tls(SSLProtocol):
 
     _incoming: ssl.MemoryBIO
     _ssl_reading_paused: bool
+    _ssl_writing_paused: bool
     max_size = 64 * 1024
     _shared = bytearray(max_size)
 
@@ -112,12 +119,13 @@ class _Tls(SSLProtocol):
         self._ssl_buffer_view = memoryview(self._shared)
         self._connection, self._connections, self._turns = connection, connections, turns
         self._raw: asyncio.Transport | None = None
+        self._encrypted = bytearray()
         self._heard = self._waiting = self._held = False
 
     def get_buffer(self, n: int) -> memoryview:
         """Where to put what comes; of what waits not much more is read."""
         del n
-        return self._ssl_buffer_view[:_MORE] if self._waiting else self._ssl_buffer_view
+        return self._ssl_buffer_view[:_PIECE] if self._waiting else self._ssl_buffer_view
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note what ends the connection."""
@@ -130,7 +138,7 @@ class _Tls(SSLProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Decrypt and hand on what has come, now or when it is this connection's turn; little is read until then."""
         if self._waiting:
-            self._incoming.write(self._ssl_buffer_view[:nbytes])
+            self._encrypted += self._ssl_buffer_view[:nbytes]
             self._pause()
             return
         flow, begun, cost = self._connection.flow, False, _READ_SECONDS
@@ -139,13 +147,16 @@ class _Tls(SSLProtocol):
             cost = _HANDSHAKE_COST if begun else _READ_SECONDS
             self._heard = True
         if self._turns.full if begun else self._turns.must_wait(flow):
-            self._incoming.write(self._ssl_buffer_view[:nbytes])
+            self._encrypted += self._ssl_buffer_view[:nbytes]
             self._waiting = True
-            if nbytes > _MORE:
+            if nbytes > _PIECE:
                 self._pause()
-            self._turns.later(flow, self._catch_up, cost + nbytes * _BYTE_SECONDS, begun=begun)
-        else:
+            self._turns.later(flow, self._decrypt, cost + nbytes * _BYTE_SECONDS, begun=begun)
+        elif nbytes <= _PIECE:
             self._turns.do(flow, super().buffer_updated, nbytes)
+        else:
+            self._encrypted += self._ssl_buffer_view[:nbytes]
+            self._turns.do(flow, self._decrypt)
 
     def eof_received(self) -> None:
         """Have no more answered."""
@@ -159,15 +170,36 @@ class _Tls(SSLProtocol):
         self._raw = None
         self._connections.lost(self._connection)
 
-    def _catch_up(self) -> None:
-        self._waiting = False
-        super().buffer_updated(0)
+    def pause_writing(self) -> None:
+        """Read no more of a client that does not take what it is sent: also what it says has answers, in TLS itself."""
+        super().pause_writing()
+        self._pause()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        super().resume_writing()
         self._hold(self._held)
+
+    def _decrypt(self) -> None:
+        """Decrypt and hand on what has come, for so long as a turn may take."""
+        began = time.perf_counter()
+        while self._encrypted:
+            self._incoming.write(self._encrypted[:_PIECE])
+            del self._encrypted[:_PIECE]
+            super().buffer_updated(0)
+            if time.perf_counter() - began > _TURN_SECONDS:
+                break
+        self._waiting = bool(self._encrypted)
+        if self._waiting:
+            self._pause()
+            self._turns.later(self._connection.flow, self._decrypt, _TURN_SECONDS)
+        else:
+            self._hold(self._held)
 
     def _hold(self, held: bool) -> None:
         """Read no more, or go on with it."""
         self._held = held
-        if held:
+        if held or self._ssl_writing_paused:
             self._pause()
         elif self._raw is not None and not self._ssl_reading_paused:
             self._raw.resume_reading()
