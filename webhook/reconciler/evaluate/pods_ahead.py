@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
-from webhook.preemption.filters.filtering import prefilter, run_filters
+from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
@@ -97,6 +97,8 @@ class PodsAhead:
     ) -> None:
         self._state, self._pod, self._is_overdue, self._held = state, pod, is_overdue, held
         self._leaving = leaving
+        self._known: dict[tuple[str, bytes], Failures] = {}
+        """What the filters say of a pod, by its uid, once the pods in some rows are gone."""
         self.blocking: Pod | None = None
         """The first pod found that keeps the preemptor from a candidate."""
 
@@ -219,24 +221,26 @@ class PodsAhead:
         With the preemptor, those get room there that wait between it and such a pod.
         """
         lost = np.zeros(len(candidates.nodes), np.bool_)
-        for priority in sorted({_priority_of(pods[0]) for pods in room.pods.values()}):
-            places = [place for place, pods in room.pods.items() if _priority_of(pods[0]) == priority]
-            groups = list(self._state.waiting.ahead_of(room.pods[places[0]][0], _GROUPS))
-            between = [group for group in groups if group.priority <= _priority_of(self._pod)]
-            if not any(group.pods.keys() - {key_of(self._pod)} for group in between):
-                continue
-            here = np.isin(np.arange(len(lost)), places)
-            there, own = candidates.only(here), room.needed[:, here]
-            if (short := self._short_of(own, there, groups)).any():
-                lost[here] = short & ~self._short_of(own, there.without_victims(), groups)
-        return lost
+        lowest = {place: pods[0] for place, pods in room.pods.items()}
+        if not lowest:
+            return lost
+        groups = list(self._state.waiting.ahead_of(min(lowest.values(), key=_priority_of), _GROUPS))
+        between = [group for group in groups if group.priority <= _priority_of(self._pod)]
+        if not any(group.pods.keys() - {key_of(self._pod)} for group in between):
+            return lost
+        here = np.isin(np.arange(len(lost)), list(lowest))
+        priority = np.array([_priority_of(lowest[place]) for place in sorted(lowest)])
+        there, own = candidates.only(here), room.needed[:, here]
 
-    def _short_of(self, own: Ints, candidates: Candidates, groups: Sequence[WaitingGroup]) -> Mask:
-        """On which candidates so much is not left, in one of the rooms that may come up."""
-        short = np.zeros(len(candidates.nodes), np.bool_)
-        for _, lost in self._shortages(candidates, groups, own, np.zeros_like(own)):
-            short |= lost
-        return short
+        def short(of: Candidates) -> Mask:
+            lack = np.zeros(len(priority), np.bool_)
+            for ahead, lacking in self._shortages(of, groups, own, np.zeros_like(own)):
+                lack |= lacking & (priority < _priority_of(ahead))
+            return lack
+
+        if (then := short(there)).any():
+            lost[here] = then & ~short(there.without_victims())
+        return lost
 
     def _merely_planned(self, candidates: Candidates) -> Rows:
         """Victims of the candidates that other plans count on and that do not leave yet: theirs may come first."""
@@ -325,15 +329,22 @@ class PodsAhead:
         snapshot = self._state.snapshot
         if not count.any():
             return count
-        code = run_filters(prefilter(snapshot, ahead, gone)).code[candidates.nodes]
+        code = self._failures(pod, ahead, gone).code[candidates.nodes]
         if needs_devices(snapshot, ahead) and (unsure := self._may_be_freed(candidates, gone)).any():
             bare = run_filters(prefilter(snapshot, without_devices(snapshot, ahead), gone)).code[candidates.nodes]
             code = np.where(unsure, bare, code)
         count = np.where(code == 0, count, 0)
         if not count.any():
             return count
-        fits = bool(len(run_filters(prefilter(snapshot, ahead)).fits))
+        fits = bool(len(self._failures(pod, ahead, gone[:0]).fits))
         return np.zeros_like(count) if self._is_overdue(pod, fits) else count
+
+    def _failures(self, pod: Pod, ahead: PodInfo, gone: Rows) -> Failures:
+        """Where this pod fits once these are gone; the same is asked for each room and each order of those who come."""
+        key = pod.metadata.uid, gone.tobytes()
+        if key not in self._known:
+            self._known[key] = run_filters(prefilter(self._state.snapshot, ahead, gone))
+        return self._known[key]
 
     def _may_be_freed(self, candidates: Candidates, gone: Rows) -> Mask:
         """The candidates on which a pod goes whose claims may stay in use, or come free for others."""
