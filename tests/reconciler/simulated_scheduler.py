@@ -20,6 +20,7 @@ _BACK_OFF = (1.0, 10.0)
 class _Cluster(Protocol):
     nodes: list[Json]
     pods: dict[str, Json]
+    groups: list[Json]
     devices: SimulatedDevices | None
 
     def put(self, pod: Json) -> None: ...
@@ -74,6 +75,12 @@ class SimulatedScheduler:
         others = [bare(one) for one in cluster.pods.values() if one is not pod]
         if "deletionTimestamp" in pod["metadata"] or (cluster.devices and cluster.devices.names_of(pod) is None):
             return
+        if (placed := self._together(pod)) is not None:
+            for member in placed:
+                cluster.put(member)
+            if not placed:
+                self._say_why(pod, 0)
+            return
         truth = {"name": "truth", "nodes": cluster.nodes, "pods": others, "preemptor": bare(pod)}
         possible = [
             node
@@ -100,6 +107,32 @@ class SimulatedScheduler:
             first, longest = _BACK_OFF
             self._failures[pod["metadata"]["uid"]] = times, now + min(longest, first * 2 ** (times - 1))
         self._say_why(pod, len(possible))
+
+    def _together(self, pod: Json) -> list[Json] | None:
+        """The members of its PodGroup that are bound at once, as with GangScheduling; None if it needs no others."""
+        name = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
+        known = next((one["spec"] for one in self.cluster.groups if one["metadata"]["name"] == name), {})
+        members = [one for one in self.cluster.pods.values() if one["spec"].get("schedulingGroup") and name]
+        there = [one for one in members if one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]]
+        missing = known.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 0) - len(there)
+        if missing <= 1:
+            return None
+        waiting = [
+            one for one in members if not one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]
+        ]
+        others, placed = [one for one in self.cluster.pods.values() if one not in waiting], list[Json]()
+        for member in waiting:
+            pods = [bare(one) for one in (*others, *placed)]
+            truth = {"name": "truth", "nodes": self.cluster.nodes, "pods": pods, "preemptor": bare(member)}
+            fits = [node for node in oracle.decide(truth)["fits"] if node not in self.shuns]
+            if fits:
+                nominated = member["status"].get("nominatedNodeName")
+                bound = copy.deepcopy(member)
+                bound["spec"]["nodeName"] = nominated if nominated in fits else fits[0]
+                now = asyncio.get_running_loop().time()
+                bound["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
+                placed.append(bound)
+        return placed if len(placed) >= missing else []
 
     def _say_why(self, pod: Json, refused: int) -> None:
         """The condition PodScheduled, written only if it says something else than before."""

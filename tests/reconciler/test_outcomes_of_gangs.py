@@ -79,6 +79,19 @@ def test_clusters_that_were_found_later(seed: int):
     assert not faults(seed)
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(2039, id="members wait for room on one node, and a pod in front comes"),
+        pytest.param(2052, id="members in front are nominated, and their plan needs a victim no more"),
+        pytest.param(2184, id="a member waits for room that a plan made, and a pod in front comes"),
+    ],
+)
+def test_clusters_with_changing_groups_that_were_found_later(seed: int):
+    """The same in which groups change."""
+    assert not faults(seed, changing=True)
+
+
 @pytest.mark.soak
 @settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 10**9))

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from tests.reconciler.builders import Desk, Setting, budget, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, budget, node, pod, policy, preemptor
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PodGroup
 from webhook.policy.model import (
     BudgetMode,
@@ -193,3 +194,28 @@ async def test_the_victims_of_a_gang_count_for_its_namespace():
     setting.add(member(0), member(1))
     await desk.work(10.0)
     assert took == [("default/gang-0", 2)]
+
+
+@pytest.mark.parametrize(
+    ("front", "waits"),
+    [
+        pytest.param(0, True, id="nobody"),
+        pytest.param(1, True, id="one that leaves room"),
+        pytest.param(2, False, id="one that takes it"),
+    ],
+)
+def test_room_that_comes_up_for_members_on_one_node(front, waits):
+    """Pods in front take it first, and what is left has to do for all members that are to be there."""
+    setting = setting_of(Limits(), [pod("leaving", "4", node="n0", deleted=rfc3339(START + 5))])
+    for number in (1, 2, 3):
+        setting.state.nodes._remove(f"n{number}", setting.state.nodes.get(f"n{number}"))
+    if front:
+        setting.add(preemptor("front", str(front), priority=200, labels={"app": "front"}))
+    ready = tuple(preemptor(f"gang-{number}", "1500m", labels={GANG: "gang"}) for number in range(2))
+    setting.add(*ready)
+    members = GangMembers(group_of(ready[0]), ready, (), ())
+    outcome = evaluate_gang(
+        setting.evaluator, members, setting.policy, setting.rules, 0, left_out=(), promised=NOTHING_PROMISED
+    )
+    assert isinstance(outcome, Together if waits else Unschedulable)
+    assert waits or (outcome.behind and "default/front of priority 200" in outcome.reason)

@@ -125,7 +125,7 @@ def evaluate_gang(
         if at_once.fits:
             return Fits(tuple(sorted({placement.node for placement in at_once.placements})))
     # 4. Within attempts, and if nobody of higher priority would take the room.
-    if (kept := _kept_from(evaluator, decision, policy, attempts, promised)) is not None:
+    if (kept := _kept_from(evaluator, decision, policy, attempts, promised=promised, leaving=leaving)) is not None:
         return kept
     placed = (
         (pod, past.closed_by(what) if isinstance(what, Evicts) else what)
@@ -161,24 +161,47 @@ def _within_rates(
 
 
 def _kept_from(
-    evaluator: Evaluator, decision: GangDecision, policy: PreemptionPolicy, attempts: int, promised: Promised
+    evaluator: Evaluator,
+    decision: GangDecision,
+    policy: PreemptionPolicy,
+    attempts: int,
+    *,
+    promised: Promised,
+    leaving: NDArray[np.intp],
 ) -> Unschedulable | None:
-    """What keeps the policy from evicting for the gang now; None if nothing does."""
-    snapshot = evaluator.state.snapshot
+    """What keeps the policy from evicting or waiting for the gang now; None if nothing does."""
     limits = policy.limits.at(evaluator.clock.wall())
-    if not decision.victims:
-        return None
-    if attempts >= (most := limits.attempts_per_preemptor):
+    if decision.victims and attempts >= (most := limits.attempts_per_preemptor):
         reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}"
         return Unschedulable(f"{reason}; one stops to count every 15 min", limited=True)
-    rows = snapshot.pod_rows([victim.key for victim in decision.victims])
-    example = decision.placements[0].pod
-    ahead = evaluator.pods_ahead(example, promised)
-    nodes = {placement.node for placement in decision.placements}
-    there = rows[[snapshot.nodes.names[node] in nodes for node in snapshot.pods.node[rows].tolist()]]
-    if len(there) and ahead(_candidates(evaluator, there, together=False)).any():
-        return Unschedulable(f"where evicting pods makes room, {blocked_text(ahead.blocking)}", behind=True)
+    if taker := _taken_by(evaluator, decision, promised, leaving):
+        return Unschedulable(f"where evicting pods makes room, {taker}", behind=True)
     return None
+
+
+def _taken_by(evaluator: Evaluator, decision: GangDecision, promised: Promised, leaving: NDArray[np.intp]) -> str:
+    """Which pod in front takes room that comes up; empty if it is left to the members, those of a node together."""
+    snapshot = evaluator.state.snapshot
+    if not (evaluator.pods_ahead(decision.placements[0].pod).anybody or promised.held):
+        return ""
+    victims = snapshot.pod_rows([victim.key for victim in decision.victims])
+    members: dict[str, list[Pod]] = {}
+    for pod, node in decision.placements:
+        members.setdefault(node, []).append(pod)
+    for node, together in members.items():
+        ahead, row = evaluator.pods_ahead(_as_one(together), promised), snapshot.nodes.find(node)
+        going, coming = (rows[snapshot.pods.node[rows] == row] for rows in (victims, leaving))
+        if (len(going) and ahead(_candidates(evaluator, going, together=False)).any()) or (
+            not len(going) and ahead.taken(coming)
+        ):
+            return blocked_text(ahead.blocking)
+    return ""
+
+
+def _as_one(members: list[Pod]) -> Pod:
+    """The first of these pods, with what all of them need."""
+    containers = [container for pod in members for container in pod.spec.containers or ()]
+    return msgspec.structs.replace(members[0], spec=msgspec.structs.replace(members[0].spec, containers=containers))
 
 
 def _candidates(evaluator: Evaluator, rows: NDArray[np.intp], *, together: bool) -> Candidates:

@@ -291,14 +291,17 @@ class PodsAhead:
         """
         snapshot, gone, full = self._state.snapshot, np.concatenate((candidates.pods, leaving)), room.copy()
         columns, kept = columns_of(snapshot, candidates), np.zeros_like(room)
-        for group, most in coming:
+        for group, everybody in coming:
             try:
                 ahead = compile_pod(group.example)
             except ClusterError:
                 continue
             need = needed_by(snapshot, ahead)
-            if ahead.beyond or group.example.spec.scheduling_group or need is None:
+            if ahead.beyond or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
+            most = everybody
+            if group.example.spec.scheduling_group:  # they come with others of their gang, where they were nominated
+                most = np.minimum(most, nominated_there(snapshot, columns, group, len(most)))
             alone = self._count_that_come(
                 group.example, ahead, candidates, gone, np.minimum(most, times_in(full, need))
             )
