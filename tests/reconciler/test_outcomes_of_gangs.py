@@ -71,6 +71,7 @@ def test_the_same_while_groups_change(first: int):
         pytest.param(31, id="a member whose plan is over while those of the others are about to end"),
         pytest.param(100064, id="a member that fits elsewhere when others went for its gang already"),
         pytest.param(285, id="an owner whose pods leave, and come back"),
+        pytest.param(300109, id="two plans of one node, and room for one"),
         pytest.param(1277, id="a member is deleted, and no watch shows it yet"),
     ],
 )

@@ -102,6 +102,23 @@ def leave_it_to_the_other(patch: Patch) -> None:
     patch.setattr(actions, "_shared", lambda *_: [])
 
 
+def beside_a_plan_that_fails() -> Simulation:
+    """While room is ready for one pod, the victim of another one's plan for that node is put back."""
+    made = simulated(node("n1", "8"))
+    made.replacing["agents"] = "here"
+    made.put(victim("a", "n1"))
+    made.put(victim("agent", "n1", priority=20, owner="agents"))
+    later(2.0, lambda: made.put(preemptor()))
+    later(8.0, lambda: made.put(preemptor("q")))
+    made.scheduler.away_until = 20.0
+    return made
+
+
+def let_the_oldest_give_way(patch: Patch) -> None:
+    youngest_first = PlanIndex.on_node
+    patch.setattr(PlanIndex, "on_node", lambda self, node: youngest_first(self, node)[::-1])
+
+
 def expected_by_a_plan_elsewhere() -> Simulation:
     """A group has a pod on two nodes. One is needed for a plan there, and is kept; on the other node it stays, too."""
     under = policy(groups=Groups(disruption=GroupDisruption.GROUP))
@@ -217,6 +234,7 @@ FAULTS = {
     "a pod in front that fits later": Fault(leaves_later, 100.0, believe_that_nobody_leaves, 0),
     "a nomination that is over": Fault(nominated_for_a_moment, 100.0, believe_the_watch, 1),
     "a victim of two plans": Fault(one_of_two_plans_is_refused, 10.0, leave_it_to_the_other, 0, bound=False),
+    "a plan that fails beside another one": Fault(beside_a_plan_that_fails, 60.0, let_the_oldest_give_way, 2),
     "a victim of a plan for another node": Fault(expected_by_a_plan_elsewhere, 100.0, look_at_its_own_node_only, 2),
     "a pod in front that is put off": Fault(put_off, 100.0, believe_that_all_are_tried, 0, bound=False),
     "a pod in front that goes elsewhere": Fault(nominated_elsewhere, 100.0, send_them_all, 0),
