@@ -76,6 +76,15 @@ def test_a_victim_that_changes_all_the_time(
         assert faultless(made, judge)
 
 
+@pytest.mark.parametrize("change", [annotate, relabel])
+def test_a_notice_on_a_pod_that_changes_all_the_time(change: Any, changing: Any):
+    """It is taken off when the plan is over."""
+    changing(change)
+    made, judge = lived(at_8=lambda made: made.withdraw("p"))
+    assert faultless(made, judge)
+    assert (made.evicted, judge.withdrawn) == ([], 2)
+
+
 def test_a_victim_whose_annotations_have_no_room(monkeypatch: pytest.MonkeyPatch):
     """The Event tells it, and it has the same time as others; with a notice a plan of others would end for it."""
     write = SimulatedApi.patch

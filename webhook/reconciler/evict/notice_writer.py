@@ -1,7 +1,8 @@
 """Telling victims before they are asked to leave, and taking notices off behind which no plan stands (docs/notice.md).
 
 Both are one PATCH of a pod's status with its resourceVersion. So a notice that another plan has written meanwhile is
-never taken off, and one that is taken off late is not written again.
+not taken off, and one that is taken off late is not written again. For a pod that has changed meanwhile it is one with
+its uid alone: nobody keeps a pod, or a notice, by changing the pod all the time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
 
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, rfc3339
@@ -56,6 +58,11 @@ class NoticeWriter:
         self._checkpoint = checkpoint
         self.withdrawing: set[str] = set()
         """Pods, by `namespace/name`, whose notice is being taken off."""
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _alone(self, key: str) -> asyncio.Lock:
+        """Held while the notice of a pod is written or taken off, so that neither undoes the other."""
+        return self._locks.setdefault(key, asyncio.Lock())
 
     async def tell(self, plan: Plan, victim: PlanVictim, seconds: float) -> Ending | None:
         """Tell a victim that it is asked to leave in so many seconds; why the plan must end, None if it goes on."""
@@ -88,7 +95,7 @@ class NoticeWriter:
         whatever it is by then: nobody keeps a pod by changing it.
         Raises StaleError if it is gone, ApiError if the API refuses.
         """
-        changes = False
+        changed = False
         for attempt in range(TRIES):
             if plan.ended is not None or not is_there(self._state, plan, victim):
                 return None
@@ -102,7 +109,8 @@ class NoticeWriter:
             annotations = {NOTICE: encode(record), READY: None}
             condition = notice_condition(text, now)
             try:
-                await self._requests.patch_as_it_is("notice", pod, annotations, condition, whatever=changes)
+                async with self._alone(victim.key):
+                    await self._requests.patch_as_it_is("notice", pod, annotations, condition, whatever=changed)
             except ApiError as error:
                 if error.status == 404:
                     raise StaleError(f"{victim.key} is gone") from error
@@ -111,7 +119,7 @@ class NoticeWriter:
                     self._reporter.told(plan, pod, record)
                     return until
                 await self._requests.pause(error, attempt, also=(409,))
-                changes = error.status == 409
+                changed = error.status == 409
             else:
                 self._reporter.told(plan, pod, record)
                 return until
@@ -141,17 +149,21 @@ class NoticeWriter:
     async def _take_off(self, pod: Pod) -> None:
         """Take the notice off this pod. Raises StaleError if it is gone."""
         current: Pod | None = pod
+        off: dict[str, str | None] = {NOTICE: None, READY: None}
+        changed = False
         for attempt in itertools.count():
             try:
-                current = current or await self._requests.read(pod.metadata)
-                if not has_notice(current) or self._manager.notices.stands(current):
-                    return
-                condition = withdrawn_condition(self._clock.wall())
-                await self._requests.patch_as_it_is("withdraw", current, {NOTICE: None, READY: None}, condition)
+                async with self._alone(key_of(pod)):
+                    current = current or await self._requests.read(pod.metadata)
+                    if not has_notice(current) or self._manager.notices.stands(current):
+                        return
+                    condition = withdrawn_condition(self._clock.wall())
+                    await self._requests.patch_as_it_is("withdraw", current, off, condition, whatever=changed)
             except ApiError as error:
                 if error.status == 404:
                     return
                 await self._pause(key_of(pod), error, attempt)
+                changed = error.status == 409
             else:
                 self._reporter.withdrawn(current)
                 await self._checkpoint("withdrawn")
