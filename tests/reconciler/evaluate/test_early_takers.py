@@ -10,7 +10,10 @@ import pytest
 from tests.reconciler.builders import START, pod, preemptor
 from tests.reconciler.device_settings import Devices, claim, uses
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
+from webhook.kube.objects import PodGroup
+from webhook.preemption.snapshot.pod_groups import COSCHEDULING, group_of
+from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
+from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Unschedulable
 
 
 def setting_of(*, whole: bool) -> Devices:
@@ -134,3 +137,27 @@ def test_one_device_is_no_part():
     outcome = setting.evaluate(setting.wants("p", 1))
     assert isinstance(outcome, Evicts)
     assert "would take" not in outcome.because
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_members_of_a_gang(alone: bool):
+    """Nobody is evicted for a gang either if a waiting pod takes a part of what a member needs; members do not."""
+    setting = Devices(n1=2, n2=2)
+    if not alone:
+        waits(setting, 1)
+    ready = []
+    for number in range(2):
+        setting.claim(claim(f"c-gang-{number}", 2))
+        labels = {"scheduling.x-k8s.io/pod-group": "gang"}
+        ready.append(preemptor(f"gang-{number}", "1", labels=labels, spec=uses(f"c-gang-{number}")))
+    setting.add(*ready)
+    body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
+    setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), COSCHEDULING)
+    members = GangMembers(group_of(ready[0]), tuple(ready), (), ())
+    outcome = evaluate_gang(
+        setting.evaluator, members, setting.policy, setting.rules, 0, left_out=(), promised=NOTHING_PROMISED
+    )
+    assert isinstance(outcome, Together if alone else Unschedulable), outcome
+    assert alone or (
+        outcome.behind and "default/other of priority 10, which waits, would take a part" in outcome.reason
+    )

@@ -28,7 +28,7 @@ from webhook.preemption.victims.candidates import Candidate
 from webhook.reconciler.preemptors import instant, unschedulable_since
 from webhook.reconciler.state.state import State
 
-__all__ = ["ChosenCandidate", "choose"]
+__all__ = ["ONE_BY_ONE", "ChosenCandidate", "EarlyTakers", "choose"]
 
 Rows = NDArray[np.intp]
 
@@ -46,6 +46,10 @@ _AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "State
 """Kinds of controllers that replace a pod as soon as it leaves or is gone. A Job does so after ten seconds."""
 
 
+ONE_BY_ONE = "wherever devices can be freed they come free one by one, and {} would take a part of them first"
+"""Why nobody is evicted for devices: with who takes a part."""
+
+
 class ChosenCandidate(NamedTuple):
     """The candidate to take and why not a better one, which is empty if it is the best."""
 
@@ -61,7 +65,7 @@ def choose(state: State, pod: Pod, decision: Decision, now: float) -> ChosenCand
     best = decision.selected
     if best is None or not decision.asks_for_devices:
         return ChosenCandidate(best, "") if best is not None else None
-    takers = _EarlyTakers(state, pod, now)
+    takers = EarlyTakers(state, pod, now)
     first = takers.of(best)
     if not first:
         return ChosenCandidate(best, "")
@@ -70,14 +74,15 @@ def choose(state: State, pod: Pod, decision: Decision, now: float) -> ChosenCand
             return ChosenCandidate(
                 other, f"{first} would take a part of the devices of {best.node} before all are free"
             )
-    return f"wherever devices can be freed they come free one by one, and {first} would take a part of them first"
+    return ONE_BY_ONE.format(first)
 
 
-class _EarlyTakers:
-    """The waiting pods that ask for devices, each group with what it needs."""
+class EarlyTakers:
+    """The waiting pods that ask for devices, each group with what it needs; but for those placed `together`."""
 
-    def __init__(self, state: State, pod: Pod, now: float) -> None:
-        self._snapshot, self._pod = state.snapshot, pod
+    def __init__(self, state: State, pod: Pod, now: float, together: Collection[Pod] = ()) -> None:
+        self._snapshot = state.snapshot
+        self._served = {member.metadata.uid for member in (pod, *together)}
         self._own, self._amounts = _needs(state, pod), compile_pod(pod).amounts
         self._others: list[tuple[Pod, DeviceFilter]] = []
         asking = (group for group in state.waiting.groups() if self._asks(group.example))
@@ -87,9 +92,9 @@ class _EarlyTakers:
                 self._others.append((example, needs))
 
     def _may_take(self, other: Pod, now: float) -> bool:
-        """Whether it is another pod, for which no plan holds devices, and that its scheduler looks at."""
+        """Whether it is another pod, for which no plan is made or holds devices, and its scheduler looks at it."""
         uid, meta = other.metadata.uid, other.metadata
-        if uid == self._pod.metadata.uid or self._snapshot.device_claims.planned_for(uid):
+        if uid in self._served or self._snapshot.device_claims.planned_for(uid):
             return False
         return unschedulable_since(other) is not None or now - instant(meta.creation_timestamp) < _OVERLOOKED
 
@@ -117,14 +122,16 @@ class _EarlyTakers:
 
     def of(self, candidate: Candidate) -> str:
         """Who takes a part on this candidate so that the preemptor does not get its devices; empty for nobody."""
+        return self.on(candidate.node, [victim.key for victim in candidate.victims])
+
+    def on(self, host: str, victims: Collection[str]) -> str:
+        """The same of a node and its victims, by `namespace/name`."""
         pods, claims = self._snapshot.pods, self._snapshot.device_claims
-        node = self._snapshot.nodes.find(candidate.node)
+        node = self._snapshot.nodes.find(host)
         if node is None or self._own is None:
             return ""
         leaving = [row for row in pods.leaving().tolist() if pods.node[row] == node]
-        rows = np.union1d(self._snapshot.pod_rows([victim.key for victim in candidate.victims]), leaving).astype(
-            np.intp
-        )
+        rows = np.union1d(self._snapshot.pod_rows(victims), leaving).astype(np.intp)
         gone = {pods.uids[row]: row for row in rows.tolist()}
         holders = [uid for uid in gone if claims.used_by(uid)]
         early = [gone.keys() - {last} for last in holders if len(holders) > 1]
@@ -135,7 +142,7 @@ class _EarlyTakers:
             taken = (needs.allocation(node, some) for some in early)
             if (
                 any(self._loses(node, gone, some) for some in taken)
-                and fits_on(self._snapshot, example, candidate.node, without=rows)
+                and fits_on(self._snapshot, example, host, without=rows)
                 and self._has_room(node, rows, compile_pod(example).amounts)
             ):
                 return f"{key_of(example)} of priority {example.spec.priority or 0}, which waits,"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_last_resort
 from webhook.policy.model import EvictionMode, PreemptionPolicy
+from webhook.preemption.filters.devices import needs_devices
 from webhook.preemption.gangs.decision import GangDecision, decide_gang
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.pod_groups import GroupKey
+from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.evaluate.early_takers import ONE_BY_ONE, EarlyTakers
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import has_rates
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
@@ -102,15 +105,23 @@ def evaluate_gang(
         rules,
         wall,
         leaving=leaving,
-        excluded_nodes=left_out,
         evicted=past.evicted_lately(),
         keeps_budgets=policy.eviction is EvictionMode.EVICT,
     )
-    decision, beyond = GangDecision(gang), 0
-    for excluded in (exclusions | last, exclusions):
-        decision, beyond = _within_rates(evaluator, decided, excluded, rates)
-        if (decision.placements and not beyond) or not last.any():
+    decision, beyond, avoided, taker = GangDecision(gang), 0, set(left_out), ""
+    for _ in range(_TRIES):
+        for excluded in (exclusions | last, exclusions):
+            on_others = partial(decided, excluded_nodes=avoided)
+            decision, beyond = _within_rates(evaluator, on_others, excluded, rates)
+            if (decision.placements and not beyond) or not last.any():
+                break
+        early = _early_taker(evaluator, decision, members.ready) if decision.placements and not beyond else None
+        if early is None:
             break
+        decision, taker = GangDecision(gang), taker or early.who
+        avoided.add(early.node)
+    if taker and not decision.placements:
+        return past.kept_from(Unschedulable(ONE_BY_ONE.format(taker), behind=True))
     if beyond:
         due = rates.left.until if rates is not None and beyond == NOT_NOW else None
         reason = "more pods would have to go than the policy's limits allow"
@@ -132,6 +143,26 @@ def evaluate_gang(
         for pod, what in _outcomes(evaluator, decision, leaving)
     )
     return Together(tuple(placed), decision.outside | frozenset(left_out))
+
+
+class _EarlyTaker(NamedTuple):
+    """A node whose devices come free one by one, and who would take a part of them."""
+
+    node: str
+    who: str
+
+
+def _early_taker(evaluator: Evaluator, decision: GangDecision, members: Collection[Pod]) -> _EarlyTaker | None:
+    """Who would take a part of the devices that members need on one of their nodes; None if nobody would."""
+    victims: dict[str, list[str]] = {}
+    for victim in decision.victims:
+        victims.setdefault(victim.node, []).append(victim.key)
+    for member, node in decision.placements:
+        if node in victims and needs_devices(evaluator.state.snapshot, compile_pod(member)):
+            takers = EarlyTakers(evaluator.state, member, evaluator.clock.wall(), members)
+            if who := takers.on(node, victims[node]):
+                return _EarlyTaker(node, who)
+    return None
 
 
 def _within_rates(
