@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.software import installed
-from tests.e2e.test_notice import asks, full, policy, reasons
+from tests.e2e.test_notice import asks, full, policy, reasons, told, withdrawn
 from tests.workloads import eventually
 
 MOST = 262_144
@@ -45,8 +45,21 @@ async def test_a_victim_that_changes_all_the_time_goes(sandbox, kubeconfig, tmp_
         await giveway.reconcile(policy(high, seconds))
         before = len(changes)
         await asks(sandbox, high, "2")
-        await sandbox.bound("p", 20 + seconds)
+        await sandbox.bound("p", 60 + seconds)
         assert len(changes) > before + 20
+
+
+async def test_a_notice_is_taken_off_a_pod_that_changes_all_the_time(sandbox, kubeconfig, tmp_path):
+    """When the preemptor is gone nothing on the pod says any more that it goes."""
+    high = await full(sandbox, "a")
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway, restless(sandbox, "a") as changes:
+        await giveway.reconcile(policy(high, 60))
+        await asks(sandbox, high, "2")
+        await told(sandbox, "a")
+        before = len(changes)
+        await sandbox.client.delete(f"{sandbox.pods}/p")
+        await withdrawn(sandbox, "a")
+        assert len(changes) > before
 
 
 async def test_a_victim_whose_annotations_have_no_room_goes(sandbox, kubeconfig, tmp_path):
