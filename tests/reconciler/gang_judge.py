@@ -58,9 +58,9 @@ class GangJudge:
         self.faults += found
 
     def _ended(self) -> set[str]:
-        """The plans that are over for all processes: one of a leader that was deposed goes on."""
-        lines = [line for line in self.cluster.told if line["message"] == "plan ended"]
-        return {line["plan"] for line in lines if line["ending"] != "deposed"}
+        """The plans that this process has ended: what an earlier one left on a pod goes on."""
+        lines = self.cluster.told[self.cluster.outcomes.told_before :]
+        return {line["plan"] for line in lines if line["message"] == "plan ended"}
 
     def _lacking(self, pod: Json) -> int:
         """How many members of the pod's group are missing to its minimum, as far as a watch could show it."""

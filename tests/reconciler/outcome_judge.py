@@ -69,6 +69,8 @@ class OutcomeJudge:
         self.in_vain: list[str] = []
         """Plans that evicted and whose preemptor was not bound although nothing outside had changed."""
         self.excused: list[str] = []
+        self.told_before = 0
+        """How many lines earlier processes have told."""
         self._returned: dict[str, list[float]] = {}
         """Owner to when a pod of it that names its node cost a plan."""
         self._plans: dict[str, _Evicting] = {}
@@ -78,6 +80,8 @@ class OutcomeJudge:
         """Pod's uid to its owner."""
         self._shunned: set[str] = set()
         """Pods, by uid, that were refused for a hidden reason: nobody could know that they still wait."""
+        self._beside: dict[str, set[str]] = {}
+        """Gang to what concerns its plans: the uids and nodes of its members, and of their victims."""
         self._shown: dict[str, set[str]] = {}
         """Plan that lost its room to the pods, by uid, that the watch had shown by then."""
         self._since: dict[str, float] = {}
@@ -108,7 +112,7 @@ class OutcomeJudge:
 
         The clock of the last one was so many seconds `back`: by so much earlier that ends for the new one.
         """
-        now = asyncio.get_running_loop().time()
+        now, self.told_before = asyncio.get_running_loop().time(), len(self.cluster.told)
         for owner, times in self._returned.items():
             self._returned[owner] = [at - max(back, 0.0) for at in times if at < now - _WRITTEN]
 
@@ -137,7 +141,7 @@ class OutcomeJudge:
             if plan and not pod["spec"].get("nodeName") and uid in {victim["uid"] for victim in plan["victims"]}:
                 meta, since = pod["metadata"], self._since.get(plan["id"], 0.0)
                 planned = frozenset(victim["uid"] for victim in plan["victims"])
-                beside = self._beside(plan)
+                beside = frozenset(self._beside.get(plan.get("gang", {}).get("id"), ()))
                 made = _Evicting(
                     meta["uid"],
                     pod["spec"]["priority"],
@@ -150,16 +154,6 @@ class OutcomeJudge:
                 )
                 self._plans.setdefault(plan["id"], made).victims.append(uid)
 
-    def _beside(self, plan: Json) -> frozenset[str]:
-        """What else concerns the plan of a gang."""
-        found: set[str] = set()
-        for name in plan.get("gang", {}).get("members", ()):
-            member = self.cluster.pods.get(name)
-            other = _plan_on(member) if member is not None else None
-            if member is not None and other is not None:
-                found |= {member["metadata"]["uid"], other["node"], *(one["uid"] for one in other["victims"])}
-        return frozenset(found)
-
     def changed(self, old: Json | None, new: Json | None) -> None:
         """A pod is different on the server, or new, or gone."""
         if new is not None:
@@ -167,6 +161,9 @@ class OutcomeJudge:
             self._owner[meta["uid"]] = next((one["name"] for one in meta.get("ownerReferences", ())), "")
             if plan := _plan_on(new):
                 self._written.setdefault(plan["id"], asyncio.get_running_loop().time())
+                if "gang" in plan:
+                    concerned = {meta["uid"], plan["node"], *(victim["uid"] for victim in plan["victims"])}
+                    self._beside.setdefault(plan["gang"]["id"], set()).update(concerned)
         if old is None and new is not None:
             self._came(new)
         elif old is not None and new is not None and new["spec"].get("nodeName") and not old["spec"].get("nodeName"):
