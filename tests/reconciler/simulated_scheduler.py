@@ -120,9 +120,9 @@ class SimulatedScheduler:
         waiting = [
             one for one in members if not one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]
         ]
-        others, placed = [one for one in self.cluster.pods.values() if one not in waiting], list[Json]()
+        known_pods, placed = dict(self.cluster.pods), list[Json]()
         for member in waiting:
-            pods = [bare(one) for one in (*others, *placed)]
+            pods = [bare(one) for one in known_pods.values() if one is not member]
             truth = {"name": "truth", "nodes": self.cluster.nodes, "pods": pods, "preemptor": bare(member)}
             fits = [node for node in oracle.decide(truth)["fits"] if node not in self.shuns]
             if fits:
@@ -132,6 +132,7 @@ class SimulatedScheduler:
                 now = asyncio.get_running_loop().time()
                 bound["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
                 placed.append(bound)
+                known_pods[bound["metadata"]["name"]] = bound
         return placed if len(placed) >= missing else []
 
     def _say_why(self, pod: Json, refused: int) -> None:
