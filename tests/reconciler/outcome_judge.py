@@ -88,6 +88,8 @@ class OutcomeJudge:
         self._written: dict[str, float] = {}
         """Plan to when its nomination was written: from then on the scheduler keeps the room."""
         self._outside: list[_Outside] = []
+        self._bound: dict[str, float] = {}
+        """Pod, by uid, to when it was bound."""
         self._left: dict[str, list[tuple[float, int]]] = {}
         """Node to when somebody else deleted a pod there, and how many CPUs that had."""
 
@@ -170,6 +172,7 @@ class OutcomeJudge:
             name, node = new["metadata"]["name"], new["spec"]["nodeName"]
             self.outside(f"{name} was bound there", node, unseen=True)
             self._came_by_room_that_was_left(new, node)
+            self._came_after_lower_ones(new, node)
             self._took_devices(new)
             if new["metadata"]["uid"] in self._shunned:
                 self.outside(f"{name}, which was refused elsewhere, was bound there", node)
@@ -225,6 +228,19 @@ class OutcomeJudge:
         if left and rooms and used + _cpu(pod) + sum(cpu for _, cpu in left) > int(rooms[0]):
             what = f"{pod['metadata']['name']} came to room that pods left by themselves"
             self._outside += [_Outside(at, what, node, priority) for at, _ in left]
+
+    def _came_after_lower_ones(self, pod: Json, node: str) -> None:
+        """A pod was bound that the scheduler had put off, while lower ones filled the room beside a preemptor's."""
+        self._bound[pod["metadata"]["uid"]] = asyncio.get_running_loop().time()
+        there = [one for one in self.cluster.pods.values() if one["spec"].get("nodeName") == node]
+        rooms = [one["status"]["allocatable"]["cpu"] for one in self.cluster.nodes if one["metadata"]["name"] == node]
+        free = int(rooms[0] if rooms else 0) - sum(map(_cpu, there)) - _cpu(pod)
+        for plan in [one for one in self._plans.values() if one.node == node]:
+            came = [one for one in there if self._bound.get(one["metadata"]["uid"], -1.0) > plan.since]
+            lower = [_cpu(one) for one in came if one["spec"]["priority"] < pod["spec"]["priority"]]
+            wanted = [_cpu(one) for one in self.cluster.pods.values() if one["metadata"]["uid"] == plan.preemptor]
+            if wanted and free < wanted[0] <= free + sum(lower):
+                self.outside(f"{pod['metadata']['name']}, which was put off, came after lower ones", plan.preemptor)
 
     def _took_devices(self, pod: Json) -> None:
         """A pod was bound with devices: no nomination keeps them from one of lower or equal priority."""

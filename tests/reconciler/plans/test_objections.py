@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from webhook.kube.instants import rfc3339
+from webhook.reconciler.evaluate.outcomes import Waits
 from webhook.reconciler.plans.actions import Action, End
 from webhook.reconciler.plans.next_action import PlanContext, next_action
 from webhook.reconciler.plans.plan import Plan, PlanLook
@@ -103,3 +105,24 @@ def test_objection_when_the_room_was_taken():
     setting.add(pod("thief", "6", node="n1", priority=1000))
     plan.touch()
     assert "would not make room" in objection(setting, plan)
+
+
+@pytest.mark.parametrize("stage", [PlanStage.EVICTING, PlanStage.WAITING])
+@pytest.mark.parametrize(("taken", "lost"), [("1", []), ("3", ["late"]), ("6", ["early", "late"])])
+def test_the_later_one_of_two_equal_plans_loses_the_room(stage: PlanStage, taken: str, lost: list[str]):
+    """Another pod took room on a node that two plans of one priority count on: the earlier one keeps what is left."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "1", node="n1"), pod("thief", taken, node="n1", priority=1000))
+    setting.add(*(preemptor(name, "3", nominated="n1") for name in ("early", "late")))
+    setting.expect(preemptor("early"), Waits("n1", 1, (setting.state.pods.get("default/v"),)))
+    record = PlanRecord(id="plan", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
+    plans = [
+        Plan(record, f"default/{name}", f"uid-{name}", 100, began, 300.0, stage=stage, displaced=True)
+        for began, name in enumerate(("early", "late"))
+    ]
+    plans[1].record = msgspec.structs.replace(record, id="later", victims=())
+    plans[1].stage = PlanStage.WAITING
+    plans[0].gone = {"uid-v"} if stage is PlanStage.WAITING else set()
+    context = PlanContext(setting.evaluator, setting.policy_set, lambda _: plans)
+    ended = [plan.key for plan in plans if isinstance(next_action(plan, context, setting.clock.now), End)]
+    assert ended == [f"default/{name}" for name in lost]

@@ -211,9 +211,11 @@ class Evaluator:
         """Whether the pod fits on the node now."""
         return fits_on(self.state.snapshot, pod, node)
 
-    def has_room(self, pod: Pod, node: str) -> bool:
-        """Whether the pod fits on the node once every pod that is leaving is gone."""
-        return fits_on(self.state.snapshot, pod, node, without=self.state.snapshot.pods.leaving())
+    def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
+        """Whether the pod fits on the node once every pod that is leaving is gone, and `but` for these pods."""
+        snapshot = self.state.snapshot
+        without = np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(but)).astype(np.intp)
+        return fits_on(snapshot, pod, node, without=without)
 
     def _wait(
         self, pod: Pod, decision: Decision, leaving: Rows, planned: Collection[str], ahead: PodsAhead

@@ -186,7 +186,8 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
     if (policy := policy_for(pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
     fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in context.siblings(plan))
-    if (refused := objection(plan, context.evaluator, context.policy_set, policy, left, fresh=fresh)) is not None:
+    later = _later_equals(situation)
+    if refused := objection(plan, context.evaluator, context.policy_set, policy, left, fresh=fresh, later=later):
         return End(*refused)
     # 3. Whoever need not go stays.
     wait = min(policy.wait_for_terminating, plan.deadline - now)
@@ -255,12 +256,20 @@ def _waiting(situation: Situation) -> Action:
         return gap
     if not plan.rehearsed and _unasked(situation):
         return Enter(PlanStage.EVICTING)  # what another plan was to ask, and did not
-    binding = context.evaluator.state.snapshot.device_claims.is_binding(plan.uid)
-    if math.isinf(plan.roomy) and not binding and not context.evaluator.has_room(pod, plan.record.node):
+    evaluator, later = context.evaluator, _later_equals(situation)
+    binding = evaluator.state.snapshot.device_claims.is_binding(plan.uid)
+    if math.isinf(plan.roomy) and not binding and not evaluator.has_room(pod, plan.record.node, but=later):
         if lost := claims_in_the_way(context.evaluator.state.snapshot, plan):
             return End(Ending.DEVICES_TAKEN, taken_text(lost))
         return End(Ending.SPACE_TAKEN, _who_took(plan))
     return Wait(plan.deadline)
+
+
+def _later_equals(situation: Situation) -> list[str]:
+    """The preemptors of the same priority for which the node was chosen later: if room was taken, theirs is lost."""
+    plan, order = situation.plan, (situation.plan.started, situation.plan.record.id)
+    beside = [other for other in situation.context.beside(plan.record.node) if other.priority == plan.priority]
+    return [other.key for other in beside if (other.started, other.record.id) > order]
 
 
 class StageRow(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from webhook.policy.model import EvictionMode, PreemptionPolicy
@@ -32,9 +33,11 @@ def objection(
     left: list[PlanVictim],
     *,
     fresh: bool,
+    later: Collection[str],
 ) -> Objection | None:
     """Why a plan whose nomination stands must not go on to evict the victims that are left; None if it may.
 
+    Pods, by `namespace/name`, that are nominated to its node for `later` plans have to leave it its room.
     It is `fresh` as long as nobody was asked, or is being asked, for it or for another member of its gang. What has not
     changed since the last look is not worked out again.
     """
@@ -67,7 +70,7 @@ def objection(
         return Objection(Ending.OUTDATED, why)
     # 3. It helps, and is needed.
     if plan.look.version != state.snapshot.version:
-        if not evaluator.has_room(pod, plan.record.node):
+        if not evaluator.has_room(pod, plan.record.node, but=later):
             return Objection(Ending.OUTDATED, f"evicting would not make room on {plan.record.node} any more")
         fitting = fits(state.snapshot, pod) if fresh else ()
         if plan.record.node not in fitting and not plan.left_out.issuperset(fitting):

@@ -16,7 +16,7 @@ class PlanIndex:
         self.by_id: dict[str, Plan] = {}
         self.siblings = Siblings()
         self._on_node: dict[str, dict[str, None]] = {}
-        """Node to the preemptors whose plans hold room there, in the order in which they came."""
+        """Node to the preemptors whose plans hold room there."""
         self._naming: dict[str, dict[str, None]] = {}
         """Victim, by uid, to the preemptors whose plans name it."""
 
@@ -41,8 +41,8 @@ class PlanIndex:
             _drop(self._naming, victim.uid, plan.key)
 
     def on_node(self, node: str) -> list[Plan]:
-        """The plans that hold room on a node, the youngest first: if there is too little, that one gives way."""
-        return [self.by_preemptor[key] for key in reversed(self._on_node.get(node, {}))]
+        """The plans that hold room on a node."""
+        return [self.by_preemptor[key] for key in self._on_node.get(node, ())]
 
     def naming(self, uid: str) -> list[Plan]:
         """The plans that name this victim, whichever node they hold room on: pods of a group may be on several."""
