@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from collections import Counter
@@ -37,6 +38,19 @@ def test_a_file_holds_one_subject(program):
     lines = {name: lines for package in program.values() for name, lines in package.files.items()}
     lines |= {str(path): path.read_text().count("\n") for path in (ROOT / "tests").rglob("*.py")}
     assert {name: number for name, number in lines.items() if number > 400} == {}
+
+
+def test_names_say_what_they_hold():
+    """`one` and `found` name nothing: no variable is called that."""
+    nothing = {"one", "found"}
+    unnamed = [
+        f"{path.relative_to(ROOT)}:{name.lineno}"
+        for path in sorted((ROOT / "webhook").rglob("*.py"))
+        for name in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store) and name.id in nothing)
+        or (isinstance(name, ast.arg) and name.arg in nothing)
+    ]
+    assert unnamed == []
 
 
 @pytest.mark.parametrize("name", WAYS)
