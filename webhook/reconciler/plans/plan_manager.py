@@ -366,8 +366,7 @@ class PlanManager:
         """Look until `end` at idle plans that something happened to."""
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
-            older = (plan for plan in reversed(self.plans.values()) if plan.started < now - _CHECK_ALL)
-            self.unchecked |= {plan.key: None for plan in older}
+            self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.started < now - _CHECK_ALL}
         while self.unchecked and self.clock.stopwatch() <= end:
             key = next(iter(self.unchecked))
             del self.unchecked[key]
