@@ -93,7 +93,6 @@ def test_what_has_begun_goes_first_unless_it_is_dear():
     peers, queue = Peers(), FairQueue()
     for name, seconds in (("read", 0.0001), ("ordinary", 0.0003), ("dear", 0.003)):
         flow = peers.flow("10.0.0.1")
-        queue.charge(flow, 0.0)
         queue.put(flow, name, seconds, begun=name != "read")
     assert [queue.pop()[1] for _ in range(3)] == ["ordinary", "read", "dear"]
 
@@ -110,25 +109,6 @@ def test_what_follows_in_a_turn_does_not_count_as_a_turn():
             queue.charge(flow, cost)
     order = [queue.pop() for _ in range(5)]
     assert [item for _, item in order] == ["other", "first", "first", "again", "again"]
-
-
-def test_a_new_connection_has_its_first_turn_before_those_that_had_theirs():
-    """A connection that begins waits for no rotation of all others; its second turn does."""
-    peers, queue = Peers(), FairQueue()
-    old = [peers.flow("10.0.0.1") for _ in range(10)]
-    for flow in old:
-        queue.put(flow, "old", 0.0001)
-    for _ in range(55):
-        flow, _ = queue.pop()
-        queue.charge(flow, 0.0001)
-        queue.put(flow, "old", 0.0001)
-    new = peers.flow("10.0.0.1")
-    queue.put(new, "new", 0.0001)
-    assert queue.pop()[1] == "new"
-    queue.charge(new, 0.0001)
-    queue.put(new, "new", 0.0001)
-    assert [queue.pop()[1] for _ in range(10)] == ["old"] * 10
-    assert queue.pop()[1] == "new"
 
 
 def test_dear_things_are_not_put_off_for_ever():

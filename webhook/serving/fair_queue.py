@@ -4,9 +4,7 @@ Start-time fair queuing (P. Goyal, H. Vin, H. Cheng: SFQ). Each address has a ta
 virtual time; whoever has the lowest is next. Virtual time is the tag of who was served last, so nobody saves up while
 idle, and nobody who comes again begins again with an advantage. Within an address its connections have turns in the
 same way. Each turn counts the same, and the price of what is dear rises with its square: who asks for cheap things
-does not wait behind a hundred that ask for dear ones, nor behind several that ask for cheaper ones still. The first
-turn of a connection goes before those who have had theirs, as in FQ-CoDel (RFC 8290): who begins does not wait behind
-all others.
+does not wait behind a hundred that ask for dear ones, nor behind several that ask for cheaper ones still.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class Flow:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.tags: dict[FairQueue[Any], float] = {}
-        """How far it has come in the virtual time of its peer; nothing before its first turn."""
+        """How far it has come in the virtual time of its peer."""
 
 
 class Peers:
@@ -90,13 +88,11 @@ class FairQueue(Generic[T]):
         What has `begun` goes on with the last turn, before what is as cheap and has not.
         """
         line = self._line(flow)
-        had = flow.tags.get(self)
-        start = line.now if begun or had is None else max(had, line.now)
+        start = line.now if begun else max(flow.tags.get(self, 0.0), line.now)
         rank = start + _dearness(estimate)
         if not begun:
+            rank += _TURN
             flow.tags[self] = start + _TURN
-            if had is not None:
-                rank += _TURN
         heappush(line.waiting, (rank, next(self._number), start, estimate, flow, item))
         self._waiting[line] = None
         self.count += 1
