@@ -85,6 +85,7 @@ def test_clusters_that_were_found_later(seed: int):
     [
         pytest.param(2039, id="members wait for room on one node, and a pod in front comes"),
         pytest.param(2052, id="members in front are nominated, and their plan needs a victim no more"),
+        pytest.param(5088, id="a member in front that needs no others"),
         pytest.param(2184, id="a member waits for room that a plan made, and a pod in front comes"),
     ],
 )

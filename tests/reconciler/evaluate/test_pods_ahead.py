@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
+from webhook.kube.objects import PodGroup
+from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
 from webhook.reconciler.plans.actions import Ask
 from webhook.reconciler.plans.next_action import PlanContext, next_action
@@ -48,6 +51,19 @@ def test_waits_only_for_room_that_is_left_to_it(leaving: tuple[str, ...], planne
     outcome = setting.evaluate(preemptor("p", "4"), promised=asked)
     assert isinstance(outcome, Unschedulable)
     assert outcome.behind
+
+
+@pytest.mark.parametrize(("minimum", "waits"), [(1, False), (2, True)])
+def test_a_member_of_a_gang_in_front(minimum: int, waits: bool):
+    """It comes by itself if its group needs no other member; else where it is nominated, with the others."""
+    setting = Setting(node("n1", "4"))
+    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    body = {"metadata": {"name": "g", "namespace": "default"}, "spec": spec}
+    setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), POD_GROUP)
+    setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)))
+    spec = {"schedulingGroup": {"podGroupName": "g"}}
+    setting.add(preemptor("front", "3", priority=200, class_name="other", spec=spec))
+    assert isinstance(setting.evaluate(preemptor("p", "3")), Waits if waits else Unschedulable)
 
 
 def test_says_for_whom_the_room_is_kept():

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects import Pod, key_of
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
+from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
@@ -300,7 +301,8 @@ class PodsAhead:
             if ahead.beyond or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
             most = everybody
-            if group.example.spec.scheduling_group:  # they come with others of their gang, where they were nominated
+            # Members of a gang that needs more of them come together, where they were nominated.
+            if group.example.spec.scheduling_group and form_gang(snapshot, [group.example]).missing > 1:
                 most = np.minimum(most, nominated_there(snapshot, columns, group, len(most)))
             alone = self._count_that_come(
                 group.example, ahead, candidates, gone, np.minimum(most, times_in(full, need))
