@@ -56,7 +56,7 @@ class SimulatedApi:
         del path, as_
         name, dry = body["metadata"]["name"], query.get("dryRun") == "All"
         if not dry:
-            self._tell_asked(name)
+            self._tell_asked(name, body["deleteOptions"]["preconditions"]["uid"])
         await asyncio.sleep(self._cluster.dice.choice((0.0, 0.005, 0.1)))
         self._admit(name, body["deleteOptions"]["preconditions"]["uid"])
         pod = copy.deepcopy(self._found(name))
@@ -73,7 +73,7 @@ class SimulatedApi:
         del as_
         name, dry = path.rsplit("/", 1)[1], query.get("dryRun") == "All"
         if not dry:
-            self._tell_asked(name)
+            self._tell_asked(name, body["preconditions"]["uid"])
         self._admit(name, body["preconditions"]["uid"])
         pod = copy.deepcopy(self._found(name))
         self._check_version(pod, body["preconditions"])
@@ -85,7 +85,9 @@ class SimulatedApi:
         if preconditions.get("resourceVersion", version) != version:
             raise ApiError(409, "Conflict", "it has changed")
 
-    def _tell_asked(self, name: str) -> None:
+    def _tell_asked(self, name: str, uid: str) -> None:
+        if self._cluster.pods.get(name, {}).get("metadata", {}).get("uid") != uid:
+            return  # another pod of that name is not asked
         self._cluster.spares.asked(name)
         for told in self._cluster.asked:
             told(name)
