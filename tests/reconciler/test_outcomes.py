@@ -57,6 +57,7 @@ def test_every_eviction_ends_in_a_bound_pod(cluster: Cluster, first: int, number
         pytest.param(troubled, 790152571, id="the same with other leaders"),
         pytest.param(troubled, 3248331, id="a nomination for room that a pod in front takes anyway"),
         pytest.param(troubled, 200000522, id="a leader whose clock is ahead, and a pod that left before it led"),
+        pytest.param(troubled, 78527, id="a pod goes beside one that another plan asked, and that stayed"),
         pytest.param(troubled, 810000671, id="a pod between comes to room that a higher preemptor makes"),
         pytest.param(troubled, 820000016, id="a nomination that is cleared twice in a moment"),
         pytest.param(troubled, 100001134, id="the scheduler has put off the first of two pods in front"),

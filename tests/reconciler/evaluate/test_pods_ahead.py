@@ -66,6 +66,28 @@ def test_a_member_of_a_gang_in_front(minimum: int, waits: bool):
     assert isinstance(setting.evaluate(preemptor("p", "3")), Waits if waits else Unschedulable)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "leaves", "waits_for"),
+    [
+        pytest.param("2", False, (), id="nobody has to go for it but by the other plan"),
+        pytest.param("6", False, None, id="one has to go for it, in vain if the other one stays"),
+        pytest.param("6", True, ("mine",), id="the other one leaves"),
+    ],
+)
+def test_asks_nobody_beside_one_that_another_plan_may_not_get(wanted: str, leaves: bool, waits_for):
+    """Of two pods that another plan has yet to ask, it may evict one: it waits until the other one leaves."""
+    setting = Setting(node("n1"))
+    mine, theirs = pod("mine", "4", node="n1"), pod("theirs", "2", node="n1", annotations={})
+    setting.add(mine, theirs, pod("stays", "2", node="n1", annotations={}))
+    setting.expect(preemptor("other", priority=90), Waits("n1", 0, (mine, theirs)))
+    if leaves:
+        setting.add(pod("theirs", "2", node="n1", annotations={}, deleted=rfc3339(START + 20)))
+    promised = Promised(planned={"default/mine", "default/theirs"})
+    outcome = setting.evaluate(preemptor("p", wanted), promised=promised)
+    victims = tuple(victim.metadata.name for victim in outcome.victims) if isinstance(outcome, Waits) else None
+    assert victims == waits_for
+
+
 def test_says_for_whom_the_room_is_kept():
     """If nothing else helps it is told who comes first, and is decided for again once that one is placed."""
     setting = Setting(node("n1", "4"))

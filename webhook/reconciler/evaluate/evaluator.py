@@ -238,6 +238,16 @@ class Evaluator:
             among = unasked[snapshot.pods.node[unasked] == snapshot.nodes.find(node)]
             return victims_needed(snapshot, pod, node, among, without=rest) if len(among) else among
 
+        # Nobody goes for it if others have to go, too, that another plan is to ask, and that it may not evict itself.
+        theirs = snapshot.pod_rows([key for key in planned if not decision.may_go(key) and self._is_staying(key)])
+
+        def needs_theirs(node: str) -> bool:
+            own = needed(node) if (snapshot.pods.node[theirs] == snapshot.nodes.find(node)).any() else theirs[:0]
+            without = np.setdiff1d(np.append(rest, own), theirs)
+            return bool(len(own)) and not fits_on(snapshot, pod, node, without=without)
+
+        if not (nodes := [node for node in nodes if not needs_theirs(node)]):
+            return None
         # The room is left to it only if pods in front leave it: a nomination there would take it from others in vain.
         if ahead.anybody:
             taken = ahead.taken(np.concatenate([rest, *(needed(node) for node in nodes)]))
@@ -249,6 +259,11 @@ class Evaluator:
         victims = tuple(victim for key in keys if (victim := self.state.pods.get(key)) is not None)
         gone = np.count_nonzero(snapshot.pods.node[leaving] == snapshot.nodes.find(node))
         return Waits(node, int(gone), victims)
+
+    def _is_staying(self, key: str) -> bool:
+        """Whether a pod is not leaving yet, whatever plans count on."""
+        pod = self.state.pods.get(key)
+        return pod is not None and not pod.metadata.deletion_timestamp
 
     def _least_contested(self, pod: Pod, nodes: Sequence[str], leaving: Rows) -> str:
         """Of the nodes with room once the pods `leaving` are gone, one where fewest others lose a nomination.
