@@ -269,23 +269,23 @@ class Simulation:
     def _relist(self, seconds: float) -> None:
         """First who is gone, then after so many seconds who is there."""
         self._held = 0.0
+        self.setting.state.pods.whole.clear()
         for name in self.seen.keys() - self.pods.keys():
             self._deliver(name, None)
         if seconds:
             loop = asyncio.get_running_loop()
             self._held = loop.time() + seconds
-            self.setting.state.pods.whole.clear()
             loop.call_at(self._held, self._relist_rest)
         else:
             self._relist_rest()
 
     def _relist_rest(self) -> None:
         self._held = 0.0
-        self.setting.state.pods.whole.set()
         for name, pod in self.pods.items():
             known = self.seen.get(name)
             if known is None or known["metadata"]["resourceVersion"] != pod["metadata"]["resourceVersion"]:
                 self._deliver(name, copy.deepcopy(pod))
+        self.setting.state.pods.whole.set()
 
     def _show(self, name: str, pod: Json | None) -> None:
         loop = asyncio.get_running_loop()

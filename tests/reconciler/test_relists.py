@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from webhook.kube.objects.meta import Condition
 from webhook.policy.model import EvictionMode
 from webhook.reconciler.plans.plan import Ending
 
@@ -74,4 +76,20 @@ async def test_nobody_is_evicted_on_half_a_list(monkeypatch: pytest.MonkeyPatch,
     assert not asked, "somebody else has the room by now"
     desk.reconciler.turn()
     assert plan.ended is Ending.OUTDATED
+    await desk.reconciler.stop()
+
+
+@pytest.mark.parametrize("listed", [True, False])
+async def test_what_a_list_shows_of_a_pod_is_no_sign_of_its_scheduler(listed: bool):
+    """A scheduler may have refused the pod long before: only a watch shows that it does so now."""
+    setting = Setting(node("n1"))
+    setting.add(preemptor("p"))
+    desk, refused = Desk(setting), preemptor("p")
+    refused.status.conditions = [Condition(type="PodScheduled", status="False", message="another reason")]
+    if listed:
+        setting.state.pods.whole.clear()
+    setting.add(refused)
+    setting.state.pods.whole.set()
+    had_its_chance = desk.reconciler.evaluator.schedulers.chance(refused, 0.0, 60.0) < math.inf
+    assert had_its_chance is not listed
     await desk.reconciler.stop()

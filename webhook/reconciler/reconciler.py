@@ -180,7 +180,8 @@ class Reconciler:
         work = self._take_news()  # what was done before the change counts before it
         if kind is PODS:
             key = change.key
-            self.evaluator.schedulers.observe(change, self.clock.monotonic())
+            if self.state.pods.whole.is_set():  # what a list shows may have been said long before
+                self.evaluator.schedulers.observe(change, self.clock.monotonic())
             # 1. The pod's plan may be over by that: it is bound, for one.
             self._take(self.plan_manager.pod_changed(key, change.new))
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
