@@ -83,7 +83,7 @@ async def test_static_entries(sandbox, kubeconfig, tmp_path):
             (served / "policies.yaml").write_text(FORBIDDEN_IMAGE + LABELS)
             await eventually(lambda: logged("make them again with giveway configurations"), 30)
             assert await refuses(sandbox)
-            [found] = await old_entries(kubeconfig)
+            [found] = await eventually(lambda: old_entries(kubeconfig), 20, "the doctor knows what is in force now")
             assert "ValidatingWebhookConfiguration giveway is not what the policies in force need" in found
             assert "pods.validate.giveway.dev" in found
             await apply()

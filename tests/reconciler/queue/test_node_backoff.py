@@ -194,7 +194,13 @@ async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: p
     assert plan.left_out == {f"n{number}" for number in range(5)}
     assert (
         objection(
-            plan, setting.evaluator, setting.policy_set, setting.policy, remaining(setting.state, plan), fresh=True
+            plan,
+            setting.evaluator,
+            setting.policy_set,
+            setting.policy,
+            remaining(setting.state, plan),
+            fresh=True,
+            later=(),
         )
         is None
     )
