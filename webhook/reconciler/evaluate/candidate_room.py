@@ -64,7 +64,7 @@ def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
 
 
 def free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
-    """What is free on the candidates once their victims are gone, as `_needs` counts it."""
+    """What is free on the candidates once their victims are gone, as `needed_by` counts it."""
     nodes, rows = snapshot.nodes, candidates.nodes
     free = np.zeros((1 + len(nodes.resources.names), len(rows)), np.int64)
     free[0] = nodes.pod_limit[rows] - nodes.pod_count[rows]
@@ -76,7 +76,7 @@ def free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
 
 
 def kept_for_equals(snapshot: Snapshot, candidates: Candidates, incoming: PodInfo) -> Ints:
-    """What pods of the preemptor's own priority hold that are nominated to the candidates, as `_needs` counts it."""
+    """What pods of the preemptor's own priority hold that are nominated to the candidates, as `needed_by` counts it."""
     pods = snapshot.pods
     place = columns_of(snapshot, candidates)
     nominees = pods.nominees()

@@ -246,7 +246,7 @@ class Evaluator:
             without = np.setdiff1d(np.append(rest, own), theirs)
             return bool(len(own)) and not fits_on(snapshot, pod, node, without=without)
 
-        if not (nodes := [node for node in nodes if not needs_theirs(node)]):
+        if len(theirs) and not (nodes := [node for node in nodes if not needs_theirs(node)]):
             return None
         # The room is left to it only if pods in front leave it: a nomination there would take it from others in vain.
         if ahead.anybody:
