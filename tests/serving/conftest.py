@@ -101,3 +101,18 @@ def start(tmp_path, authority):
             yield Running(manager, webhook, session, log)
 
     return starting
+
+
+@pytest.fixture
+def connect(authority):
+    """Open a TLS connection to a running server."""
+    writers = []
+
+    async def connecting(running):
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
+        writers.append(writer)
+        return reader, writer
+
+    yield connecting
+    for writer in writers:
+        writer.transport.abort()

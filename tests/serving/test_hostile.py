@@ -13,7 +13,6 @@ import pytest
 
 from tests.admission.builders import make_class, make_pod, make_review
 from tests.manager.test_reload import until
-from tests.serving.conftest import trusting
 from webhook.admission.context import Objects
 from webhook.component_base import listener
 from webhook.serving import bodies, connections, server
@@ -37,21 +36,6 @@ def chunked(body: bytes) -> bytes:
     start, _, _ = head(0).partition(b"Content-Length")
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
     return start + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
-
-
-@pytest.fixture
-def connect(authority):
-    """Open a TLS connection to a running server."""
-    writers = []
-
-    async def connecting(running):
-        reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
-        writers.append(writer)
-        return reader, writer
-
-    yield connecting
-    for writer in writers:
-        writer.transport.abort()
 
 
 async def ask(reader, writer) -> int:

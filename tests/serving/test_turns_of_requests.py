@@ -10,7 +10,6 @@ import pytest
 
 from tests.admission.builders import make_class, make_pod, make_review
 from tests.policy.builders import namespace
-from tests.serving.conftest import trusting
 from tests.serving.openssl import OpenSslClient, openssl
 from webhook.admission.context import Objects, Overlay
 from webhook.serving import turns
@@ -30,20 +29,16 @@ def request(name: str, class_name: str = "high") -> bytes:
 
 
 @pytest.fixture
-def connect(authority):
+def served(connect):
     """Open a connection that has had its first turn."""
-    writers = []
 
     async def connecting(running):
-        reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
-        writers.append(writer)
+        reader, writer = await connect(running)
         writer.write(request("first"))
         await reader.readuntil(b"}}")
         return writer
 
-    yield connecting
-    for writer in writers:
-        writer.transport.abort()
+    return connecting
 
 
 class Asked(GivenObjects):
@@ -61,7 +56,7 @@ class Asked(GivenObjects):
         pytest.param(["ghost"], 2, id="one that is looked at again after a look-up"),
     ],
 )
-async def test_reviews_take_so_many_turns(start, connect, monkeypatch, classes, turns_taken):
+async def test_reviews_take_so_many_turns(start, served, monkeypatch, classes, turns_taken):
     """Who waits for answers has as many reviews as who sends them in a row, and one with look-ups has half as many."""
     own = []
     later = Turns.later
@@ -71,7 +66,7 @@ async def test_reviews_take_so_many_turns(start, connect, monkeypatch, classes, 
         later(self, flow, work, estimate, begun=begun)
 
     async with start(source=Asked(Objects([HIGH], [namespace("team-a")]))) as running:
-        writer = await connect(running)
+        writer = await served(running)
         monkeypatch.setattr(turns, "_ROUND", -1.0)  # nothing is done without waiting
         monkeypatch.setattr(Turns, "later", noting)
         writer.write(b"".join(request(f"pod-{number}", name) for number, name in enumerate(classes)))
@@ -96,10 +91,10 @@ async def test_changes_of_keys_are_carried_out_in_turns(start):
         assert longest < 0.01
 
 
-async def test_of_a_client_that_takes_nothing_no_more_is_read(start, connect):
+async def test_of_a_client_that_takes_nothing_no_more_is_read(start, served):
     """What it is sent without a request of its own, as answers to changes of keys, does not pile up."""
     async with start(objects=Objects([HIGH])) as running:
-        await connect(running)
+        await served(running)
         [served] = running.server._listener._server.connections
         tls = served.transport._ssl_protocol
         tls.pause_writing()
@@ -108,8 +103,8 @@ async def test_of_a_client_that_takes_nothing_no_more_is_read(start, connect):
         assert tls._raw.is_reading()
 
 
-async def test_no_session_is_kept_for_a_client_to_come_back_to(start, connect):
+async def test_no_session_is_kept_for_a_client_to_come_back_to(start, served):
     """API servers do not resume TLS sessions, and a ticket takes a fifth of the time of a handshake."""
     async with start(objects=Objects([HIGH])) as running:
-        writer = await connect(running)
+        writer = await served(running)
         assert writer.get_extra_info("ssl_object").session.has_ticket is False
