@@ -8,7 +8,7 @@ import socket
 import pytest
 from aiohttp import web
 
-from webhook.serving.review_handler import JsonResponse
+from webhook.serving.responses import JsonResponse
 
 BODY = b'{"kind":"AdmissionReview"}'
 CASES = {

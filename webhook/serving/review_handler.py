@@ -7,14 +7,11 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from email.utils import formatdate
-from functools import lru_cache, partial
-from http import HTTPStatus
+from functools import partial
 from typing import get_args
 
-from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import SERVER_SOFTWARE, HttpVersion, HttpVersion11
+from aiohttp import StreamReader, web
+from aiohttp.http import RawRequestMessage
 
 from webhook.admission.context import Context
 from webhook.admission.undecoded import uid_of
@@ -27,11 +24,13 @@ from webhook.serving.bodies import Bodies, EndedError, OversizedError
 from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.connections import Connection, Connections
 from webhook.serving.fair_queue import Flow
+from webhook.serving.http_connection import Answered, Handler
 from webhook.serving.metrics import AdmissionMetrics
+from webhook.serving.responses import JsonResponse, response
 from webhook.serving.review_process import ReviewProcess, ReviewProcessError
 from webhook.serving.turns import Turns
 
-__all__ = ["ALLOWANCE", "JsonResponse", "ReviewHandler", "ReviewLine"]
+__all__ = ["ALLOWANCE", "ReviewHandler", "ReviewLine"]
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +62,20 @@ class _RefusedError(Exception):
         self.code, self.message = code, message
 
 
+class _Asked:
+    """A review that is asked for, and how far it has come."""
+
+    __slots__ = ("began", "body", "connection", "phase", "query", "reviewed")
+
+    def __init__(self, connection: Connection, phase: Phase, query: str) -> None:
+        self.began = time.perf_counter()
+        self.connection, self.phase, self.query = connection, phase, query
+        self.body: bytes | None = None
+        """None as long as it has not been taken from the connection."""
+        self.reviewed: Reviewed | None = None
+        """The answer as far as the caches know; None if it is not known, or takes long."""
+
+
 class ReviewHandler:
     """Answers the reviews of one server, by `context`; until there is one, `unready` says why."""
 
@@ -90,9 +103,27 @@ class ReviewHandler:
         """End what was started for long reviews."""
         await self._process.close()
 
+    def at_once(self, connection: Connection, message: RawRequestMessage, content: StreamReader) -> Answered | Handler:
+        """Answer a review that has come whole, if it need not wait; or what goes on with it."""
+        path, _, query = message.path.partition("?")
+        phase, context = _PHASES.get(path), self.context
+        if phase is None or message.method != "POST" or message.headers.get("Content-Type") != _JSON:
+            return self
+        if context is None or connection.group is None or self._turns.busy or self._source.missing():
+            return self
+        asked = _Asked(connection, phase, query)
+        asked.body = content.read_nowait()
+        self._connections.begin(connection)
+        asked.reviewed = reviewed = _at_once(context, phase, asked.body)
+        if reviewed is None or reviewed.answer.unsure:
+            return partial(self._answer, asked)
+        stays = self._connections.answered(connection, verdict=reviewed.code == 200)
+        self._tell(asked, reviewed)
+        stays = stays and not (self.draining or message.should_close)
+        return response(reviewed.body, reviewed.code, message.version, keep_alive=stays), stays
+
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
-        began = time.perf_counter()
         path, _, query = request.raw_path.partition("?")
         phase = _PHASES.get(path)
         if phase is None:
@@ -102,29 +133,38 @@ class ReviewHandler:
         connection = self._connections.served_by(request.protocol)
         if connection is None:
             return web.Response(status=503, text="the connection has been ended\n")
-        verdict, stays = False, False
+        asked = _Asked(connection, phase, query)
         self._connections.begin(connection)
+        return await self._answer(asked, request)
+
+    async def _answer(self, asked: _Asked, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a review that may have to wait."""
+        verdict, stays = False, False
         try:
-            reviewed = await self._within(connection, phase, request, _budget(query))
-            verdict = reviewed.answer.code == 200
+            reviewed = await self._within(asked, request, _budget(asked.query))
+            verdict = reviewed.code == 200
         finally:
-            stays = self._connections.answered(connection, verdict=verdict)
-        seconds = time.perf_counter() - began
+            stays = self._connections.answered(asked.connection, verdict=verdict)
+        self._tell(asked, reviewed)
+        answer = JsonResponse(reviewed.body, reviewed.code)
+        if self.draining or not stays or not request.content.is_eof():
+            answer.force_close()
+        return answer
+
+    def _tell(self, asked: _Asked, reviewed: Reviewed) -> None:
+        """Log and count an answer."""
+        seconds = time.perf_counter() - asked.began
         if reviewed.error is not None:
             log.error("review %s failed", reviewed.uid, exc_info=reviewed.error)
-        asked, answer = reviewed.facts, reviewed.answer
+        facts, answer = reviewed.facts, reviewed.answer
         namespace = ""  # which only violations are counted by
-        if asked is not None and answer.verdicts and any(verdict.outcome != "allow" for verdict in answer.verdicts):
-            namespace = asked.namespace if self._source.lookup.namespace(asked.namespace) else ""
+        if facts is not None and answer.verdicts and any(verdict.outcome != "allow" for verdict in answer.verdicts):
+            namespace = facts.namespace if self._source.lookup.namespace(facts.namespace) else ""
         outcome = answer.verdict
-        self._metrics.observe(phase, reviewed, outcome, seconds, namespace)
-        self._lines.write(_line(time.time(), phase, reviewed, outcome, seconds * 1000))
-        response = JsonResponse(reviewed.body, answer.code)
-        if self.draining or not stays or not request.content.is_eof():
-            response.force_close()
-        return response
+        self._metrics.observe(asked.phase, reviewed, outcome, seconds, namespace)
+        self._lines.write(_line(time.time(), asked.phase, reviewed, outcome, seconds * 1000))
 
-    async def _within(self, connection: Connection, phase: Phase, request: web.BaseRequest, seconds: float) -> Reviewed:
+    async def _within(self, asked: _Asked, request: web.BaseRequest, seconds: float) -> Reviewed:
         """Answer a review, for so many seconds in all. Mostly everything is there and nothing has to be waited for."""
         missing = self._source.missing()
         if missing or self.context is None:
@@ -134,17 +174,19 @@ class ReviewHandler:
         if sent != _JSON and sent.partition(";")[0].strip().lower() != _JSON:
             return refuse(415, f"Content-Type is {sent[:100]!r}; application/json was expected")
         try:
-            if not request.content.is_eof():
-                return await self._wait(connection, phase, request, seconds)
-            body = request.content.read_nowait()
+            if asked.body is not None or not request.content.is_eof():
+                return await self._wait(asked, request, seconds)
+            asked.body = body = request.content.read_nowait()
+            flow = asked.connection.flow
             if not self._turns.busy:
-                reviewed = self._turns.do(connection.flow, _at_once, self.context, phase, body)
+                reviewed = self._turns.do(flow, _at_once, self.context, asked.phase, body)
             elif len(body) <= _SMALL:
-                reviewed = await self._in_turn(connection.flow, self.context, phase, body)
+                reviewed = await self._in_turn(flow, self.context, asked.phase, body)
             else:
-                return await self._wait(connection, phase, request, seconds, body=body)
+                return await self._wait(asked, request, seconds)
             if reviewed is None or reviewed.answer.unsure:
-                return await self._wait(connection, phase, request, seconds, body=body, reviewed=reviewed)
+                asked.reviewed = reviewed
+                return await self._wait(asked, request, seconds)
         except _RefusedError as refused:
             return refuse(refused.code, refused.message)
         except web.RequestPayloadError as error:
@@ -167,22 +209,10 @@ class ReviewHandler:
             return refuse(504, f"the review was not finished within {seconds:g} s, its share of the timeout")
         return reviewed
 
-    async def _wait(
-        self,
-        connection: Connection,
-        phase: Phase,
-        request: web.BaseRequest,
-        seconds: float,
-        *,
-        body: bytes | None = None,
-        reviewed: Reviewed | None = None,
-    ) -> Reviewed:
-        """Answer a review that has to wait: for its body (None), for its turn, or for what the API server says.
-
-        `reviewed` is the answer as far as the caches know, if it is known already.
-        """
+    async def _wait(self, asked: _Asked, request: web.BaseRequest, seconds: float) -> Reviewed:
+        """Answer a review that has to wait: for its body, for its turn, or for what the API server says."""
         deadline = asyncio.get_running_loop().time() + seconds
-        flow = connection.flow
+        flow, phase, body, reviewed = asked.connection.flow, asked.phase, asked.body, asked.reviewed
         async with self._bodies.waiting(flow.peer, deadline) as entry:
             if body is None and request.content.is_eof():
                 body = request.content.read_nowait()
@@ -288,41 +318,3 @@ def _line(now: float, phase: Phase, reviewed: Reviewed, verdict: str, millisecon
         line.rule, line.warned = ",".join(answer.rules), ",".join(answer.warned)
         line.would_deny, line.excepted = ",".join(answer.would_deny), ",".join(answer.excepted)
     return line
-
-
-class JsonResponse(web.StreamResponse):
-    """What `web.Response` sends for such a body, without asking for cookies, compression, chunks and hooks.
-
-    There are none of these, and asking for them takes a good part of the time of an ordinary review.
-    """
-
-    def __init__(self, body: bytes, status: int) -> None:
-        super().__init__(status=status)
-        self._json = body
-
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
-        """Send everything; waits while the client does not read what it was sent."""
-        if self._keep_alive is None:
-            self._keep_alive = request.keep_alive
-        head = _head(request.version, self.status, self._keep_alive, int(time.time()))
-        writer = request.writer
-        await writer.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(self._json), self._json))
-        await writer.drain()
-        return writer
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to send."""
-
-
-@lru_cache(64)
-def _head(version: HttpVersion, status: int, keep_alive: bool, second: int) -> bytes:
-    """Status line and headers, all but Content-Length; `second` is the time since the epoch."""
-    lines = [
-        f"HTTP/{version.major}.{version.minor} {status} {HTTPStatus(status).phrase}",
-        "Content-Type: application/json",
-        f"Date: {formatdate(second, usegmt=True)}",
-        f"Server: {SERVER_SOFTWARE}",
-    ]
-    if keep_alive != (version >= HttpVersion11):  # the other way round than this version does by itself
-        lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
-    return "\r\n".join([*lines, ""]).encode()
