@@ -26,6 +26,7 @@ from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budg
 from webhook.reconciler.evaluate.early_takers import ChosenCandidate, choose
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
 from webhook.reconciler.evaluate.extender_client import UnaskedError
+from webhook.reconciler.evaluate.known_room import KnownRoom
 from webhook.reconciler.evaluate.outcomes import (
     NOTHING_PROMISED,
     Asks,
@@ -74,6 +75,7 @@ class Evaluator:
         self.schedulers = SchedulerActivity()
         self.unplaced = Unplaced()
         self.clock = clock
+        self._room = KnownRoom(state.snapshot)
 
     def evaluate(
         self,
@@ -209,13 +211,13 @@ class Evaluator:
 
     def fits_on(self, pod: Pod, node: str) -> bool:
         """Whether the pod fits on the node now."""
-        return fits_on(self.state.snapshot, pod, node)
+        return self._room.fits_on(pod, node)
 
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
         """Whether the pod fits on the node once every pod that is leaving is gone, and `but` for these pods."""
         snapshot = self.state.snapshot
         without = np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(but)).astype(np.intp)
-        return fits_on(snapshot, pod, node, without=without)
+        return self._room.fits_on(pod, node, without)
 
     def _wait(
         self, pod: Pod, decision: Decision, leaving: Rows, planned: Collection[str], ahead: PodsAhead

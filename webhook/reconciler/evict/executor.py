@@ -20,7 +20,7 @@ from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.notice_writer import NoticeWriter
 from webhook.reconciler.evict.writer import EvictionResult, Writer
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Enter, Nominate, Notify, Spare, Try, Wait
-from webhook.reconciler.plans.next_action import policy_for
+from webhook.reconciler.plans.next_action import is_chosen, policy_for
 from webhook.reconciler.plans.plan import Ending, Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
@@ -35,8 +35,12 @@ FAULT_POINTS = ("decided", "nominated", "displaced", "first-victim", "all-but-la
 """The steps between which a process can end, in their order."""
 NOTICE_FAULT_POINTS = ("first-told", "told", "withdrawing", "withdrawn")
 """Those of a notice: the first two after the nomination, the others once no plan stands behind it."""
-_CLEAR_PAUSE = 5.0
+_CLEAR_RETRY = 5.0
 """Seconds before a nomination that could not be cleared is tried again."""
+_CLEAR_PAUSE = 0.5
+"""Seconds between two looks whether other plans are under way."""
+_CLEAR_LOOKS = 20
+"""Such looks at most: then a bound pod's plan is taken off although other plans are under way."""
 _WEIGHTS = {Ending.DEPOSED: 0, Ending.REFUSED: 1, Ending.FAILED: 2}
 """Of several endings of one plan, a lost lease weighs more than a refusal, a refusal more than a failure."""
 
@@ -311,6 +315,8 @@ class Executor:
             if plan.ended is not None or not is_there(self._state, plan, victim):
                 return False
             judged = self._state.pods.get(victim.key) or judged
+            if is_chosen(plan, self._manager.context, victim.uid):
+                return True
             action = self._look(plan, frozenset(plan.asking - {victim.uid}))
             return not isinstance(action, End) and plan.needs(victim.uid)
 
@@ -356,6 +362,12 @@ class Executor:
             await self._checkpoint("all-but-last")
         return None
 
+    async def _let_plans_pass(self) -> None:
+        """Wait while plans are under way, for some seconds: what a bound pod carries is in nobody's way."""
+        for _ in range(_CLEAR_LOOKS):
+            if self._manager.plans:
+                await asyncio.sleep(_CLEAR_PAUSE)
+
     async def _clear(self, pod: Pod, plan_id: str, node: str, ended: Plan | None) -> None:
         """Take plan and nomination off; on an error that will not pass by itself, tried again every few seconds."""
         known: Pod | None = pod
@@ -366,13 +378,14 @@ class Executor:
                     await asyncio.wait((nominating,))  # what is written last must be the clearing
                 if ended.ended is Ending.BOUND:
                     await self._checkpoint("bound")
+                    await self._let_plans_pass()
                 known = self._state.pod_of(ended.key, ended.uid)
             while known is not None:
                 try:
                     without = await self._writer.clear(known, plan_id, node)
                 except ApiError as error:
                     log.warning("nomination of %s cannot be cleared yet: %s", key_of(known), error)
-                    await asyncio.sleep(_CLEAR_PAUSE)
+                    await asyncio.sleep(_CLEAR_RETRY)
                 else:
                     if without is not None:
                         self._state.expect_cleared(plan_id, node, without, done=True)

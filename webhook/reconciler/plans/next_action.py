@@ -28,7 +28,7 @@ from webhook.preemption.gangs.gang import form_gang
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Enter, Nominate, Notify, Spare, Try, Wait
 from webhook.reconciler.plans.notices import askable, not_told
-from webhook.reconciler.plans.objections import has_budget, is_doubtful, objection
+from webhook.reconciler.plans.objections import basis, has_budget, is_doubtful, objection
 from webhook.reconciler.plans.plan import Ending, Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
 from webhook.reconciler.plans.unneeded import unneeded
@@ -40,6 +40,7 @@ __all__ = [
     "PlanContext",
     "Situation",
     "StageRow",
+    "is_chosen",
     "missing_member",
     "next_action",
     "over",
@@ -95,7 +96,21 @@ def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection
     if state.nodes.get(plan.record.node) is None:
         return End(Ending.NODE_GONE)
     # 2. Its stage says the rest.
-    return STAGES[plan.stage].next_action(Situation(plan, context, pod, now, asking))
+    action = STAGES[plan.stage].next_action(Situation(plan, context, pod, now, asking))
+    plan.look.chosen = frozenset(victim.uid for victim in action.victims) if isinstance(action, Ask) else frozenset()
+    return action
+
+
+def is_chosen(plan: Plan, context: PlanContext, uid: str) -> bool:
+    """Whether the last look chose this victim to be asked, and what it judged by is the same now.
+
+    A gang's plans go by one another, so they are always looked at again.
+    """
+    pod = context.evaluator.state.pods.get(plan.key)
+    policy = policy_for(pod, context.policy_set) if pod is not None else None
+    if policy is None or plan.record.gang or uid not in plan.look.chosen or not plan.needs(uid):
+        return False
+    return plan.look.judged_by == basis(context.evaluator, context.policy_set.rules[policy.name])
 
 
 def _nominating(situation: Situation) -> Action:
@@ -288,7 +303,7 @@ STAGES: Mapping[PlanStage, StageRow] = MappingProxyType(
         PlanStage.ASSEMBLING: StageRow(_assembling, 1, math.inf),
         PlanStage.NOTIFYING: StageRow(_notifying, 1, 0.0),
         PlanStage.EVICTING: StageRow(_evicting, 2, 0.0),
-        PlanStage.WAITING: StageRow(_waiting, 3, 2.0),
+        PlanStage.WAITING: StageRow(_waiting, 3, 5.0),
     }
 )
 """In their order. A plan that is bound within a moment is not written once more for that it waits."""

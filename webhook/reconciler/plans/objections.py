@@ -9,13 +9,14 @@ from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.eligible import potential_victims
+from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.budget_checks import beyond_budget
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import PlanVictim
 
-__all__ = ["Objection", "has_budget", "is_doubtful", "objection"]
+__all__ = ["Objection", "basis", "has_budget", "is_doubtful", "objection"]
 
 
 class Objection(NamedTuple):
@@ -44,14 +45,9 @@ def objection(
     state, rules, now = evaluator.state, policy_set.rules[policy.name], evaluator.clock.monotonic()
     pod = state.pods.get(plan.key)
     assert pod is not None
-    basis = (
-        state.snapshot.version,
-        rules,
-        evaluator.eviction_backoff.version,
-        frozenset(victim.uid for victim in left),
-    )
-    if plan.look.judged == basis:
-        return None
+    judged_by, uids = basis(evaluator, rules), {victim.uid for victim in left}
+    if plan.look.judged_by == judged_by and uids <= plan.look.judged:
+        return None  # what may be done to several may be done to some of them
     if why := rules.outside(evaluator.clock.wall()):
         return Objection(Ending.OUTDATED, why)
     # 1. Each of them may go by the rules of now, and none is kept for another reason.
@@ -82,8 +78,13 @@ def objection(
         known = known[[state.snapshot.pods.uids[row] in counted for row in known.tolist()]]
         if why := evaluator.taken_by(pod, policy, plan.record.node, known):
             return Objection(Ending.OUTDATED, why)
-    plan.look.judged = basis
+    plan.look.judged_by, plan.look.judged = judged_by, uids
     return None
+
+
+def basis(evaluator: Evaluator, rules: Rules) -> tuple[object, ...]:
+    """What victims are judged by: as long as it is the same, so is the verdict."""
+    return evaluator.state.snapshot.version, rules, evaluator.eviction_backoff.version
 
 
 def is_doubtful(evaluator: Evaluator, victim: PlanVictim, policy: PreemptionPolicy) -> bool:

@@ -79,8 +79,12 @@ class PlanLook:
 
     version: int = -1
     """`Snapshot.version` when the plan was decided or last looked at."""
-    judged: tuple[object, ...] = ()
+    judged_by: tuple[object, ...] = ()
     """What its victims were last judged by."""
+    judged: set[str] = field(default_factory=set)
+    """uids of the victims that may go by that."""
+    chosen: frozenset[str] = frozenset()
+    """uids of the victims that the look chose to be asked now."""
     counted_on: bytes = b""
     """The pods that the look took for gone because they are leaving: the mask of their rows, as bytes."""
     needed: set[str] = field(default_factory=set)
