@@ -9,7 +9,7 @@ from webhook.reconciler.evaluate.known_room import KnownRoom
 
 
 def test_an_answer_lasts_until_the_snapshot_changes(monkeypatch: pytest.MonkeyPatch):
-    """The same question is worked out once; another one, or any change of the cluster, asks anew."""
+    """The same question is worked out once; another one, or any change of the cluster, asks again."""
     setting, asked = Setting(node("n1")), []
     snapshot = setting.state.snapshot
     setting.add(pod("a", "6", node="n1"))
