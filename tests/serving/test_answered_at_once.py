@@ -145,6 +145,29 @@ async def test_requests_that_come_in_one_go_are_answered_in_their_order(start, c
         assert [line["object"][-1] for line in running.lines() if line["message"] == "review"] == [*"abcde"]
 
 
+async def test_nothing_is_parsed_after_a_body_that_was_not_held_back(start, connect, monkeypatch):
+    """As aiohttp does it after each body; what was held back of a large one still comes."""
+    parsed = []
+    receive = HttpConnection.data_received
+
+    def noting(self, data):
+        parsed.append(len(data))
+        return receive(self, data)
+
+    monkeypatch.setattr(HttpConnection, "data_received", noting)
+    async with start(objects=OBJECTS) as running:
+        reader, writer = await connect(running)
+        for name in ("first", "second"):
+            writer.write(request(name))
+            await answer(reader)
+        assert parsed == [len(request("first")), len(request("second"))]
+        large = json.dumps("n" * 200_000)
+        writer.write(request("large", extra=large) + request("next"))
+        for _ in range(2):
+            head, _ = await answer(reader)
+            assert head[0].split()[1] == b"200"
+
+
 async def test_what_was_found_before_a_look_up_is_not_found_again(start, connect, reviews, handled):
     """A review whose class is not known is carried out once before it is looked up, and once after."""
 
@@ -162,6 +185,22 @@ async def test_what_was_found_before_a_look_up_is_not_found_again(start, connect
         head, _ = await answer(reader)
         assert head[0].split()[1] == b"200"
         assert (len(reviews), len(handled)) == (2, 1)
+
+
+async def test_an_idle_connection_keeps_its_place(start, connect):
+    """It need not be looked for among the others, and whoever came first still comes first."""
+    async with start(objects=OBJECTS) as running:
+        pairs = [await connect(running) for _ in range(3)]
+        for reader, writer in pairs:
+            writer.write(request())
+            await answer(reader)
+        idle = running.server._connections._idle
+        before = idle.all()
+        reader, writer = pairs[0]
+        writer.write(request("again"))
+        await answer(reader)
+        assert idle.all() == before
+        assert len(before) == 3
 
 
 async def test_a_client_that_takes_no_answers_gets_no_more(start, connect):

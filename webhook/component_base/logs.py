@@ -1,4 +1,4 @@
-"""Log lines that never hold up the event loop: collected, and written in batches by a thread of their own."""
+"""Log lines that never wait for whoever reads them: collected, and written in batches by a thread of their own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Literal
 
 import msgspec
-from msgspec.structs import astuple
 
 from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
@@ -22,8 +21,8 @@ LogFormat = Literal["json", "text"]
 
 _MOST_WAITING = 100_000
 """Lines kept for a reader that does not read; further ones are dropped and counted."""
-_MOST_WAITING_TEXT = 16 * 1024 * 1024
-"""Characters of these lines."""
+_MOST_WAITING_BYTES = 16 * 1024 * 1024
+"""Bytes of these lines."""
 _LONGEST_TEXT = 1024
 """Characters of a field; of a message, an error or a traceback `_LONGEST_ACCOUNT`."""
 _LONGEST_ACCOUNT = 8192
@@ -34,21 +33,21 @@ _INTERVAL = 0.05
 _PLAIN = re.compile(r"[\w./:@*,+~%#()\[\]-]+")
 """What needs no quotes in a text line; letters of any script among it."""
 _BATCH = 500
-"""Lines rendered in one go, during which the event loop waits: less than a millisecond."""
+"""Lines written in one go."""
 _encoder = msgspec.json.Encoder()
 
 
 class LogWriter:
-    """Where log lines go. `write` costs an append; `on_drop` is called with the number of lines lost.
+    """Where log lines go. `write` makes the bytes of a line; `on_drop` is called with the number of lines lost.
 
     Every line is bounded here, whoever wrote what is in it: each text that is a field, and the line as a whole.
     """
 
     def __init__(self, stream: BinaryIO, format_: LogFormat, on_drop: Callable[[int], object] | None = None) -> None:
         self._stream, self._on_drop = stream, on_drop
-        self._render = _text_lines if format_ == "text" else _json_lines
-        self._waiting: list[Line] = []
-        self._text = 0
+        self._render = _text_line if format_ == "text" else _json_line
+        self._waiting: list[bytes] = []
+        self._bytes = 0
         self._lock, self._dropped = threading.Lock(), 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_out, name="log", daemon=True)
@@ -56,11 +55,11 @@ class LogWriter:
 
     def write(self, line: Line) -> None:
         """Add a line."""
-        length = _fit(line)
+        rendered = self._rendered(line)
         with self._lock:
-            if len(self._waiting) < _MOST_WAITING and self._text + length <= _MOST_WAITING_TEXT:
-                self._waiting.append(line)
-                self._text += length
+            if len(self._waiting) < _MOST_WAITING and self._bytes + len(rendered) <= _MOST_WAITING_BYTES:
+                self._waiting.append(rendered)
+                self._bytes += len(rendered)
             else:
                 self._dropped += 1
 
@@ -76,31 +75,32 @@ class LogWriter:
 
     def _flush(self) -> None:
         with self._lock:
-            lines, self._waiting, self._text = self._waiting, [], 0
+            lines, self._waiting, self._bytes = self._waiting, [], 0
             dropped, self._dropped = self._dropped, 0
         if dropped and self._on_drop:
             self._on_drop(dropped)
         for start in range(0, len(lines), _BATCH):
             batch = lines[start : start + _BATCH]
             try:
-                self._stream.write(self._rendered(batch))
+                self._stream.write(b"".join(batch))
                 self._stream.flush()
             except (OSError, ValueError):
                 if self._on_drop:
                     self._on_drop(len(batch))
 
-    def _rendered(self, lines: Sequence[Line]) -> bytes:
+    def _rendered(self, line: Line) -> bytes:
         try:
-            rendered = self._render(lines)
-            if len(rendered) <= _LONGEST_LINE or all(len(line) <= _LONGEST_LINE for line in rendered.splitlines()):
+            rendered = self._render(line)
+            # Most lines are shorter than a text may be, so none of theirs is too long
+            if len(rendered) > _LONGEST_TEXT and _cut(line):
+                rendered = self._render(line)
+            if len(rendered) <= _LONGEST_LINE:
                 return rendered
             problem = f"of more than {_LONGEST_LINE} bytes"
-        except Exception as error:  # noqa: BLE001 - one line must not cost all that follow
+        except Exception as error:  # noqa: BLE001 - a line that cannot be written must not cost what it tells of
             problem = type(error).__name__
-        if len(lines) > 1:
-            return b"".join(self._rendered([line]) for line in lines)
         text = f"a log line could not be written: {problem}"
-        return self._render([{"time": _timestamp(time.time()), "level": "error", "message": text}])
+        return self._render({"time": _timestamp(time.time()), "level": "error", "message": text})
 
 
 class LogHandler(logging.Handler):
@@ -150,48 +150,40 @@ Line = LogLine | dict[str, Any]
 """A line of the log, of known fields or of any."""
 
 
-def _fit(line: Line) -> int:
-    """Cut the line's texts that are too long; how many characters there are in all."""
-    values = line.values() if isinstance(line, dict) else astuple(line)
-    lengths = [len(value) for value in values if type(value) is str]
-    return sum(lengths) if max(lengths, default=0) <= _LONGEST_TEXT else _cut(line)
-
-
-def _cut(line: Line) -> int:
-    count = 0
-    for field in list(line) if isinstance(line, dict) else line.__struct_fields__:
+def _cut(line: Line) -> bool:
+    """Cut the line's texts that are too long; whether there was one."""
+    fields = list(line) if isinstance(line, dict) else line.__struct_fields__
+    found = False
+    for field in fields:
         value = line[field] if isinstance(line, dict) else getattr(line, field)
-        if isinstance(value, str):
-            fitting = bounded(value, _LONGEST_ACCOUNT if field in _ACCOUNTS else _LONGEST_TEXT)
-            count += len(fitting)
+        most = _LONGEST_ACCOUNT if field in _ACCOUNTS else _LONGEST_TEXT
+        if isinstance(value, str) and len(value) > most:
+            found = True
             if isinstance(line, dict):
-                line[field] = fitting
+                line[field] = bounded(value, most)
             else:
-                setattr(line, field, fitting)
-    return count
+                setattr(line, field, bounded(value, most))
+    return found
 
 
 def _timestamp(seconds: float) -> str:
     return f"{rfc3339(seconds)[:-1]}.{int(seconds % 1 * 1000):03d}Z"
 
 
-def _json_lines(lines: Sequence[Line]) -> bytes:
-    for line in lines:
-        if isinstance(line, LogLine) and isinstance(line.time, float):
-            line.time = _timestamp(line.time)
-    return _encoder.encode_lines(lines)
+def _json_line(line: Line) -> bytes:
+    if isinstance(line, LogLine) and isinstance(line.time, float):
+        line.time = _timestamp(line.time)
+    return _encoder.encode(line) + b"\n"
 
 
-def _text_lines(lines: Sequence[Line]) -> bytes:
-    texts: list[str] = []
-    for encoded in _json_lines(lines).splitlines():
-        rest = msgspec.json.decode(encoded)
-        when, level, message = rest.pop("time"), rest.pop("level"), rest.pop("message")
-        rest.pop("logger", None)
-        exception = rest.pop("exception", "")
-        message = _quoted(message) if "=" in message else visible(message)  # it must not be taken for fields
-        texts.append(" ".join([when, level.upper(), message, *(f"{_word(key)}={_word(rest[key])}" for key in rest)]))
-        texts += [f"    | {visible(part)}" for part in exception.split("\n") if part]
+def _text_line(line: Line) -> bytes:
+    rest = msgspec.json.decode(_json_line(line))
+    when, level, message = rest.pop("time"), rest.pop("level"), rest.pop("message")
+    rest.pop("logger", None)
+    exception = rest.pop("exception", "")
+    message = _quoted(message) if "=" in message else visible(message)  # it must not be taken for fields
+    texts = [" ".join([when, level.upper(), message, *(f"{_word(key)}={_word(rest[key])}" for key in rest)])]
+    texts += [f"    | {visible(part)}" for part in exception.split("\n") if part]
     return "\n".join([*texts, ""]).encode(errors="replace")
 
 

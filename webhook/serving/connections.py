@@ -152,6 +152,13 @@ class Connections:
         self._move(connection, self._idle if stays else self._new)
         return stays
 
+    def answered_at_once(self, connection: Connection, *, verdict: bool) -> bool:
+        """Note that a request has begun and ended in one go; whether the connection may stay. An idle one stays so."""
+        if connection.group is self._idle:
+            return True
+        self.begin(connection)
+        return self.answered(connection, verdict=verdict)
+
     def end(self, connection: Connection, reason: str) -> None:
         """End a connection."""
         self.lost(connection)

@@ -113,11 +113,11 @@ class ReviewHandler:
             return self
         asked = _Asked(connection, phase, query)
         asked.body = content.read_nowait()
-        self._connections.begin(connection)
         asked.reviewed = reviewed = _at_once(context, phase, asked.body)
         if reviewed is None or reviewed.answer.unsure:
+            self._connections.begin(connection)
             return partial(self._answer, asked)
-        stays = self._connections.answered(connection, verdict=reviewed.code == 200)
+        stays = self._connections.answered_at_once(connection, verdict=reviewed.code == 200)
         self._tell(asked, reviewed)
         stays = stays and not (self.draining or message.should_close)
         return response(reviewed.body, reviewed.code, message.version, keep_alive=stays), stays

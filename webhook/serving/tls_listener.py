@@ -191,10 +191,12 @@ class _Tls(SSLProtocol):
         """
         parts: list[bytes] = []
         ended = False
-        with suppress(ssl.SSLWantReadError, ssl.SSLSyscallError):
+        try:
             while not ended and (not parts or self._incoming.pending or self._sslobj.pending()):
                 parts.append(self._sslobj.read(_RECORD))
                 ended = not parts[-1]
+        except (ssl.SSLWantReadError, ssl.SSLSyscallError):
+            pass  # the rest has not come yet
         data = b"".join(parts)
         if data:
             self._served.data_received(data)

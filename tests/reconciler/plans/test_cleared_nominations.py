@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.reconciler.acting import PODS, playing
 from tests.workloads import eventually, priority_class
 from tests.workloads import pod as pod_body
 from webhook.kube.resources import PRIORITY_CLASS
+from webhook.reconciler.evict import executor
 from webhook.reconciler.state.annotations import PLAN
 
 pytestmark = pytest.mark.skipped_waits
@@ -84,6 +87,32 @@ async def test_new_leader_goes_on_without_the_nomination():
             await play.nominated("p", "")
             await eventually(lambda: endings(play)[-1] == "bound")
         assert len(play.lines("decision")) == 1
+
+
+@pytest.mark.parametrize(("looks", "waits"), [(1000, True), (3, False)], ids=["for the other plan", "not for long"])
+async def test_plan_of_a_bound_pod_is_taken_off_when_the_others_have_ended(monkeypatch, looks, waits):
+    """While another plan is under way it stays, since each write makes that one wait; but only for some seconds."""
+    monkeypatch.setattr(executor, "_CLEAR_LOOKS", looks)
+    async with playing(2) as play, play.reconciling():
+        for number in (1, 2):
+            await play.victim(f"v{number}", f"node-{number}", "6")
+        await play.client.patch(f"{PODS}/v2", {"metadata": {"finalizers": ["example.com/stays"]}})
+        await play.preemptor("p2", "6", nodeSelector={"kubernetes.io/hostname": "node-2"})
+        await play.nominated("p2", "node-2")
+        await play.preemptor("p1", "6", nodeSelector={"kubernetes.io/hostname": "node-1"})
+        assert await play.bound("p1") == "node-1"
+        await eventually(lambda: endings(play) == ["bound"])
+        if waits:
+            await asyncio.sleep(60)
+            assert PLAN in (await play.get("p1")).metadata.annotations
+        else:
+            await play.nominated("p1", "")
+            assert await gone_or_leaving(play, "v2")
+            assert endings(play) == ["bound"]
+        await play.client.patch(f"{PODS}/v2", {"metadata": {"finalizers": []}})
+        assert await play.bound("p2") == "node-2"
+        for name in ("p1", "p2"):
+            await play.nominated(name, "")
 
 
 async def both_asked(play) -> bool:
