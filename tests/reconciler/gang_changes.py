@@ -6,10 +6,8 @@ import asyncio
 import random
 from typing import Any
 
-from tests.reconciler.builders import START
 from tests.reconciler.gang_clusters import GANG, members
 from tests.reconciler.simulation import POD_GROUP, Simulation
-from webhook.kube.instants import rfc3339
 from webhook.kube.resources import COSCHEDULING_POD_GROUP
 
 __all__ = ["groups_change", "remove_group", "set_minimum"]
@@ -78,23 +76,14 @@ def _third_gang(made: Simulation, dice: random.Random) -> None:
         one["spec"]["schedulingGroup"] = {"podGroupName": "third"}
         if dice.random() < 0.5:
             one["spec"]["schedulingGates"] = [{"name": "quota"}]
-            conditions = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
-            one["status"]["conditions"], waits = conditions, one["status"]["conditions"]
-            loop.call_later(at + dice.choice((0.3, dice.uniform(0, 20))), _open_gates, made, f"third-{number}", waits)
+            one["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
+            loop.call_later(at + dice.choice((0.3, dice.uniform(0, 20))), _open_gates, made, f"third-{number}")
         loop.call_later(at, made.put, one)
 
 
-def _open_gates(made: Simulation, name: str, conditions: list[Json]) -> None:
+def _open_gates(made: Simulation, name: str) -> None:
+    """What the condition says of the pod only its scheduler changes."""
     known = made.pods.get(name)
     if known is not None and "schedulingGates" in known["spec"]:
         spec = {key: value for key, value in known["spec"].items() if key != "schedulingGates"}
-        since = rfc3339(START + asyncio.get_running_loop().time())
-        waits = [{**one, "lastTransitionTime": since} for one in conditions]
-        made.put(
-            {
-                **known,
-                "metadata": dict(known["metadata"]),
-                "spec": spec,
-                "status": {**known["status"], "conditions": waits},
-            }
-        )
+        made.put({**known, "metadata": dict(known["metadata"]), "spec": spec})

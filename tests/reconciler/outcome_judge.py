@@ -203,7 +203,7 @@ class OutcomeJudge:
         return [
             f"{plan} for {evicting.preemptor} stands"
             for plan, evicting in self._plans.items()
-            if evicting.since < before and evicting.node not in self.cluster.shunned
+            if evicting.since < before and self.cluster.shunned.isdisjoint({evicting.node, *evicting.beside})
             if evicting.preemptor not in self._shunned
         ]
 

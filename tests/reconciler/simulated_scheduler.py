@@ -57,7 +57,7 @@ class SimulatedScheduler:
             await asyncio.sleep(self.dice.choice(self.pauses))
             if loop.time() < self.away_until:
                 await asyncio.sleep(self.away_until - loop.time())
-            waiting = [pod for pod in self.cluster.pods.values() if not pod["spec"].get("nodeName")]
+            waiting = [pod for pod in self.cluster.pods.values() if _waits(pod)]
             self._failures = {
                 pod["metadata"]["uid"]: self._failures.get(pod["metadata"]["uid"], (0, 0.0)) for pod in waiting
             }
@@ -87,6 +87,9 @@ class SimulatedScheduler:
             for node in oracle.decide(truth)["fits"]
             if cluster.devices is None or cluster.devices.allocation(pod, node) is not None
         ]
+        known, members = self._group_of(pod)
+        there = [one for one in members if one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]]
+        possible = [node for node in possible if any(node in nodes for nodes in self._domains(known, there))]
         fits = [node for node in possible if node not in self.shuns]
         now = asyncio.get_running_loop().time()
         if fits:
@@ -110,21 +113,31 @@ class SimulatedScheduler:
 
     def _together(self, pod: Json) -> list[Json] | None:
         """The members of its PodGroup that are bound at once, as with GangScheduling; None if it needs no others."""
-        name = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
-        known = next((one["spec"] for one in self.cluster.groups if one["metadata"]["name"] == name), {})
-        members = [one for one in self.cluster.pods.values() if one["spec"].get("schedulingGroup") and name]
+        known, members = self._group_of(pod)
         there = [one for one in members if one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]]
         missing = known.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 0) - len(there)
         if missing <= 1:
             return None
-        waiting = [
-            one for one in members if not one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]
-        ]
+        waiting = [one for one in members if _waits(one) and "deletionTimestamp" not in one["metadata"]]
+        for nodes in self._domains(known, there):
+            placed = self._placed(waiting, nodes)
+            if len(placed) >= missing:
+                return placed
+        return []
+
+    def _group_of(self, pod: Json) -> tuple[Json, list[Json]]:
+        """The spec of the pod's PodGroup, empty if it has none, and all members."""
+        name = pod["spec"].get("schedulingGroup", {}).get("podGroupName")
+        known = next((one["spec"] for one in self.cluster.groups if one["metadata"]["name"] == name), {})
+        return known, [one for one in self.cluster.pods.values() if one["spec"].get("schedulingGroup") and name]
+
+    def _placed(self, waiting: list[Json], nodes: set[str]) -> list[Json]:
+        """Those of the members that find room on these nodes, one after the other, as they would be bound."""
         known_pods, placed = dict(self.cluster.pods), list[Json]()
         for member in waiting:
             pods = [bare(one) for one in known_pods.values() if one is not member]
             truth = {"name": "truth", "nodes": self.cluster.nodes, "pods": pods, "preemptor": bare(member)}
-            fits = [node for node in oracle.decide(truth)["fits"] if node not in self.shuns]
+            fits = [node for node in oracle.decide(truth)["fits"] if node in nodes - self.shuns]
             if fits:
                 nominated = member["status"].get("nominatedNodeName")
                 bound = copy.deepcopy(member)
@@ -133,7 +146,19 @@ class SimulatedScheduler:
                 bound["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
                 placed.append(bound)
                 known_pods[bound["metadata"]["name"]] = bound
-        return placed if len(placed) >= missing else []
+        return placed
+
+    def _domains(self, group: Json, there: list[Json]) -> list[set[str]]:
+        """The nodes that may take the members together, one domain after the other: only that of bound ones, if any."""
+        domains: dict[str, set[str]] = {}
+        for key in [row["key"] for row in group.get("schedulingConstraints", {}).get("topology", ())][:1]:
+            for node in self.cluster.nodes:
+                value = node["metadata"].get("labels", {}).get(key)
+                domains.setdefault(value, set()).add(node["metadata"]["name"])
+            domains.pop(None, None)
+            taken = {member["spec"]["nodeName"] for member in there}
+            return [names for _, names in sorted(domains.items()) if taken <= names]
+        return [{node["metadata"]["name"] for node in self.cluster.nodes}]
 
     def _say_why(self, pod: Json, refused: int) -> None:
         """The condition PodScheduled, written only if it says something else than before."""
@@ -150,3 +175,8 @@ class SimulatedScheduler:
         changed = copy.deepcopy(pod)
         changed["status"]["conditions"] = [{**said, "lastTransitionTime": since}]
         self.cluster.put(changed)
+
+
+def _waits(pod: Json) -> bool:
+    """Whether the scheduler would bind the pod: it has no node yet, and no scheduling gates."""
+    return not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates")
