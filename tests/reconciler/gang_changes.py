@@ -55,9 +55,13 @@ def remove_group(made: Simulation, name: str) -> None:
 
 
 def _changed(made: Simulation, name: str) -> None:
+    """Plans for its members are concerned, and those for lower pods: a member need not wait for others any more."""
     for pod in made.pods.values():
         if pod["metadata"]["labels"].get(GANG) == name:
             made.outcomes.outside("its PodGroup was changed", pod["metadata"]["uid"])
+            if not pod["spec"].get("nodeName"):
+                what = f"{pod['metadata']['name']} came in front, since its PodGroup was changed"
+                made.outcomes.outside(what, above=pod["spec"]["priority"])
 
 
 def _gang_of(minimum: int) -> Json:

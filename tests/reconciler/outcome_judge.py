@@ -199,12 +199,16 @@ class OutcomeJudge:
                 self.outside("another member of its gang went", pod["metadata"]["uid"])
 
     def unfinished(self, before: float) -> list[str]:
-        """Plans made before then, in seconds, that have evicted and still stand, and not for a hidden reason."""
+        """Plans made before then, in seconds, that have evicted and still stand, and not for a hidden reason.
+
+        Nor does it count if something outside has happened to the preemptor itself, such as a change of its PodGroup.
+        """
+        changed = {one.scope: one.at for one in self._outside if one.scope}
         return [
             f"{plan} for {evicting.preemptor} stands"
             for plan, evicting in self._plans.items()
             if evicting.since < before and self.cluster.shunned.isdisjoint({evicting.node, *evicting.beside})
-            if evicting.preemptor not in self._shunned
+            if evicting.preemptor not in self._shunned and changed.get(evicting.preemptor, -1.0) < evicting.since
         ]
 
     def _came(self, pod: Json) -> None:

@@ -53,17 +53,61 @@ def test_waits_only_for_room_that_is_left_to_it(leaving: tuple[str, ...], planne
     assert outcome.behind
 
 
-@pytest.mark.parametrize(("minimum", "waits"), [(1, False), (2, True)])
-def test_a_member_of_a_gang_in_front(minimum: int, waits: bool):
-    """It comes by itself if its group needs no other member; else where it is nominated, with the others."""
-    setting = Setting(node("n1", "4"))
+def zoned(name: str, cpu: str, zone: str):
+    """A node in a zone."""
+    made = node(name, cpu)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels={"zone": zone}))
+
+
+@pytest.mark.parametrize(
+    ("minimum", "wanted", "second", "more"),
+    [
+        pytest.param(1, ["3"], "", {}, id="one that needs no other"),
+        pytest.param(2, ["2", "2"], "", {}, id="two with room for both"),
+        pytest.param(2, ["3", "3"], "a", {}, id="two, of which one has room elsewhere"),
+        pytest.param(2, ["3", "3"], "b", {}, id="the same in another zone, and nothing is said of zones"),
+        pytest.param(3, ["1", "1", "3"], "a", {}, id="three that differ"),
+        pytest.param(2, ["3", "3"], "a", {"zone": True}, id="in one zone, with room for the other there"),
+    ],
+)
+def test_a_gang_in_front_comes(minimum: int, wanted: list[str], second: str, more: dict[str, bool]):
+    """Its members take the room that comes up if as many as it needs are placed, there or elsewhere."""
+    assert isinstance(beside_a_gang(minimum, wanted, second, **more), Unschedulable)
+
+
+@pytest.mark.parametrize(
+    ("minimum", "wanted", "second", "more"),
+    [
+        pytest.param(2, ["3"], "a", {}, id="a member is missing"),
+        pytest.param(2, ["3", "3"], "a", {"gated": True}, id="a member is held back"),
+        pytest.param(2, ["3", "3"], "", {}, id="there is room for one only"),
+        pytest.param(3, ["3", "3", "3"], "a", {}, id="there is room for two of three"),
+        pytest.param(2, ["3", "3"], "b", {"zone": True}, id="the other one has room in another zone"),
+        pytest.param(2, ["3", "3"], "a", {"zone": True, "unlabelled": True}, id="the room is in no zone"),
+    ],
+)
+def test_a_gang_in_front_that_does_not_come(minimum: int, wanted: list[str], second: str, more: dict[str, bool]):
+    """As long as it cannot be placed as a whole nobody waits for it."""
+    assert isinstance(beside_a_gang(minimum, wanted, second, **more), Waits)
+
+
+def beside_a_gang(
+    minimum: int, wanted: list[str], second: str, *, zone: bool = False, gated: bool = False, unlabelled: bool = False
+):
+    """A preemptor of 4 CPU waits for a node of 4 beside a gang in front; there are 3 CPU in the `second` zone."""
+    first = node("n1", "4") if unlabelled else zoned("n1", "4", "a")
+    setting = Setting(first, *([zoned("n2", "3", second)] if second else []))
     spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+    spec |= {"schedulingConstraints": {"topology": [{"key": "zone"}]}} if zone else {}
     body = {"metadata": {"name": "g", "namespace": "default"}, "spec": spec}
     setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), POD_GROUP)
     setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)))
-    spec = {"schedulingGroup": {"podGroupName": "g"}}
-    setting.add(preemptor("front", "3", priority=200, class_name="other", spec=spec))
-    assert isinstance(setting.evaluate(preemptor("p", "3")), Waits if waits else Unschedulable)
+    for number, cpu in enumerate(wanted):
+        spec = {"schedulingGroup": {"podGroupName": "g"}}
+        if gated and number:
+            spec["schedulingGates"] = [{"name": "quota"}]
+        setting.add(preemptor(f"front-{number}", cpu, priority=200, class_name="other", spec=spec))
+    return setting.evaluate(preemptor("p", "4"))
 
 
 @pytest.mark.parametrize(

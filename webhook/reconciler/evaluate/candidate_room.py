@@ -15,6 +15,7 @@ from webhook.reconciler.state.waiting_pods import WaitingGroup
 __all__ = [
     "add_amounts",
     "columns_of",
+    "free_now",
     "free_without",
     "kept_for_equals",
     "needed_by",
@@ -65,13 +66,20 @@ def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
 
 def free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
     """What is free on the candidates once their victims are gone, as `needed_by` counts it."""
-    nodes, rows = snapshot.nodes, candidates.nodes
+    free = free_now(snapshot, candidates.nodes)
+    columns = np.repeat(np.arange(len(candidates.nodes)), candidates.sizes)
+    add_amounts(free, snapshot.pods.amounts, candidates.pods, columns)
+    return free
+
+
+def free_now(snapshot: Snapshot, rows: NDArray[np.intp]) -> Ints:
+    """What is free on the nodes in these rows as things are, as `needed_by` counts it."""
+    nodes = snapshot.nodes
     free = np.zeros((1 + len(nodes.resources.names), len(rows)), np.int64)
     free[0] = nodes.pod_limit[rows] - nodes.pod_count[rows]
     free[1 : 1 + len(nodes.used)] = nodes.allocatable[:, rows] - nodes.used[:, rows]
     for name in snapshot.devices.class_of_resource.keys() & nodes.resources.index.keys():
         free[1 + nodes.resources.index[name], nodes_served(snapshot, name)[rows]] = UNBOUNDED
-    add_amounts(free, snapshot.pods.amounts, candidates.pods, np.repeat(np.arange(len(rows)), candidates.sizes))
     return free
 
 

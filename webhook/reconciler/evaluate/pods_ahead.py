@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
-from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
+from webhook.preemption.filters.filtering import NO_PODS, Failures, prefilter, run_filters
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
+from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
@@ -36,6 +37,7 @@ from webhook.reconciler.evaluate.candidate_room import (
     times_in,
 )
 from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
+from webhook.reconciler.evaluate.gangs_ahead import come_together
 from webhook.reconciler.state.state import State
 from webhook.reconciler.state.waiting_pods import WaitingGroup
 
@@ -300,13 +302,11 @@ class PodsAhead:
             need = needed_by(snapshot, ahead)
             if ahead.beyond or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
-            most = everybody
-            # Members of a gang that needs more of them come together, where they were nominated.
-            if group.example.spec.scheduling_group and form_gang(snapshot, [group.example]).missing > 1:
-                most = np.minimum(most, nominated_there(snapshot, columns, group, len(most)))
             alone = self._count_that_come(
-                group.example, ahead, candidates, gone, np.minimum(most, times_in(full, need))
+                group.example, ahead, candidates, gone, np.minimum(everybody, times_in(full, need))
             )
+            if group.example.spec.scheduling_group and alone.any():
+                alone = self._placed_together(group, ahead, candidates, alone, everybody)
             count = np.minimum(alone, times_in(room, need))
             if left is not None and count.any() and (needs := prefilter(snapshot, ahead).devices) is not None:
                 count = left.place(group.pods.values(), needs, count)
@@ -316,6 +316,19 @@ class PodsAhead:
             unplaced = np.maximum(nominated_there(snapshot, columns, group, len(count)) - count, 0)
             kept += need[:, None] * unplaced
             yield group.example, count + unplaced, room - kept
+
+    def _placed_together(
+        self, group: WaitingGroup, ahead: PodInfo, candidates: Candidates, here: Ints, alike: Ints
+    ) -> Ints:
+        """How many of these members of a gang come, of those with room `here`; on their nominations they count."""
+        snapshot, pod = self._state.snapshot, group.example
+        gang, need = form_gang(snapshot, self._state.members.of(group_of(pod))), needed_by(snapshot, ahead)
+        if gang.missing == 1 or need is None:
+            return here
+        fits = self._failures(pod, ahead, NO_PODS).fits
+        come = come_together(snapshot, gang, candidates, need=need, fits=fits, here=here, alike=alike)
+        nominated = nominated_there(snapshot, columns_of(snapshot, candidates), group, len(here))
+        return np.where(come, here, np.minimum(here, nominated))
 
     def _note_lost(self, codes: NDArray[np.int8], lost: Mask, to: Pod) -> None:
         """Mark the candidates that are lost to another pod."""
