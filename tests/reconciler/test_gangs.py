@@ -95,15 +95,18 @@ def test_gated_members_are_waited_for():
 
     def make():
         made, judge = plain_gang()
-        gated = made.pods["gang-2"]
-        gated["spec"]["schedulingGates"] = [{"name": "wait"}]
-        conditions, gated["status"]["conditions"] = gated["status"]["conditions"], []
-        freed = {**gated, "spec": {**gated["spec"]}, "status": {**gated["status"], "conditions": conditions}}
-        del freed["spec"]["schedulingGates"]
+        freed = made.pods["gang-2"]
+        made.put(
+            {
+                **freed,
+                "metadata": dict(freed["metadata"]),
+                "spec": {**freed["spec"], "schedulingGates": [{"name": "wait"}]},
+                "status": {**freed["status"], "conditions": []},
+            }
+        )
         loop = asyncio.get_running_loop()
         loop.call_later(100.0, lambda: made.put({**freed, "metadata": {**made.pods["gang-2"]["metadata"]}}))
         loop.call_later(99.0, lambda: seen.append((list(made.evicted), made.reconciler.queue.get("default/gang-0"))))
-        made.scheduler.cluster.hold = {"gang-2"}
         return made, judge
 
     seen = []
