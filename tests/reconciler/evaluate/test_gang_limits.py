@@ -23,7 +23,7 @@ from webhook.policy.model import (
 )
 from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
-from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Unschedulable
+from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Promised, Unschedulable, Waits
 
 GANG = "scheduling.x-k8s.io/pod-group"
 NODES = [node(f"n{number}", "4") for number in range(4)]
@@ -46,13 +46,13 @@ def setting_of(limits, pods, **more):
     return setting
 
 
-def evaluated(setting, attempts=0):
+def evaluated(setting, attempts=0, promised=NOTHING_PROMISED):
     """What would be done for the gang now."""
     ready = (member(0), member(1))
     setting.add(*ready)
     members = GangMembers(group_of(ready[0]), ready, (), ())
     return evaluate_gang(
-        setting.evaluator, members, setting.policy, setting.rules, attempts, left_out=(), promised=NOTHING_PROMISED
+        setting.evaluator, members, setting.policy, setting.rules, attempts, left_out=(), promised=promised
     )
 
 
@@ -219,3 +219,19 @@ def test_room_that_comes_up_for_members_on_one_node(front, waits):
     )
     assert isinstance(outcome, Together if waits else Unschedulable)
     assert waits or (outcome.behind and "default/front of priority 200" in outcome.reason)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "asked"),
+    [
+        pytest.param(False, ["cheap-0", "cheap-1"], id="another plan has yet to ask it"),
+        pytest.param(True, ["cheap-1"], id="it leaves"),
+    ],
+)
+def test_a_gang_counts_on_no_pod_that_another_plan_has_yet_to_ask(leaves: bool, asked: list[str]):
+    """The gang's nominations may end that plan, and then nobody would ask the pod: it is a victim of the gang, too."""
+    setting = setting_of(Limits(), PODS)
+    setting.expect(preemptor("lower", "4", priority=90), Waits("n0", 0, (PODS[0],)))
+    if leaves:
+        setting.add(filler(0, "cheap", labels={"team": "red"}, deleted=rfc3339(START + 20)))
+    assert gone(evaluated(setting, promised=Promised(planned={"default/cheap-0"}))) == asked

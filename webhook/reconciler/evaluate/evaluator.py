@@ -209,6 +209,10 @@ class Evaluator:
         leaving: Rows = rows[(now - _OVERDUE <= ends) & (ends <= now + seconds)]
         return leaving
 
+    def staying(self, keys: Collection[str]) -> Rows:
+        """The rows of those of these pods that are not leaving yet, whatever plans count on."""
+        return self.state.snapshot.pod_rows([key for key in keys if self._is_staying(key)])
+
     def fits_on(self, pod: Pod, node: str) -> bool:
         """Whether the pod fits on the node now."""
         return self._room.fits_on(pod, node)

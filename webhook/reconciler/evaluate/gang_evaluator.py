@@ -98,6 +98,8 @@ def evaluate_gang(
     past = PastEvictions(state, evaluator.limiter.history, members.ready, policy, now)
     immovable = evaluator.exclusions(now) if past.stay is None else evaluator.exclusions(now) | past.stay
     exclusions, last = excluded_now(state, immovable, exhausted, leaving), last_resort(state)
+    # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
+    leaving = np.setdiff1d(leaving, evaluator.staying(promised.planned))
     decided = partial(
         decide_gang,
         state.snapshot,
