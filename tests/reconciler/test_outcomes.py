@@ -67,6 +67,9 @@ def test_every_eviction_ends_in_a_bound_pod(cluster: Cluster, first: int, number
         pytest.param(troubled_devices, 10844, id="what was emptied for a pod of lower priority is left to it"),
         pytest.param(troubled_devices, 10920, id="a claim that the victims' owner takes up again"),
         pytest.param(troubled_devices, 11039, id="a claim that may come free lets a pod in front come"),
+        pytest.param(
+            troubled_devices, 536082, id="a victim of which the server could not tell, beside one with more grace"
+        ),
     ],
 )
 def test_clusters_that_were_found_later(cluster: Cluster, seed: int):

@@ -15,11 +15,25 @@ from webhook.clusters.simulated.clock import VirtualLoop
 __all__ = ["SimulatedClock", "run"]
 
 
+_SPAN, _MOST_ROUNDS = 0.1, 20_000
+"""Seconds, and rounds of the loop in them: who takes more does not wait for anything, and keeps a processor busy."""
+
+
 class _Loop(VirtualLoop):
-    """Each round takes a microsecond, so that time passes for who asks again and again, too."""
+    """Each round takes a microsecond, so that time passes for who asks again and again, too; but not without end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._span = self._rounds = 0
 
     def _run_once(self) -> None:
         self._virtual += 1e-6
+        span, self._rounds = int(self._virtual / _SPAN), self._rounds + 1
+        if span != self._span:
+            self._span, self._rounds = span, 0
+        if self._rounds > _MOST_ROUNDS:
+            self._rounds = 0  # what is still to be ended may go on
+            raise RuntimeError(f"at {self._virtual:.2f} s somebody asks again and again, without waiting")
         super()._run_once()  # type: ignore[misc]
 
 

@@ -11,9 +11,11 @@ from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, 
 from webhook.kube.instants import rfc3339
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
+from webhook.reconciler.plans import next_action
 from webhook.reconciler.plans.actions import Ask, End, Wait
+from webhook.reconciler.plans.next_action import STAGES
 from webhook.reconciler.plans.plan import Ending
-from webhook.reconciler.state.annotations import PLAN, encode
+from webhook.reconciler.state.annotations import PLAN, PlanStage, encode
 
 
 async def test_a_plan_counts_its_devices_as_taken():
@@ -156,6 +158,35 @@ async def test_victims_end_together():
     setting.clock.now = 20.0
     setting.ends("n1-0")
     assert asked() == ["n1-1"]
+    await desk.reconciler.stop()
+
+
+async def test_whoever_may_refuse_is_asked_before_all_end_together():
+    """If the server could not tell of the one with the shorter grace, that one is first: the other would go in vain."""
+    setting = Devices(n1=2)
+    for number, grace in enumerate((60, 10)):
+        spec = {**uses(f"c-n1-{number}"), "terminationGracePeriodSeconds": grace}
+        setting.add(pod(f"n1-{number}", "100m", node="n1", annotations={}, spec=spec))
+    desk, plan = begun(setting, setting.wants("p", 2))
+    manager = desk.reconciler.plan_manager
+    for victim in plan.record.victims:
+        plan.note_tried(victim.uid, goes=victim.name == "n1-0")
+    for name in ("n1-1", "n1-0"):
+        action = manager.next_action(plan)
+        assert isinstance(action, Ask)
+        assert [victim.name for victim in action.victims] == [name]
+        manager.asked(plan, setting.state.pods.get(f"default/{name}"))
+    await desk.reconciler.stop()
+
+
+async def test_no_plan_is_looked_at_again_at_once(monkeypatch):
+    """A stage that waits for a time that is over keeps no processor busy."""
+    setting = Devices(n1=1)
+    desk, plan = begun(setting, setting.wants("p", 1))
+    setting.clock.now = 100.0
+    late = STAGES[PlanStage.EVICTING]._replace(next_action=lambda situation: Wait(situation.now - 1.0))
+    monkeypatch.setattr(next_action, "STAGES", {**STAGES, PlanStage.EVICTING: late})
+    assert desk.reconciler.plan_manager.next_action(plan) == Wait(100.05)
     await desk.reconciler.stop()
 
 

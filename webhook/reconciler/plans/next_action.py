@@ -49,6 +49,8 @@ __all__ = [
 ]
 
 
+_SHORTEST_WAIT = 0.05
+"""Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""
 _ASSEMBLY_PAUSE = 1.0
 """Seconds between two looks at whether all members of a gang are nominated, if nothing happens."""
 
@@ -97,6 +99,8 @@ def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection
         return End(Ending.NODE_GONE)
     # 2. Its stage says the rest.
     action = STAGES[plan.stage].next_action(Situation(plan, context, pod, now, asking))
+    if isinstance(action, Wait):
+        action = Wait(max(action.until, now + _SHORTEST_WAIT))
     plan.look.chosen = frozenset(victim.uid for victim in action.victims) if isinstance(action, Ask) else frozenset()
     return action
 
@@ -244,10 +248,10 @@ def _evicting(situation: Situation) -> Action:
     # 5. Whose notice is not over goes if it is ready.
     asked, later = askable(evaluator.state, plan, left, now)
     # 6. Devices have to come free together, or pods that want fewer take them one by one.
-    if plan.record.devices and asked:
+    slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
+    if plan.record.devices and asked and not slow:
         asked, later = asked_in_step(evaluator.state, plan, asked, policy, now)
     # 7. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
-    slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
     covered = [victim for victim in asked if has_budget(evaluator, victim)]
     last = 0 if math.isfinite(later) and not plan.record.devices else 1
     first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
