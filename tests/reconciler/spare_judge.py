@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.preemption import oracle
@@ -31,6 +32,7 @@ class SpareJudge:
         leaving = self._leaving_within(min(self.cluster.policy.wait_for_terminating, self.cluster.policy.plan_timeout))
         preemptor = line["preemptor"].partition("/")[2]
         fits = set(self.ask(self.cluster.seen, preemptor, leaving)["fits"]) - set(line.get("leftOut", ()))
+        fits = {node for node in fits if self._is_left_to(preemptor, self.cluster.seen, node, leaving)}
         if fits:
             self.needless.append(f"{preemptor} fits on {sorted(fits)} once {sorted(leaving)} are gone")
 
@@ -61,8 +63,34 @@ class SpareJudge:
         others |= self._leaving_within(
             min(self.cluster.policy.wait_for_terminating, plan.deadline - self.cluster.clock.monotonic())
         )
-        if plan.record.node in self.ask(self.cluster.seen, preemptor, others)["fits"]:
+        if self._is_left_to(preemptor, self.cluster.seen, plan.record.node, others):
             self.needless.append(f"{name} is more than {preemptor} needs beside {sorted(others)}")
+
+    def _is_left_to(self, preemptor: str, pods: dict[str, Json], node: str, gone: Collection[str]) -> bool:
+        """Whether it fits on the node once these are gone, also beside the pods in front that would come (D11).
+
+        These are waiting pods of higher priority: each by itself, and all in their order.
+        """
+        own = pods[preemptor]["spec"]["priority"]
+        waiting = {name: one for name, one in pods.items() if not one["spec"].get("nodeName") and name not in gone}
+        ahead = sorted(
+            (name for name, one in waiting.items() if one["spec"]["priority"] > own and name != preemptor),
+            key=lambda name: -waiting[name]["spec"]["priority"],
+        )
+        return all(
+            node in self.ask(self._with_placed(coming, pods, node, gone), preemptor, gone)["fits"]
+            for coming in ([], *([name] for name in ahead), ahead)
+        )
+
+    def _with_placed(
+        self, coming: Sequence[str], pods: dict[str, Json], node: str, gone: Collection[str]
+    ) -> dict[str, Json]:
+        """The pods, with those of the coming ones on the node that fit there one after the other."""
+        placed = dict(pods)
+        for name in coming:
+            if node in self.ask(placed, name, gone)["fits"]:
+                placed[name] = {**pods[name], "spec": {**pods[name]["spec"], "nodeName": node}}
+        return placed
 
     def ask(self, pods: dict[str, Json], preemptor: str, gone: Any, may_go: oracle.MayGo | None = None) -> Json:
         """What the oracle says of a preemptor, as if it could preempt by itself and had no nomination."""
@@ -102,6 +130,7 @@ class SpareJudge:
                 if not one["pdbViolations"]
                 and one["node"] not in out | self.cluster.shunned
                 and self._within_rates(one)
+                and self._is_left_to(name, self.cluster.pods, one["node"], _names(one["victims"]))
             ]
             if fits or plans:
                 said = entry.reason if entry else "it is not in the queue"
@@ -112,7 +141,7 @@ class SpareJudge:
         """Whether so many victims may go in one window."""
         limits, victims = (
             self.cluster.policy.limits,
-            [self.cluster.pods[key.partition("/")[2]] for key in candidate["victims"]],
+            [self.cluster.pods[name] for name in _names(candidate["victims"])],
         )
         owners = Counter(one["metadata"]["ownerReferences"][0]["name"] for one in victims if _is_owned(one))
         counts = [(limits.per_node, len(victims)), (limits.per_cluster, len(victims))]
@@ -132,3 +161,7 @@ class SpareJudge:
 
 def _is_owned(pod: Json) -> bool:
     return bool(pod["metadata"].get("ownerReferences"))
+
+
+def _names(keys: Sequence[str]) -> list[str]:
+    return [key.partition("/")[2] for key in keys]

@@ -41,6 +41,8 @@ def holds(seed: int, *, slow_writes: bool = False) -> None:
 @example(seed=22, slow_writes=True)  # a pod that leaves anyway, and that the policy would not let go
 @example(seed=692, slow_writes=True)  # a pod that counts as gone by now, though nothing was seen to happen
 @example(seed=489, slow_writes=True)  # room that comes up beside a nominated pod
+@example(seed=200070, slow_writes=False)  # room for both beside a higher pod that is nominated there
+@example(seed=100030, slow_writes=True)  # a pod whose time to leave ends between two tries to evict another
 def test_no_needless_eviction_and_nobody_left_behind(seed: int, slow_writes: bool):
     """Nobody goes for a preemptor that fits without it; nobody waits while a plan within the rules exists."""
     holds(seed, slow_writes=slow_writes)

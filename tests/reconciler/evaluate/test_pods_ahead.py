@@ -10,15 +10,15 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PodGroup
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
-from webhook.reconciler.plans.actions import Ask
+from webhook.reconciler.plans.actions import Ask, Try
 from webhook.reconciler.plans.next_action import PlanContext, next_action
 from webhook.reconciler.plans.plan import Plan, PlanLook
 from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
 
 
-def in_front(cpu: str, priority: int = 200):
+def in_front(cpu: str, priority: int = 200, nominated: str = ""):
     """A pod of higher priority that waits and that nobody preempts for."""
-    return preemptor("front", cpu, priority=priority, class_name="other")
+    return preemptor("front", cpu, priority=priority, class_name="other", nominated=nominated)
 
 
 def full(*leaving: str, more: int = 0, under=None) -> Setting:
@@ -197,12 +197,13 @@ def test_room_made_for_a_lower_pod_goes_to_nobody_between(between: str | None, g
 @pytest.mark.parametrize("wanted", ["2", "3", "4", "6"])
 @pytest.mark.parametrize("leaving", [(), ("v3",), ("v2", "v3")], ids=len)
 @pytest.mark.parametrize("wait", [0.0, 60.0])
+@pytest.mark.parametrize("nominated", ["", "n1"], ids=["nominated nowhere", "nominated there"])
 def test_what_was_decided_stands_before_the_first_eviction(
-    front: str, wanted: str, leaving: tuple[str, ...], wait: float
+    front: str, wanted: str, leaving: tuple[str, ...], wait: float, nominated: str
 ):
     """The look before the first eviction agrees with the decision, since nothing has changed."""
     setting = full(*leaving, more=1, under=policy(wait_for_terminating=wait))
-    setting.add(in_front(front))
+    setting.add(in_front(front, nominated=nominated))
     made = preemptor("p", wanted)
     outcome = setting.evaluate(made)
     if not isinstance(outcome, Evicts):
@@ -213,4 +214,4 @@ def test_what_was_decided_stands_before_the_first_eviction(
     plan = Plan(record, "default/p", "uid-p", 100, 0.0, 300.0, stage=PlanStage.EVICTING, displaced=True)
     plan.look = PlanLook(setting.state.snapshot.version - 1)
     action = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), 0.0)
-    assert isinstance(action, Ask)
+    assert isinstance(action, Ask | Try)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Setting, node, pod, preemptor
+from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
+from webhook.policy.model import Schedule
 from webhook.reconciler.evaluate.outcomes import Waits
 from webhook.reconciler.plans.actions import Action, End
 from webhook.reconciler.plans.next_action import PlanContext, next_action
@@ -69,6 +70,18 @@ def test_objections(happens, why: str):
     plan = begun(setting)
     happens(setting)
     assert why in objection(setting, plan)
+
+
+def test_a_schedule_that_ends_is_seen_without_any_event():
+    """What was judged a moment ago need not be judged again, but soon it is: time alone may end a plan's right."""
+    an_hour = Schedule(cron="0 8 * * *", duration=3600)  # the clock of the tests begins at eight
+    setting = full(under=policy(schedule=an_hour))
+    plan = begun(setting)
+    setting.clock.now = 3599.5
+    plan.deadline = 7200.0
+    assert objection(setting, plan) == ""
+    setting.clock.now = 3601.0
+    assert "evicts only by its schedule" in objection(setting, plan)
 
 
 def test_objection_when_a_pod_has_shrunk():

@@ -201,6 +201,7 @@ async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: p
             remaining(setting.state, plan),
             fresh=True,
             later=(),
+            siblings=(),
         )
         is None
     )

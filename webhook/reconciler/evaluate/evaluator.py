@@ -149,21 +149,22 @@ class Evaluator:
             return replace(outcome, behind=True)
         return outcome
 
-    def pods_ahead(self, pod: Pod, promised: Promised = NOTHING_PROMISED) -> PodsAhead:
-        """Which candidates are left to the preemptor."""
+    def pods_ahead(self, pod: Pod, promised: Promised = NOTHING_PROMISED, own: Collection[str] = ()) -> PodsAhead:
+        """Which candidates are left to the preemptor, which has plans of its `own`, by id."""
         now = self.clock.monotonic()
 
         def is_overdue(ahead: Pod, fits: bool) -> bool:
             return self.unplaced.overdue(ahead, fits=fits, chance=partial(self.schedulers.chance, ahead), now=now)
 
-        return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf))
+        return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf), own=own)
 
-    def taken_by(self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows) -> str:
-        """Which pod in front takes the room on a node once a plan's victims are gone; empty if it is left to the pod.
+    def taken_by(self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, plans: Collection[str]) -> str:
+        """Which pod in front takes the room on a node once the victims are gone; empty if it is left to the pod.
 
-        As in the decision, those of the pods that leave anyway that the plan counts on are gone then, too.
+        They go for these plans, by id: the pod's own, and those for the other members of its gang. As in the decision,
+        those of the pods that leave anyway that the plan counts on are gone then, too.
         """
-        ahead, snapshot = self.pods_ahead(pod), self.state.snapshot
+        ahead, snapshot = self.pods_ahead(pod, own=plans), self.state.snapshot
         there = victims[snapshot.pods.node[victims] == snapshot.nodes.find(node)]
         if not len(there) or not ahead.anybody:
             return ""

@@ -8,7 +8,7 @@ elsewhere come or not. The same holds of devices, if both ask for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
@@ -88,6 +88,7 @@ class PodsAhead:
     `is_overdue` says of a pod that fits somewhere or not whether its scheduler does not want to place it. `held` are
     preemptors of lower priority, by node, for which pods were evicted there: they get the room that was made for them.
     `leaving` are the rows of the pods that leave anyway: how long they take is not known, at most their grace period.
+    Plans of its `own`, by id, ask their victims together.
     """
 
     def __init__(
@@ -97,9 +98,11 @@ class PodsAhead:
         is_overdue: Callable[[Pod, bool], bool],
         held: Mapping[str, Sequence[Pod]],
         leaving: Rows,
+        *,
+        own: Collection[str] = (),
     ) -> None:
         self._state, self._pod, self._is_overdue, self._held = state, pod, is_overdue, held
-        self._leaving = leaving
+        self._leaving, self._own = leaving, own
         self._known: dict[tuple[str, bytes], Failures] = {}
         """What the filters say of a pod, by its uid, once the pods in some rows are gone."""
         self.blocking: Pod | None = None
@@ -252,8 +255,11 @@ class PodsAhead:
         keys = [f"{self._state.snapshot.pods.namespaces[row]}/{self._state.snapshot.pods.names[row]}" for row in rows]
         known = [pods.get(key) for key in keys]
         stays = [
-            pod is not None and pod.metadata.uid == uids[row] and not pod.metadata.deletion_timestamp
-            for pod, row in zip(known, rows.tolist(), strict=True)
+            pod is not None
+            and pod.metadata.uid == uids[row]
+            and not pod.metadata.deletion_timestamp
+            and not self._state.expectations.leaves_for(key).issubset(self._own)
+            for key, pod, row in zip(keys, known, rows.tolist(), strict=True)
         ]
         planned: Rows = rows[np.array(stays, np.bool_)] if len(rows) else rows
         return planned

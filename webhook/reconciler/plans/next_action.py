@@ -106,7 +106,7 @@ def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection
 
 
 def is_chosen(plan: Plan, context: PlanContext, uid: str) -> bool:
-    """Whether the last look chose this victim to be asked, and what it judged by is the same now.
+    """Whether the last look chose this victim to be asked, a moment ago, and what it judged by is the same now.
 
     A gang's plans go by one another, so they are always looked at again.
     """
@@ -114,7 +114,8 @@ def is_chosen(plan: Plan, context: PlanContext, uid: str) -> bool:
     policy = policy_for(pod, context.policy_set) if pod is not None else None
     if policy is None or plan.record.gang or uid not in plan.look.chosen or not plan.needs(uid):
         return False
-    return plan.look.judged_by == basis(context.evaluator, context.policy_set.rules[policy.name])
+    judged_by = basis(context.evaluator, context.policy_set.rules[policy.name])
+    return plan.look.holds(judged_by, context.evaluator.clock.monotonic())
 
 
 def _nominating(situation: Situation) -> Action:
@@ -204,9 +205,12 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
     # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-    fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in context.siblings(plan))
-    later = _later_equals(situation)
-    if refused := objection(plan, context.evaluator, context.policy_set, policy, left, fresh=fresh, later=later):
+    siblings, later = list(context.siblings(plan)), _later_equals(situation)
+    fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in siblings)
+    refused = objection(
+        plan, context.evaluator, context.policy_set, policy, left, fresh=fresh, later=later, siblings=siblings
+    )
+    if refused:
         return End(*refused)
     # 3. Whoever need not go stays.
     wait = min(policy.wait_for_terminating, plan.deadline - now)

@@ -35,10 +35,12 @@ def objection(
     *,
     fresh: bool,
     later: Collection[str],
+    siblings: Collection[Plan],
 ) -> Objection | None:
     """Why a plan whose nomination stands must not go on to evict the victims that are left; None if it may.
 
-    Pods, by `namespace/name`, that are nominated to its node for `later` plans have to leave it its room.
+    Pods, by `namespace/name`, that are nominated to its node for `later` plans have to leave it its room; `siblings`
+    are the plans for the other members of its gang.
     It is `fresh` as long as nobody was asked, or is being asked, for it or for another member of its gang. What has not
     changed since the last look is not worked out again.
     """
@@ -46,7 +48,7 @@ def objection(
     pod = state.pods.get(plan.key)
     assert pod is not None
     judged_by, uids = basis(evaluator, rules), {victim.uid for victim in left}
-    if plan.look.judged_by == judged_by and uids <= plan.look.judged:
+    if plan.look.holds(judged_by, now) and uids <= plan.look.judged:
         return None  # what may be done to several may be done to some of them
     if why := rules.outside(evaluator.clock.wall()):
         return Objection(Ending.OUTDATED, why)
@@ -76,9 +78,10 @@ def objection(
         counted = {victim.uid for victim in plan.record.victims} - plan.unneeded
         known = state.snapshot.pod_rows([victim.key for victim in plan.record.victims])
         known = known[[state.snapshot.pods.uids[row] in counted for row in known.tolist()]]
-        if why := evaluator.taken_by(pod, policy, plan.record.node, known):
+        together = {plan.record.id, *(sibling.record.id for sibling in siblings)}
+        if why := evaluator.taken_by(pod, policy, plan.record.node, known, together):
             return Objection(Ending.OUTDATED, why)
-    plan.look.judged_by, plan.look.judged = judged_by, uids
+    plan.look.judged_by, plan.look.judged, plan.look.judged_at = judged_by, uids, now
     return None
 
 

@@ -73,6 +73,10 @@ class Ending(StrEnum):
         return not self.blames_preemptor or self.lost_room or self in {Ending.FAILED, Ending.OUTDATED}
 
 
+_MOMENT = 1.0
+"""Seconds for which the verdict on several victims holds for each of them, if nothing happens."""
+
+
 @dataclass(slots=True, eq=False)
 class PlanLook:
     """What the last look before an eviction found (`next_action`, `unneeded`): it need not be worked out again."""
@@ -81,6 +85,8 @@ class PlanLook:
     """`Snapshot.version` when the plan was decided or last looked at."""
     judged_by: tuple[object, ...] = ()
     """What its victims were last judged by."""
+    judged_at: float = -math.inf
+    """When that was."""
     judged: set[str] = field(default_factory=set)
     """uids of the victims that may go by that."""
     chosen: frozenset[str] = frozenset()
@@ -89,6 +95,13 @@ class PlanLook:
     """The pods that the look took for gone because they are leaving: the mask of their rows, as bytes."""
     needed: set[str] = field(default_factory=set)
     """uids of the victims that the look found to be needed although those pods leave."""
+
+    def holds(self, judged_by: tuple[object, ...], now: float) -> bool:
+        """Whether the verdict still holds, by what it would be judged by now.
+
+        After a moment it does not: schedules end, and pods that leave come to their end, without any event.
+        """
+        return self.judged_by == judged_by and now <= self.judged_at + _MOMENT
 
 
 @dataclass(slots=True, eq=False)

@@ -78,6 +78,11 @@ class Expectations:
         others = known.plans if known is not None and known.uid == uid else frozenset()
         self._leaving[key] = _Leaving(uid, others | {plan}, rfc3339(end))
 
+    def leaves_for(self, key: str) -> frozenset[str]:
+        """The plans, by id, that count on the pod `namespace/name` to leave."""
+        known = self._leaving.get(key)
+        return known.plans if known is not None else frozenset()
+
     def expect_gone(self, plan: str) -> list[str]:
         """The pods that this plan has asked to leave count as gone now; their keys."""
         keys = [key for key, it in self._leaving.items() if plan in it.plans]
