@@ -95,6 +95,7 @@ class SpareJudge:
     def ask(self, pods: dict[str, Json], preemptor: str, gone: Any, may_go: oracle.MayGo | None = None) -> Json:
         """What the oracle says of a preemptor, as if it could preempt by itself and had no nomination."""
         nominated = {plan.key.partition("/")[2]: plan.record.node for plan in self.cluster.reconciler.plans.values()}
+        nominated = self._being_cleared() | nominated
         there = []
         for name, pod in pods.items():
             if name in gone or name == preemptor:
@@ -113,6 +114,12 @@ class SpareJudge:
             "podDisruptionBudgets": list(self.cluster.budgets.values()),
         }
         return oracle.decide(cluster, may_go)
+
+    def _being_cleared(self) -> dict[str, str]:
+        """The nominations that still hold room for the reconciler, such as one that it is about to take off."""
+        snapshot = self.cluster.setting.state.snapshot
+        pods, nodes = snapshot.pods, snapshot.nodes.names
+        return {pods.names[row]: nodes[pods.nominated[row]] for row in pods.nominees().tolist()}
 
     def stranded(self) -> list[str]:
         """Preemptors that wait though a plan within the rules exists, by the oracle on what there is."""
