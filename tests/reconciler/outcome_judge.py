@@ -133,8 +133,12 @@ class OutcomeJudge:
             self._shown[line["plan"]] = {pod["metadata"]["uid"] for pod in self.cluster.seen.values()}
 
     def decided(self, line: Json) -> None:
-        """A plan was made."""
+        """A plan was made; of what the watch had not shown by then nobody could know, however long ago it was."""
         self._since[line["plan"]] = asyncio.get_running_loop().time()
+        for name, pod in self.cluster.pods.items():
+            shown = self.cluster.seen.get(name, {"spec": {}})
+            if (node := pod["spec"].get("nodeName")) and not shown["spec"].get("nodeName"):
+                self.outside(f"{name} was bound there, which no watch had shown", node, unseen=True)
 
     def evicted(self, uid: str) -> None:
         """A pod was evicted: whose plans name it has evicted."""
