@@ -153,17 +153,17 @@ Line = LogLine | dict[str, Any]
 def _cut(line: Line) -> bool:
     """Cut the line's texts that are too long; whether there was one."""
     fields = list(line) if isinstance(line, dict) else line.__struct_fields__
-    found = False
+    changed = False
     for field in fields:
         value = line[field] if isinstance(line, dict) else getattr(line, field)
         most = _LONGEST_ACCOUNT if field in _ACCOUNTS else _LONGEST_TEXT
         if isinstance(value, str) and len(value) > most:
-            found = True
+            changed = True
             if isinstance(line, dict):
                 line[field] = bounded(value, most)
             else:
                 setattr(line, field, bounded(value, most))
-    return found
+    return changed
 
 
 def _timestamp(seconds: float) -> str:
