@@ -112,6 +112,20 @@ def test_no_text_makes_a_long_line(field, format_):
     assert all("…".encode() in row or b"\\u2026" in row for row in written)
 
 
+@pytest.mark.parametrize("field", ["user", "message"])
+def test_a_text_is_cut_before_it_is_made_readable(field, monkeypatch):
+    """Whoever sends 700 KB of control characters pays for a few of them: to escape all takes a fifth of a second."""
+    lengths = []
+    visible = logs.visible
+    monkeypatch.setattr(logs, "visible", lambda text: lengths.append(len(text)) or visible(text))
+    lines = LogWriter(io.BytesIO(), "text")
+    line = ReviewLine(0.5, "info", "review", "mutate", "u", "denied", 0.25)
+    setattr(line, field, "\x1b" * 700_000)
+    lines.write(line)
+    lines.close()
+    assert 1000 < max(lengths) < 60_000
+
+
 def test_lists_in_a_line_are_bounded_too():
     """What no single text makes too long is left out, and said; other lines of the batch stay."""
     stream = io.BytesIO()

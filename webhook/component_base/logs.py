@@ -45,7 +45,7 @@ class LogWriter:
 
     def __init__(self, stream: BinaryIO, format_: LogFormat, on_drop: Callable[[int], object] | None = None) -> None:
         self._stream, self._on_drop = stream, on_drop
-        self._render = _text_line if format_ == "text" else _json_line
+        self._render = _text_line if format_ == "text" else bytes
         self._waiting: list[bytes] = []
         self._bytes = 0
         self._lock, self._dropped = threading.Lock(), 0
@@ -90,17 +90,17 @@ class LogWriter:
 
     def _rendered(self, line: Line) -> bytes:
         try:
-            rendered = self._render(line)
+            encoded = _json_line(line)
             # Most lines are shorter than a text may be, so none of theirs is too long
-            if len(rendered) > _LONGEST_TEXT and _cut(line):
-                rendered = self._render(line)
-            if len(rendered) <= _LONGEST_LINE:
+            if len(encoded) > _LONGEST_TEXT and _cut(line):
+                encoded = _json_line(line)
+            if len(encoded) <= _LONGEST_LINE and len(rendered := self._render(encoded)) <= _LONGEST_LINE:
                 return rendered
             problem = f"of more than {_LONGEST_LINE} bytes"
         except Exception as error:  # noqa: BLE001 - a line that cannot be written must not cost what it tells of
             problem = type(error).__name__
         text = f"a log line could not be written: {problem}"
-        return self._render({"time": _timestamp(time.time()), "level": "error", "message": text})
+        return self._render(_json_line({"time": _timestamp(time.time()), "level": "error", "message": text}))
 
 
 class LogHandler(logging.Handler):
@@ -176,8 +176,8 @@ def _json_line(line: Line) -> bytes:
     return _encoder.encode(line) + b"\n"
 
 
-def _text_line(line: Line) -> bytes:
-    rest = msgspec.json.decode(_json_line(line))
+def _text_line(encoded: bytes) -> bytes:
+    rest = msgspec.json.decode(encoded)
     when, level, message = rest.pop("time"), rest.pop("level"), rest.pop("message")
     rest.pop("logger", None)
     exception = rest.pop("exception", "")

@@ -138,7 +138,7 @@ class HttpConnection(web.RequestHandler):
             self._turns.later(self._connection.flow, self._parse, _PIECE_SECONDS)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Go on if something was held back; aiohttp parses and resumes after each body, which takes 4 % of a review."""
+        """Go on if something was held back; aiohttp parses and resumes after each body, which takes 3 % of a review."""
         if self._reading_paused:
             super().resume_reading(resume_parser)
 

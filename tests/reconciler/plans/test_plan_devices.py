@@ -129,12 +129,18 @@ async def test_its_own_scheduler_takes_the_devices():
     await desk.reconciler.stop()
 
 
-async def test_victims_end_together():
-    """The longest grace is asked first; the others when as much is left, or at once if that one ends before."""
-    setting = Devices(n1=2)
-    for number, grace in enumerate((60, 10)):
+def with_graces(*seconds: int) -> Devices:
+    """A node with a device for each of these grace periods, held by pods that have them."""
+    setting = Devices(n1=len(seconds))
+    for number, grace in enumerate(seconds):
         spec = {**uses(f"c-n1-{number}"), "terminationGracePeriodSeconds": grace}
         setting.add(pod(f"n1-{number}", "100m", node="n1", annotations={}, spec=spec))
+    return setting
+
+
+async def test_victims_end_together():
+    """The longest grace is asked first; the others when as much is left, or at once if that one ends before."""
+    setting = with_graces(60, 10)
     desk, plan = begun(setting, setting.wants("p", 2))
     manager = desk.reconciler.plan_manager
     for victim in plan.record.victims:
@@ -163,10 +169,7 @@ async def test_victims_end_together():
 
 async def test_whoever_may_refuse_is_asked_before_all_end_together():
     """If the server could not tell of the one with the shorter grace, that one is first: the other would go in vain."""
-    setting = Devices(n1=2)
-    for number, grace in enumerate((60, 10)):
-        spec = {**uses(f"c-n1-{number}"), "terminationGracePeriodSeconds": grace}
-        setting.add(pod(f"n1-{number}", "100m", node="n1", annotations={}, spec=spec))
+    setting = with_graces(60, 10)
     desk, plan = begun(setting, setting.wants("p", 2))
     manager = desk.reconciler.plan_manager
     for victim in plan.record.victims:
