@@ -195,7 +195,7 @@ def _unasked(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, s
         return False, f"{what} {attributes.value} does not lie in {rule.reserve.from_} to {rule.reserve.to}"
     if rule.protect_annotations is not None:
         return False, "no annotation it protects changes"
-    if attributes.group and not rule.declaration.judges_groups:
+    if attributes.question == GROUPS and not rule.declaration.judges_groups:
         return False, "it reads more of a pod than a PodGroup has"
     if attributes.kind not in rule.declaration.about:
         return False, f"it is about {', '.join(sorted(rule.declaration.about))}"
@@ -288,7 +288,7 @@ class Engine:
             for policy, rule in self._ranges[attributes.kind].holding(attributes.value):
                 if evaluation.concerns(policy):
                     evaluation.run(rule)
-        if attributes.kind == PODS and not attributes.group:
+        if attributes.question == PODS:
             self._judge_annotations(evaluation)
         self._except(evaluation)
         if trace is not None:

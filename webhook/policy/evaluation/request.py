@@ -72,6 +72,8 @@ class PolicyRequest(msgspec.Struct, kw_only=True):
     now: float = math.inf
 
 
+_TEXT = frozenset((str,))
+
 AnnotationChange = tuple[str | None, str | None]
 """An annotation before and after; None is absent."""
 
@@ -104,20 +106,20 @@ class RequestAttributes:
     `kind` is `pods` or `priorityclasses`. `new` and `old` are the object as it would be stored and as it is; there is
     no old one at CREATE. A workload is seen as the CREATE of the pod its template describes, asked for by whoever
     applies the workload: `template` is true then. A PodGroup is seen in the same way, as a pod of which nothing but its
-    priority is known: `group` is true then, too.
+    priority is known: `question` is `podgroups` then.
     """
 
     __slots__ = (
         "_inputs",
         "by_service_account",
         "class_name",
-        "group",
         "kind",
         "names_class",
         "new",
         "old",
         "operation",
         "priority_changed",
+        "question",
         "request",
         "template",
         "value",
@@ -126,7 +128,8 @@ class RequestAttributes:
     def __init__(self, request: PolicyRequest, kind: str, new: dict[str, Any], old: dict[str, Any] | None) -> None:
         self.request, self.kind, self.new, self.old = request, kind, new, old
         self.template = kind == PODS and request.resource != PODS
-        self.group = request.resource == GROUPS
+        self.question = GROUPS if request.resource == GROUPS else kind
+        """Which rules are asked: those about pods, about PriorityClasses, or about the priority of a group."""
         self.operation = "CREATE" if self.template else request.operation
         user = request.user.username
         self.by_service_account = kind == PODS and (user.startswith(SERVICE_ACCOUNT) or user == CONTROLLER_MANAGER)
@@ -150,11 +153,6 @@ class RequestAttributes:
         )
         """Whether the request sets class or value; an UPDATE of anything else is not about priority."""
         self._inputs: Inputs | None = None
-
-    @property
-    def question(self) -> str:
-        """Which rules are asked: those about pods, about PriorityClasses, or about the priority of a group."""
-        return GROUPS if self.group else self.kind
 
     @property
     def inputs(self) -> Inputs:
@@ -269,7 +267,7 @@ def _part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
 def _strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:
     """Labels or annotations; what is no string is left for the API server to refuse."""
     texts = _part(_part(of, "metadata"), key)
-    if all(isinstance(value, str) for value in texts.values()):
+    if _TEXT.issuperset(map(type, texts.values())):
         return texts
     return {name: value for name, value in texts.items() if isinstance(value, str)}
 

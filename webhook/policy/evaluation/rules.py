@@ -19,7 +19,7 @@ from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
 from webhook.policy.cel.program import CelRuntimeError, compile_bool, compile_text
 from webhook.policy.evaluation.matching import anyone_of, definers, definers_text, rights_text
-from webhook.policy.evaluation.request import PODS, AnnotationChange, RequestAttributes
+from webhook.policy.evaluation.request import GROUPS, PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model import (
     Enforcement,
     PolicyException,
@@ -147,7 +147,7 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
 
     The pods themselves are judged again when they are created. A PodGroup is not.
     """
-    return Enforcement.WARN if attributes.template and not attributes.group else enforcement
+    return Enforcement.WARN if attributes.template and attributes.question != GROUPS else enforcement
 
 
 def compile_judging(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[tuple[str, CompiledRule]]:
