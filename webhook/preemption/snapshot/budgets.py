@@ -261,35 +261,43 @@ class DisruptionBudgets:
         result = np.zeros(rows.shape, np.bool_)
         if not self._index:
             return result
-        places = np.flatnonzero(victims)
-        columns = places % max(1, rows.shape[1])
-        result.ravel()[places] = self.violating_by(
-            rows.ravel()[places], columns, strict=strict, evicts=evicts, from_end=from_end
-        )
+        strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
+        places = np.flatnonzero(self._covered(rows, strict=strict) & victims)
+        groups = places % max(1, rows.shape[1])
+        beyond = self._beyond(rows.ravel()[places], groups, strict=strict, evicts=evicts, from_end=from_end)
+        result.ravel()[places[beyond]] = True
         return result
 
-    def violating_by(
-        self, rows: NDArray[np.intp], groups: NDArray[Any], *, strict: bool, evicts: bool, from_end: bool = False
-    ) -> Mask:
+    def violating_by(self, rows: NDArray[np.intp], groups: NDArray[Any], *, strict: bool, evicts: bool) -> Mask:
         """Which of the pods in these rows go beyond a budget, counted pod by pod within each group, as `violating`."""
-        strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
         result = np.zeros(len(rows), np.bool_)
         if not self._index:
             return result
-        covered = self._coverage(strict=strict).column() != 0
-        places = np.flatnonzero(covered[self._pods.identity[rows]])
+        strict = strict or evicts
+        places = np.flatnonzero(self._covered(rows, strict=strict))
+        theirs = groups[places].astype(np.intp)
+        result[places] = self._beyond(rows[places], theirs, strict=strict, evicts=evicts)
+        return result
+
+    def _covered(self, rows: NDArray[np.intp], *, strict: bool) -> Mask:
+        """Which of the pods some budget covers."""
+        covered: Mask = self._coverage(strict=strict).column() != 0
+        return covered.take(self._pods.identity.take(rows))
+
+    def _beyond(
+        self, rows: NDArray[np.intp], groups: NDArray[np.intp], *, strict: bool, evicts: bool, from_end: bool = False
+    ) -> Mask:
+        """Which of the covered pods go beyond a budget within their group."""
+        sets, left = self._sets(rows, strict=strict), self._left(strict=strict)
         if evicts:
-            places = places[~self.unguarded(rows[places])]
-        pods, nodes = rows[places], groups[places].astype(np.int64)
-        sets, left = self._sets(pods, strict=strict), self._left(strict=strict)
+            sets[self.unguarded(rows)] = 0
         beyond: Mask = self._spent_sets(strict=strict)[sets]
         chosen = (left > 0) | self._disrupted[: len(self._rows)]
-        positions, numbers = self._uses(pods, sets, chosen, strict=strict)
+        positions, numbers = self._uses(rows, sets, chosen, strict=strict)
         if len(positions):
-            rank = _rank_in_group(nodes[positions] * len(self._rows) + numbers, from_end=from_end)
+            rank = _rank_in_group(groups[positions] * len(self._rows) + numbers, from_end=from_end)
             beyond[positions[rank >= left[numbers]]] = True
-        result[places[beyond]] = True
-        return result
+        return beyond
 
     def spent_by(self, gone: NDArray[np.intp], rows: NDArray[np.intp], *, evicts: bool) -> Mask:
         """Which of the pods in `rows` no strict budget lets go any more once those in the rows `gone` went."""

@@ -249,7 +249,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
     # Take away all that may go; only nodes on which the preemptor then fits are left
     slots, leaders = victims.slots_of(nodes)
     rows = np.ascontiguousarray(slots.T, np.intp)
-    pods = PodsOfNodes(nodes, rows, (victims.code == Exclusion.NONE)[rows])
+    pods = PodsOfNodes(nodes, rows, (victims.code == Exclusion.NONE).take(rows))
     if leaders is not None and victims.units is not None:
         pods = pods.in_units(leaders, victims.units)
     some = pods.may_go.any(axis=0)
@@ -301,13 +301,14 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: PodsOfNodes, 
     """Put the pods back, those beyond a budget first, those that go anyway last; returns which of them have to go."""
     may_go, violating = pods.of_units(pods.may_go), pods.of_units(violating)
     kept = np.zeros(may_go.shape, np.bool_)
-    turn = np.where(violating, 0, 1)
+    turn = (~violating).view(np.int8)
     if leaving is not None:
         turn[leaving[pods.rows]] = 2
     if pods.core is not None:
         turn = np.maximum(turn, np.take_along_axis(turn, pods.core, axis=0))
     columns = np.arange(may_go.shape[1])
-    for phase in (may_go & (turn == number) for number in np.flatnonzero(np.bincount(turn[may_go])).tolist()):
+    for number in range(turn.min(initial=2), turn.max(initial=0) + 1):
+        phase = may_go & (turn == number)
         for step in np.flatnonzero(phase.any(axis=1)).tolist():
             back = phase[step]
             if pods.core is not None:  # whom a group can spare stays only if the rest of it does
