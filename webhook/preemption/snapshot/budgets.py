@@ -216,12 +216,14 @@ class DisruptionBudgets:
 
         Those that are still starting, and those that are not ready, if the one budget that covers them is lenient.
         """
-        health = self._pods.health[rows]
-        sets = self._strict.column()[self._pods.identity[rows]]
+        health = self._pods.health.take(rows)
+        sets = self._strict.column()  # may make the members again
         members = self._strict.members()
         lenient = np.append(self._lenient[: len(self._rows)], False)[members].any(axis=1)
         spares = lenient & (np.count_nonzero(members >= 0, axis=1) == 1)
-        result: Mask = (health == STARTING) | ((health == UNREADY) & spares[sets])
+        result: Mask = health == STARTING
+        unready = np.flatnonzero(health == UNREADY)
+        result[unready] = spares[sets[self._pods.identity[rows[unready]]]]
         return result
 
     def refused(
@@ -244,8 +246,9 @@ class DisruptionBudgets:
             positions, _ = self._uses(rows, sets, chosen, strict=True)
             spent[positions] = True
             exhausted = rows[spent]
-        if evicts:
-            several = rows[(np.count_nonzero(self._strict.members() >= 0, axis=1) > 1)[sets]]
+        crowded = np.count_nonzero(self._strict.members() >= 0, axis=1) > 1
+        if evicts and crowded.any():
+            several = rows[crowded[sets]]
         return exhausted, several
 
     def violating(
@@ -262,9 +265,9 @@ class DisruptionBudgets:
         if not self._index:
             return result
         strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
-        places = np.flatnonzero(self._covered(rows, strict=strict) & victims)
+        places = self._guarded(rows, self._covered(rows, strict=strict) & victims, evicts=evicts)
         groups = places % max(1, rows.shape[1])
-        beyond = self._beyond(rows.ravel()[places], groups, strict=strict, evicts=evicts, from_end=from_end)
+        beyond = self._beyond(rows.take(places), groups, strict=strict, from_end=from_end)
         result.ravel()[places[beyond]] = True
         return result
 
@@ -274,9 +277,8 @@ class DisruptionBudgets:
         if not self._index:
             return result
         strict = strict or evicts
-        places = np.flatnonzero(self._covered(rows, strict=strict))
-        theirs = groups[places].astype(np.intp)
-        result[places] = self._beyond(rows[places], theirs, strict=strict, evicts=evicts)
+        places = self._guarded(rows, self._covered(rows, strict=strict), evicts=evicts)
+        result[places] = self._beyond(rows[places], groups[places].astype(np.intp), strict=strict)
         return result
 
     def _covered(self, rows: NDArray[np.intp], *, strict: bool) -> Mask:
@@ -284,13 +286,16 @@ class DisruptionBudgets:
         covered: Mask = self._coverage(strict=strict).column() != 0
         return covered.take(self._pods.identity.take(rows))
 
+    def _guarded(self, rows: NDArray[np.intp], some: Mask, *, evicts: bool) -> NDArray[np.intp]:
+        """The flat places in `rows` of those of the pods whose eviction looks at budgets."""
+        places = np.flatnonzero(some)
+        return places[~self.unguarded(rows.take(places))] if evicts else places
+
     def _beyond(
-        self, rows: NDArray[np.intp], groups: NDArray[np.intp], *, strict: bool, evicts: bool, from_end: bool = False
+        self, rows: NDArray[np.intp], groups: NDArray[np.intp], *, strict: bool, from_end: bool = False
     ) -> Mask:
-        """Which of the covered pods go beyond a budget within their group."""
+        """Which of the guarded pods go beyond a budget within their group."""
         sets, left = self._sets(rows, strict=strict), self._left(strict=strict)
-        if evicts:
-            sets[self.unguarded(rows)] = 0
         beyond: Mask = self._spent_sets(strict=strict)[sets]
         chosen = (left > 0) | self._disrupted[: len(self._rows)]
         positions, numbers = self._uses(rows, sets, chosen, strict=strict)

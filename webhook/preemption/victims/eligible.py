@@ -299,7 +299,7 @@ def protection_ends(
         until > now
         and (seconds := snapshot.table(("protection", rules), pods.profiles, np.float64, rules.protection)).any()
     ):
-        windows = seconds[of_pod]
+        windows = seconds.take(of_pod)
         ends = np.minimum(np.where(windows > 0, starts + windows, -np.inf), until)
     if priority is None or rules.policy is None or not rules.policy.victims.preemption_toleration:
         return ends
