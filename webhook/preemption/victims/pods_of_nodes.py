@@ -66,8 +66,9 @@ class PodsOfNodes(NamedTuple):
     def only(self, columns: Index) -> PodsOfNodes:
         """The same of some of the nodes."""
         followers = None if self.followers is None else self.followers.only(columns, len(self.nodes))
-        core = None if self.core is None else self.core[:, columns]
-        return PodsOfNodes(self.nodes[columns], self.rows[:, columns], self.may_go[:, columns], followers, core)
+        core = None if self.core is None else self.core.take(columns, axis=1)
+        rows, may_go = (table.take(columns, axis=1) for table in (self.rows, self.may_go))
+        return PodsOfNodes(self.nodes[columns], rows, may_go, followers, core)
 
     def of_units(self, some: Mask) -> Mask:
         """At the places of the leaders, whether some pod of their unit is among these."""
