@@ -9,6 +9,7 @@ server, terminating ones.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects import LabelSelector, PodDisruptionBudget
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import int32
-from webhook.preemption.snapshot.interning import Interner
+from webhook.preemption.snapshot.interning import Interner, Table
 from webhook.preemption.snapshot.nodes import grown
 from webhook.preemption.snapshot.pod_view import STARTING, UNREADY, Identity
 from webhook.preemption.snapshot.pods import Pods
@@ -95,37 +96,22 @@ class _Coverage:
     """The budgets of every distinct identity: an index into `sets`, each a tuple of numbers of `budgets`."""
 
     def __init__(self, identities: Interner[Any, Identity], budgets: Sequence[Budget | None], *, strict: bool) -> None:
-        self.sets: list[tuple[int, ...]] = [()]
         self._identities = identities
         self._budgets = budgets
         self._strict = strict
-        self._set_ids: dict[tuple[int, ...], int] = {(): 0}
-        self._members: NDArray[np.int64] = np.full((1, 0), -1, np.int64)
-        self._column: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._stale = True
-        self._seen = 0
-        self._epoch = 0
+        self.forget()
 
     def forget(self) -> None:
         """Look at everything again when asked next: a budget came, went, or selects other pods."""
-        self._stale = True
+        self.sets: list[tuple[int, ...]] = [()]
+        self._set_ids: dict[tuple[int, ...], int] = {(): 0}
+        self._members: NDArray[np.int64] = np.full((1, 0), -1, np.int64)
+        self._by_namespace: dict[str, list[tuple[int, Budget]]] | None = None
+        self._table = Table(self._identities, np.int32, self._set_of)
 
     def column(self) -> NDArray[np.int32]:
         """The place in `sets` by identity, up to date."""
-        identities, count = self._identities, len(self._identities.values)
-        if len(self._column) < count:
-            grown = np.zeros(2 * count, np.int32)
-            grown[: len(self._column)] = self._column
-            self._column = grown
-        if self._stale or self._epoch != identities.epoch:
-            self._stale, self._epoch, self._seen = False, identities.epoch, len(identities.log)
-            self.sets, self._set_ids = [()], {(): 0}
-            self._members = np.full((1, 0), -1, np.int64)
-            self._fill(list(range(count)))
-        elif self._seen < len(identities.log):
-            pending, self._seen = identities.log[self._seen :], len(identities.log)
-            self._fill(pending)
-        return self._column
+        return self._table.column()
 
     def members(self) -> NDArray[np.int64]:
         """The sets as rows of a matrix, -1 if a set has no more budgets; as of the last call of `column`."""
@@ -134,21 +120,18 @@ class _Coverage:
             self._members = np.array([[*mine, *[-1] * (width - len(mine))] for mine in self.sets], np.int64)
         return self._members
 
-    def _fill(self, numbers: list[int]) -> None:
-        by_namespace: dict[str, list[tuple[int, Budget]]] = {}
-        for number, budget in enumerate(self._budgets):
-            if budget is not None:
-                by_namespace.setdefault(budget.namespace, []).append((number, budget))
-        for number in numbers:
-            identity = self._identities.values[number]
-            if identity is not None:
-                budgets = by_namespace.get(identity.namespace, [])
-                mine = tuple(row for row, budget in budgets if budget.covers(identity.labels, strict=self._strict))
-                known = self._set_ids.get(mine)
-                if known is None:
-                    known = self._set_ids[mine] = len(self.sets)
-                    self.sets.append(mine)
-                self._column[number] = known
+    def _set_of(self, identity: Identity) -> int:
+        if self._by_namespace is None:
+            self._by_namespace = defaultdict(list)
+            for number, budget in enumerate(self._budgets):
+                if budget is not None:
+                    self._by_namespace[budget.namespace].append((number, budget))
+        budgets = self._by_namespace.get(identity.namespace, ())
+        mine = tuple(number for number, budget in budgets if budget.covers(identity.labels, strict=self._strict))
+        known = self._set_ids.setdefault(mine, len(self.sets))
+        if known == len(self.sets):
+            self.sets.append(mine)
+        return known
 
 
 class DisruptionBudgets:

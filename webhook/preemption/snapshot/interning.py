@@ -91,7 +91,7 @@ class Table(Generic[V]):
         self._evaluate = evaluate
         self._column: NDArray[Any] = np.zeros(1, dtype)  # row 0, which is no pod, may ask before there is any
         self._seen = 0
-        self._epoch = interner.epoch
+        self._epoch = -1  # of no log: what the log no longer names is evaluated, too
 
     def column(self) -> NDArray[Any]:
         """The answers by id, up to date."""

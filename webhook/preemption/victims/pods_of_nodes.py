@@ -67,7 +67,7 @@ class PodsOfNodes(NamedTuple):
         """The same of some of the nodes."""
         followers = None if self.followers is None else self.followers.only(columns, len(self.nodes))
         core = None if self.core is None else self.core.take(columns, axis=1)
-        rows, may_go = (table.take(columns, axis=1) for table in (self.rows, self.may_go))
+        rows, may_go = self.rows.take(columns, axis=1), self.may_go.take(columns, axis=1)
         return PodsOfNodes(self.nodes[columns], rows, may_go, followers, core)
 
     def of_units(self, some: Mask) -> Mask:
