@@ -8,7 +8,7 @@ from typing import Any
 from tests.admission.builders import make_class, manage
 from tests.inspection.builders import policies
 from webhook.inspection.cluster_findings import ClusterFinding
-from webhook.inspection.observed import Observed, ObservedPod
+from webhook.inspection.observed import _AS_DATA, Observed, ObservedPod
 from webhook.inspection.scope import in_reach
 from webhook.kube.objects import (
     LabelSelector,
@@ -22,20 +22,6 @@ from webhook.kube.objects import (
 NOW = 1_800_000_000.0
 PREEMPTIBLE = "godel.bytedance.com/can-be-preempted"
 PROTECTION = "godel.bytedance.com/protection-duration-from-preemption"
-_PLURALS = (
-    "mutatingwebhookconfigurations",
-    "validatingwebhookconfigurations",
-    "mutatingadmissionpolicies",
-    "mutatingadmissionpolicybindings",
-    "validatingadmissionpolicies",
-    "validatingadmissionpolicybindings",
-    "roles",
-    "rolebindings",
-    "clusterroles",
-    "clusterrolebindings",
-    "services",
-    "resourcequotas",
-)
 
 
 def summary(name: str = "p", class_name: str = "low", priority: int = 10, **fields: Any) -> ObservedPod:
@@ -70,7 +56,7 @@ def observed(*found: Any, namespaces: dict[str, dict[str, str]] | None = None, *
         classes={one.metadata.name: one for one in found if isinstance(one, PriorityClass)},
         pods=[one for one in found if isinstance(one, ObservedPod)],
         budgets=[one for one in found if isinstance(one, PodDisruptionBudget)],
-        objects={plural: fields.pop(plural, []) for plural in _PLURALS},
+        objects={plural: fields.pop(plural, []) for plural in (resource.plural for resource in _AS_DATA)},
         **fields,
     )
 

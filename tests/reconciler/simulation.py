@@ -27,7 +27,7 @@ from tests.reconciler.spare_judge import SpareJudge
 from tests.reconciler.virtual_time import SimulatedClock
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass
-from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUPS_BY_VERSION, PRIORITY_CLASS
+from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP, PRIORITY_CLASS
 from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.eviction_ledger import LedgerStore
@@ -37,7 +37,6 @@ from webhook.reconciler.reporting import Reporter
 __all__ = ["Simulation"]
 
 Json = dict[str, Any]
-POD_GROUP = POD_GROUPS_BY_VERSION[0]
 
 
 class Simulation:

@@ -32,49 +32,41 @@ from webhook.kube.objects import (
 from webhook.kube.resources import Resource
 from webhook.policy.evaluation.reads import protected_annotations
 from webhook.policy.model import Policies
-from webhook.preemption.snapshot.pod_groups import (
-    COSCHEDULING,
-    NO_GROUP,
-    POD_GROUP,
-    VOLCANO,
-    GroupKey,
-    group_of,
-    minimum_said_by,
+from webhook.preemption.snapshot.kinds import (
+    BUDGETS,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    POD_GROUPS,
+    PRIORITY_CLASSES,
 )
+from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of, minimum_said_by
 
 __all__ = ["ENDED", "Observed", "ObservedPod", "observe"]
 
 ENDED = ("Succeeded", "Failed")
 _RBAC = "rbac.authorization.k8s.io"
-_READ: dict[str, tuple[Resource, type[Any]]] = {
-    "namespaces": (resources.NAMESPACE, Namespace),
-    "priorityclasses": (resources.PRIORITY_CLASS, PriorityClass),
-    "poddisruptionbudgets": (resources.POD_DISRUPTION_BUDGET, PodDisruptionBudget),
-    "mutatingwebhookconfigurations": (resources.MUTATING_WEBHOOK_CONFIGURATION, dict),
-    "validatingwebhookconfigurations": (resources.VALIDATING_WEBHOOK_CONFIGURATION, dict),
-    "mutatingadmissionpolicies": (resources.MUTATING_ADMISSION_POLICY, dict),
-    "mutatingadmissionpolicybindings": (resources.MUTATING_ADMISSION_POLICY_BINDING, dict),
-    "validatingadmissionpolicies": (resources.VALIDATING_ADMISSION_POLICY, dict),
-    "validatingadmissionpolicybindings": (resources.VALIDATING_ADMISSION_POLICY_BINDING, dict),
-    "roles": (Resource(_RBAC, "v1", "roles", "Role"), dict),
-    "rolebindings": (Resource(_RBAC, "v1", "rolebindings", "RoleBinding"), dict),
-    "clusterroles": (Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False), dict),
-    "clusterrolebindings": (
-        Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-        dict,
-    ),
-    "nodes": (resources.NODE, Node),
-    "deviceclasses": (resources.DEVICE_CLASS, DeviceClass),
-    "services": (Resource("", "v1", "services", "Service"), dict),
-    "resourcequotas": (Resource("", "v1", "resourcequotas", "ResourceQuota"), dict),
-}
-"""What is listed as it is, by plural; pods are summarised page by page."""
-_POD_GROUPS = {
-    POD_GROUP: resources.POD_GROUPS_BY_VERSION[0],
-    COSCHEDULING: resources.COSCHEDULING_POD_GROUP,
-    VOLCANO: resources.VOLCANO_POD_GROUP,
-}
-"""PodGroups by how pods name them; a server without them has none."""
+_DECODED = (NAMESPACES, PRIORITY_CLASSES, BUDGETS, NODES, DEVICE_CLASSES)
+"""The kinds of a snapshot that are listed as they are, beside the PodGroups."""
+_AS_DATA = (
+    resources.MUTATING_WEBHOOK_CONFIGURATION,
+    resources.VALIDATING_WEBHOOK_CONFIGURATION,
+    resources.MUTATING_ADMISSION_POLICY,
+    resources.MUTATING_ADMISSION_POLICY_BINDING,
+    resources.VALIDATING_ADMISSION_POLICY,
+    resources.VALIDATING_ADMISSION_POLICY_BINDING,
+    Resource(_RBAC, "v1", "roles", "Role"),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
+    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
+    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    resources.SERVICE,
+    Resource("", "v1", "resourcequotas", "ResourceQuota"),
+)
+_READ: tuple[tuple[Resource, type[Any]], ...] = (
+    *((kind.resource, kind.type_) for kind in _DECODED),
+    *((resource, dict) for resource in _AS_DATA),
+)
+"""What is listed as it is; pods are summarised page by page."""
 _DROPPED = {"services": ("spec", "status")}
 """Members of large objects that no check reads."""
 _PAGE = 500
@@ -207,7 +199,8 @@ async def observe(
     observed = Observed(policies=policies, own=own, now=now, missing={}, no_policies=no_policies)
     observed.version = await client.get("/version")
     lists: dict[str, list[Any]] = {}
-    for plural, (resource, as_) in _READ.items():
+    for resource, as_ in _READ:
+        plural = resource.plural
         lists[plural] = await _list(client, observed, resource, as_)
         progress(plural, len(lists[plural]), len(lists[plural]))
     observed.namespaces = {namespace.metadata.name: namespace for namespace in lists.pop("namespaces")}
@@ -216,8 +209,8 @@ async def observe(
     observed.nodes, observed.device_classes = lists.pop("nodes"), lists.pop("deviceclasses")
     observed.reach = in_reach(observed.namespaces.values(), own)
     observed.objects = lists
-    for source, resource in _POD_GROUPS.items():
-        for group in await _list(client, observed, resource, PodGroup):
+    for source, kind in POD_GROUPS.items():
+        for group in await _list(client, observed, kind.resource, kind.type_):
             if group.minimum:
                 key = GroupKey(source, group.metadata.namespace, group.metadata.name)
                 observed.minima[key], observed.pod_groups[key] = group.minimum, group
@@ -252,7 +245,7 @@ async def _list(
     kept = ("name", "namespace", "labels") if "admissionpolic" in plural else ("name", "namespace")
     items: list[Any] = []
     try:
-        async for page in client.pages(resource.path(namespace or None), as_, limit=_PAGE, resume=True):
+        async for page in client.pages_of(resource, as_, namespace or None, limit=_PAGE, resume=True):
             for row in page.items or ():
                 if as_ is dict:
                     row["metadata"] = {key: part for key, part in row["metadata"].items() if key in kept}

@@ -17,6 +17,7 @@ import msgspec
 
 from webhook.kube.endpoint import ConfigError, Endpoint, discover, tls_context
 from webhook.kube.errors import NO_ANSWER, UNDECODABLE, ApiError
+from webhook.kube.resources import Resource
 from webhook.kube.transport import Transport
 
 __all__ = ["ApiError", "Chunk", "Client", "ConfigError", "PatchKind"]
@@ -32,7 +33,7 @@ _PATCH_TYPES: dict[PatchKind, str] = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-_EXPIRED = 410
+_NOT_FOUND, _EXPIRED = 404, 410
 _BUSY = (429, 503, 504)
 """Answers of a server that has too much to do."""
 _PATIENCE = 5
@@ -179,6 +180,26 @@ class Client:
             yield page
             if not token:
                 return
+
+    async def pages_of(
+        self, resource: Resource, as_: type[T], namespace: str | None = None, *, limit: int = 500, resume: bool = False
+    ) -> AsyncIterator[Chunk[Any]]:
+        """As `pages`, in the first API version of the resource that the server has.
+
+        Raises ApiError with status 404 if it has none of them.
+        """
+        *paths, last = resource.paths(namespace)
+        for path in paths:
+            try:
+                async for page in self.pages(path, as_, limit=limit, resume=resume):
+                    yield page
+            except ApiError as error:
+                if error.status != _NOT_FOUND:
+                    raise
+            else:
+                return
+        async for page in self.pages(last, as_, limit=limit, resume=resume):
+            yield page
 
     @overload
     async def create(self, path: str, body: Any, as_: type[T], **query: Any) -> T: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
@@ -30,7 +30,7 @@ __all__ = [
     "PERSISTENT_VOLUME_CLAIM",
     "POD",
     "POD_DISRUPTION_BUDGET",
-    "POD_GROUPS_BY_VERSION",
+    "POD_GROUP",
     "PRIORITY_CLASS",
     "REPLICATION_CONTROLLER",
     "REPLICA_SET",
@@ -72,6 +72,8 @@ class Resource:
     namespaced: bool = True
     of: str = ""
     """Whose kind it is, if another one has the same name."""
+    other_versions: tuple[str, ...] = ()
+    """Further API versions that a server may have instead, in the order in which they are tried."""
 
     @property
     def api_version(self) -> str:
@@ -98,6 +100,11 @@ class Resource:
         parts += [quote(part, safe="") for part in (name, subresource) if part]
         return "/" + "/".join(parts)
 
+    def paths(self, namespace: str | None = None, name: str | None = None) -> list[str]:
+        """As `path`, in each API version that a server may have, in the order in which they are tried."""
+        versions = (self, *(replace(self, version=version) for version in self.other_versions))
+        return [resource.path(namespace, name) for resource in versions]
+
 
 POD = Resource("", "v1", "pods", "Pod")
 NODE = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -116,10 +123,8 @@ JOB = Resource("batch", "v1", "jobs", "Job")
 CRON_JOB = Resource("batch", "v1", "cronjobs", "CronJob")
 POD_DISRUPTION_BUDGET = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITY_CLASS = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
-POD_GROUPS_BY_VERSION = tuple(
-    Resource("scheduling.k8s.io", version, "podgroups", "PodGroup") for version in ("v1alpha2", "v1beta1", "v1")
-)
-"""PodGroups in every version that an API server may serve; most serve none."""
+POD_GROUP = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", other_versions=("v1beta1", "v1"))
+"""A server serves them in one of these versions; most serve none."""
 COSCHEDULING_POD_GROUP = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", of="Coscheduling")
 VOLCANO_POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", of="Volcano")
 CSI_NODE = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)

@@ -11,7 +11,7 @@ from webhook.admission.review import PodView
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import Namespace, PriorityClass
-from webhook.kube.resources import NAMESPACE, POD_GROUPS_BY_VERSION, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, POD_GROUP, PRIORITY_CLASS
 from webhook.serving.fair_queue import Flow
 from webhook.serving.lookups import LookupLimit, Lookups
 
@@ -90,7 +90,8 @@ class CachedObjects:
         self._own = [cache for cache, given in ((self._classes, classes), (self._namespaces, namespaces)) if not given]
         self._defaults = {name: item for name, item in self._classes.items().items() if item.global_default}
         self._classes.handlers.append(self._note_default)
-        self._group_versions = POD_GROUPS_BY_VERSION
+        self._group_place = 0
+        """Which version of PodGroups answered last."""
         self.looked_up: Callable[[str], object] = lambda _: None
         """Called with the resource for each object that is looked up live."""
         limit = LookupLimit()
@@ -164,10 +165,11 @@ class CachedObjects:
 
     async def _pod_group(self, namespace: str, name: str) -> PodView | None:
         """A PodGroup, in whichever version the API server has it; the one that answered last is asked first."""
-        for resource in self._group_versions:
-            group = await self._get(POD_GROUPS, resource.path(namespace, name), PodView)
+        paths = POD_GROUP.paths(namespace, name)
+        for place in sorted(range(len(paths)), key=lambda place: place != self._group_place):
+            group = await self._get(POD_GROUPS, paths[place], PodView)
             if group is not None:
-                self._group_versions = (resource, *(other for other in self._group_versions if other != resource))
+                self._group_place = place
                 return group
         return None
 

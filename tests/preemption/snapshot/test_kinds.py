@@ -1,21 +1,48 @@
 """The table of kinds that a snapshot is made of, and who goes by it."""
 
+from collections import Counter
+
 import pytest
 
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES
 from webhook.clusters.simulated.objects import KINDS
+from webhook.inspection import observed
 from webhook.kube import resources
-from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
+from webhook.preemption.snapshot.kinds import POD_GROUPS, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.pods import _COLUMNS
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 
 def test_the_simulation_goes_by_the_table():
     """A file of a cluster holds every kind that a decision reads, by the same types."""
-    files = {kind.name: kind.type for kind in KINDS}
-    assert {kind.resource.kind: files.get(kind.resource.kind) for kind in SNAPSHOT_KINDS} == {
-        kind.resource.kind: kind.type_ for kind in SNAPSHOT_KINDS
+    files = {kind.resource: kind.type for kind in KINDS}
+    assert {kind.resource: files.get(kind.resource) for kind in SNAPSHOT_KINDS} == {
+        kind.resource: kind.type_ for kind in SNAPSHOT_KINDS
     }
+
+
+def test_every_kind_has_a_name_of_its_own():
+    """The lines of a file of a cluster say the name, and of two kinds of one name the later would be all."""
+    names = Counter(kind.name for kind in KINDS)
+    assert names == Counter(set(names))
+
+
+UNREAD = {
+    resources.PERSISTENT_VOLUME,
+    resources.PERSISTENT_VOLUME_CLAIM,
+    resources.CSI_NODE,
+    resources.STORAGE_CLASS,
+    resources.RESOURCE_SLICE,
+    resources.RESOURCE_CLAIM,
+}
+"""Whether members of a group have room is worked out without volumes and claims."""
+
+
+def test_the_doctor_reads_every_kind():
+    """`giveway doctor` reads each kind that decides, but for those that no check looks at."""
+    apart = {kind.resource for kind in (PODS, *POD_GROUPS.values())}
+    read = {resource for resource, type_ in observed._READ if type_ is not dict} | apart
+    assert {kind.resource for kind in SNAPSHOT_KINDS} - read == UNREAD
 
 
 def test_the_embedded_server_serves_every_kind_that_is_not_optional():

@@ -2,7 +2,7 @@
 
 The reconciler, the scheduler, the simulation and `giveway decide` all go by this table. To watch a further kind, add
 its row here, and its right to the manifest of the reconciler: a test compares the two. A kind that not every API server
-has is `optional`: if it is missing, it counts as empty.
+has is `optional`: if it is missing in all its versions (`Resource.paths`), it counts as empty.
 A kind that is not known yet also needs its type in `kube.objects`, its path in `kube.resources`, and what takes it in.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,19 @@ from webhook.kube.objects import (
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING, POD_GROUP, VOLCANO
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["BUDGETS", "CLAIMS", "NODES", "PODS", "PRIORITY_CLASSES", "SLICES", "SNAPSHOT_KINDS", "SnapshotKind"]
+__all__ = [
+    "BUDGETS",
+    "CLAIMS",
+    "DEVICE_CLASSES",
+    "NAMESPACES",
+    "NODES",
+    "PODS",
+    "POD_GROUPS",
+    "PRIORITY_CLASSES",
+    "SLICES",
+    "SNAPSHOT_KINDS",
+    "SnapshotKind",
+]
 
 _LEADING_CAPITALS = re.compile(r"^(?:[A-Z]+(?=[A-Z][a-z])|[A-Z])")
 
@@ -50,8 +62,6 @@ class SnapshotKind:
     """Take the object of that key out of the snapshot."""
     optional: bool = False
     """Whether an API server may lack it; then it counts as empty."""
-    other_versions: tuple[str, ...] = ()
-    """Further API versions that its type can read, tried in their order."""
 
     @property
     def field(self) -> str:
@@ -59,26 +69,11 @@ class SnapshotKind:
         name = self.resource.title + self.resource.plural[len(self.resource.kind) :]
         return _LEADING_CAPITALS.sub(lambda match: match[0].lower(), name)
 
-    def other_paths(self) -> list[str]:
-        """The paths of the collection in its other API versions."""
-        return [replace(self.resource, version=version).path() for version in self.other_versions]
-
-
-def _pod_groups(source: str, resource: resources.Resource, *others: resources.Resource) -> SnapshotKind:
-    """The PodGroups that pods name in the way of this source."""
-    return SnapshotKind(
-        resource,
-        PodGroup,
-        partial(Snapshot.set_pod_group, source=source),
-        partial(Snapshot.remove_pod_group, source=source),
-        optional=True,
-        other_versions=tuple(other.version for other in others),
-    )
-
 
 PRIORITY_CLASSES = SnapshotKind(
     resources.PRIORITY_CLASS, PriorityClass, Snapshot.set_priority_class, Snapshot.remove_priority_class
 )
+NAMESPACES = SnapshotKind(resources.NAMESPACE, Namespace, Snapshot.set_namespace, Snapshot.remove_namespace)
 NODES = SnapshotKind(resources.NODE, Node, Snapshot.set_node, Snapshot.remove_node)
 BUDGETS = SnapshotKind(
     resources.POD_DISRUPTION_BUDGET, PodDisruptionBudget, Snapshot.set_budget, Snapshot.remove_budget
@@ -99,9 +94,27 @@ SLICES = SnapshotKind(
     Snapshot.remove_resource_slice,
     optional=True,
 )
+DEVICE_CLASSES = SnapshotKind(
+    resources.DEVICE_CLASS, DeviceClass, Snapshot.set_device_class, Snapshot.remove_device_class, optional=True
+)
+POD_GROUPS = {
+    source: SnapshotKind(
+        resource,
+        PodGroup,
+        partial(Snapshot.set_pod_group, source=source),
+        partial(Snapshot.remove_pod_group, source=source),
+        optional=True,
+    )
+    for source, resource in (
+        (POD_GROUP, resources.POD_GROUP),
+        (COSCHEDULING, resources.COSCHEDULING_POD_GROUP),
+        (VOLCANO, resources.VOLCANO_POD_GROUP),
+    )
+}
+"""By how pods name them."""
 SNAPSHOT_KINDS = (
     PRIORITY_CLASSES,
-    SnapshotKind(resources.NAMESPACE, Namespace, Snapshot.set_namespace, Snapshot.remove_namespace),
+    NAMESPACES,
     SnapshotKind(
         resources.PERSISTENT_VOLUME,
         PersistentVolume,
@@ -114,14 +127,10 @@ SNAPSHOT_KINDS = (
         Snapshot.set_persistent_volume_claim,
         Snapshot.remove_persistent_volume_claim,
     ),
-    _pod_groups(POD_GROUP, *resources.POD_GROUPS_BY_VERSION),
-    _pod_groups(COSCHEDULING, resources.COSCHEDULING_POD_GROUP),
-    _pod_groups(VOLCANO, resources.VOLCANO_POD_GROUP),
+    *POD_GROUPS.values(),
     SnapshotKind(resources.CSI_NODE, CSINode, Snapshot.set_csi_node, Snapshot.remove_csi_node),
     SnapshotKind(resources.STORAGE_CLASS, StorageClass, Snapshot.set_storage_class, Snapshot.remove_storage_class),
-    SnapshotKind(
-        resources.DEVICE_CLASS, DeviceClass, Snapshot.set_device_class, Snapshot.remove_device_class, optional=True
-    ),
+    DEVICE_CLASSES,
     SLICES,
     CLAIMS,
     NODES,

@@ -65,13 +65,14 @@ class State:
         self.caches: dict[Resource, Informer[Any]] = {}
         for kind in SNAPSHOT_KINDS:
             transform = SharedPods() if kind is PODS else None
+            path, *other_paths = kind.resource.paths()
             cache: Informer[Any] = Informer(
                 client,
-                kind.resource.path(),
+                path,
                 kind.type_,
                 transform=transform,
                 optional=kind.optional,
-                other_paths=kind.other_paths(),
+                other_paths=other_paths,
             )
             cache.handlers.append(partial(self._changed, kind))
             self.caches[kind.resource] = cache

@@ -51,7 +51,7 @@ async def collect(
         if kind.name in absent:
             continue
         done = 0
-        async for page in client.pages(kind.resource.path(), kind.type, limit=_PAGE, resume=True):
+        async for page in client.pages_of(kind.resource, kind.type, limit=_PAGE, resume=True):
             items = [redact(obj, annotations) for obj in _decoded(kind, page.items or [])]
             writer.write(kind, items if anonymizer is None else [anonymizer(kind, item) for item in items])
             done += len(page.items or ())
@@ -64,7 +64,7 @@ async def collect(
 async def _why_absent(client: Client, kind: Kind) -> str:
     """Ask for one object, so that what is missing can stand in the first line."""
     try:
-        async for _ in client.pages(kind.resource.path(), msgspec.Raw, limit=1):
+        async for _ in client.pages_of(kind.resource, msgspec.Raw, limit=1):
             break
     except ApiError as error:
         if error.status not in {403, 404}:

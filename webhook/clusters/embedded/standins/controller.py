@@ -76,9 +76,10 @@ class StandInInformers:
 
     def cache(self, resource: Resource, type_: type[T], *, optional: bool = False) -> Informer[Any]:
         """The cache of a resource, decoded to the type; an `optional` one may be missing on the server."""
-        key = (resource.path(), type_)
+        path, *other_paths = resource.paths()
+        key = (path, type_)
         if key not in self._caches:
-            self._caches[key] = Informer(self._client, resource.path(), type_, optional=optional)
+            self._caches[key] = Informer(self._client, path, type_, optional=optional, other_paths=other_paths)
         return self._caches[key]
 
     def watch_keys(self, resource: Resource, type_: type[T], add: Callable[[str], None]) -> Informer[Any]:
