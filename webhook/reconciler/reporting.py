@@ -118,6 +118,7 @@ class Reporter:
                     rule=outcome.grounds[key_of(pod)].rule,
                     because=outcome.grounds[key_of(pod)].text,
                     last_resort=key_of(pod) in outcome.last_resort,
+                    node=pod.spec.node_name if pod.spec.node_name != plan.record.node else msgspec.UNSET,
                 )
                 for pod in outcome.victims
             )

@@ -10,7 +10,7 @@ import pytest
 from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import Limits, Rate
+from webhook.policy.model import GroupDisruption, Groups, Limits, Rate
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import disagreement, recalled
@@ -73,6 +73,56 @@ def charged(*preemptors: Pod, pods: tuple[Pod, ...] = ()) -> list[str]:
 def test_an_eviction_counts_when_the_cluster_bears_it_out(victims, pods, owners):
     """A decision's text alone uses up nobody's rate."""
     assert charged(decided(*victims), pods=tuple(pods)) == owners
+
+
+@pytest.mark.parametrize(
+    ("victim", "pods", "evicted_from"),
+    [
+        pytest.param({}, [], "n1", id="on the plan's node, or written before nodes were"),
+        pytest.param({"node": "n2"}, [], "n2", id="elsewhere, and gone"),
+        pytest.param({"node": "n2"}, [pod("a", node="n2", deleted=rfc3339(START))], "n2", id="elsewhere, and leaving"),
+        pytest.param({}, [pod("a", node="n2", deleted=rfc3339(START))], "n2", id="the pod tells where it is"),
+        pytest.param({}, [pod("a", deleted=rfc3339(START))], "n1", id="the pod has no node"),
+        pytest.param({"node": "N 2"}, [], None, id="no name of a node"),
+    ],
+)
+def test_an_eviction_counts_on_its_own_node(victim: dict[str, str], pods: list[Pod], evicted_from: str | None):
+    """Of a group that goes whole, some are on other nodes than the plan's: `perNode` counts each where it was."""
+    asks = preemptor()
+    asks.metadata.annotations = {
+        DECISION: encode(
+            DecisionRecord(
+                plan="x",
+                at=rfc3339(START - 10),
+                node="n1",
+                policy="test",
+                attempt=1,
+                victims=(DecidedVictim(pod="default/a", priority=1, **victim),),
+            )
+        )
+    }
+    told = recalled([asks], {key_of(there): there for there in pods}, START)
+    nodes = [eviction.node for _, _, evictions in told for eviction in evictions]
+    assert nodes == ([] if evicted_from is None else [evicted_from])
+
+
+def grouped() -> Setting:
+    """A preemptor p whose plan for n1 evicts a whole group: a there, b on n2."""
+    setting = Setting(node("n1"), node("n2"), under=policy(groups=Groups(disruption=GroupDisruption.GROUP)))
+    group = {"labels": {"jobset.sigs.k8s.io/jobset-name": "train"}}
+    setting.add(pod("a", "6", node="n1", **group), pod("b", "1", node="n2", **group))
+    setting.add(pod("other", "7", node="n2", priority=1000), preemptor("p", "5"))
+    return setting
+
+
+async def test_a_decision_says_where_the_others_of_a_group_are():
+    """A victim on the node of the plan needs no node of its own."""
+    desk = Desk(grouped())
+    desk.reconciler._look_at_all()
+    desk.reconciler.turn()
+    (line,) = desk.lines("decision")
+    assert {victim["pod"]: victim.get("node") for victim in line["victims"]} == {"default/a": None, "default/b": "n2"}
+    await desk.reconciler.stop()
 
 
 def test_decisions_share_the_replacements():

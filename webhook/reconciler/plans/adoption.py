@@ -242,12 +242,13 @@ def recalled(
             if key in counted:
                 continue  # it went for several plans, such as those of a gang
             counted.add(key)
+            node = victim.node or decision.node
             if there is not None and there.metadata.deletion_timestamp:
-                evictions.append(PlannedEviction(workload_of(there), decision.node, _groups(victim)))
+                evictions.append(PlannedEviction(workload_of(there), there.spec.node_name or node, _groups(victim)))
             elif there is not None and (there.metadata.uid in planned or _was_there(there, decision, at)):
                 continue  # it does not leave: it was not evicted
             elif not victim.owner or births.take(victim.owner, at):
-                evictions.append(PlannedEviction(victim.owner, decision.node, _groups(victim)))
+                evictions.append(PlannedEviction(victim.owner, node, _groups(victim)))
         yield max(0.0, wall - at), decision.plan, evictions
 
 

@@ -177,7 +177,10 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A victim and why it was one: `rule` is `policy/rule`, `because` the sentence for people."""
+    """A victim and why it was one: `rule` is `policy/rule`, `because` the sentence for people.
+
+    `node` is the one that it is on, if that is not the decision's: of a group some victims may be elsewhere.
+    """
 
     pod: str
     priority: int
@@ -185,6 +188,7 @@ class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rule: str = ""
     because: str = ""
     last_resort: bool = False
+    node: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -338,12 +342,13 @@ def not_own(pod: Pod) -> dict[str, str]:
 
 
 def _plausible_victim(victim: DecidedVictim) -> bool:
-    """Whether pod and owner are named as `namespace/name` and `Kind/namespace/name`, in one namespace."""
+    """Whether pod and owner are named as `namespace/name` and `Kind/namespace/name`, in one namespace, and a node."""
     namespace, _, name = victim.pod.partition("/")
     owner = victim.owner.split("/")
     return (
         _are_names(namespace, name)
         and victim.priority in _INT32
+        and (not victim.node or _NAME.fullmatch(victim.node) is not None)
         and (not victim.owner or (len(owner) == 3 and owner[1] == namespace and _are_names(owner[2])))
     )
 
