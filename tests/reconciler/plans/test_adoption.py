@@ -10,7 +10,7 @@ import pytest
 from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import GroupDisruption, Groups, Limits, Rate
+from webhook.policy.model import GroupDisruption, Groups, Limits, PreemptionPolicy, Rate
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import disagreement, recalled
@@ -25,6 +25,7 @@ from webhook.reconciler.state.annotations import (
 )
 
 WEB = "Deployment/default/web"
+GANG = "jobset.sigs.k8s.io/jobset-name"
 
 
 def decided(*victims: tuple[str, str], age: float = 10.0, name: str = "p") -> Pod:
@@ -106,10 +107,14 @@ def test_an_eviction_counts_on_its_own_node(victim: dict[str, str], pods: list[P
     assert nodes == ([] if evicted_from is None else [evicted_from])
 
 
+def whole_groups() -> PreemptionPolicy:
+    """A policy by which groups go whole."""
+    return policy(groups=Groups(disruption=GroupDisruption.GROUP))
+
+
 def grouped() -> Setting:
     """A preemptor p whose plan for n1 evicts a whole group: a there, b on n2."""
-    setting = Setting(node("n1"), node("n2"), under=policy(groups=Groups(disruption=GroupDisruption.GROUP)))
-    group = {"labels": {"jobset.sigs.k8s.io/jobset-name": "train"}}
+    setting, group = Setting(node("n1"), node("n2"), under=whole_groups()), {"labels": {GANG: "train"}}
     setting.add(pod("a", "6", node="n1", **group), pod("b", "1", node="n2", **group))
     setting.add(pod("other", "7", node="n2", priority=1000), preemptor("p", "5"))
     return setting
@@ -250,6 +255,46 @@ async def test_a_plan_with_too_many_victims_to_name_them_is_taken_over():
     plan = desk.reconciler.plans["default/p"]
     assert {victim.key for victim in plan.record.victims} == {f"default/{name}" for name in names[100:]}
     assert len(plan.gone) == 100
+    assert plan.ended is None
+    await desk.reconciler.stop()
+
+
+@pytest.mark.parametrize(
+    ("gone", "bound"),
+    [
+        pytest.param([], 0, id="nobody was asked: the group is whole"),
+        pytest.param(["n1"], 399, id="one of the plan's node is gone: the others go, too"),
+        pytest.param(["n2"], 399, id="one elsewhere is gone"),
+    ],
+)
+async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[str], bound: int):
+    """Victims elsewhere are found by their digests, too, and all are still known to go together."""
+    setting = Setting(node("n1", "200", pods="300"), node("n2", "200", pods="300"), under=whole_groups())
+    made, where = preemptor("p", "200", nominated="n1"), {"train": ("n1", "n2"), "other": ("n2",)}
+    members = [
+        (f"{name}-{'long' * 15}-{number:03}-{on}", name, on)
+        for name, nodes in where.items()
+        for on in nodes
+        for number in range(200)
+    ]
+    victims = [PlanVictim("default", key, f"uid-{key}", 1) for key, name, _ in members if name == "train"]
+    record = msgspec.structs.replace(written(), victims=tuple(victims), deadline=rfc3339(START + 300))
+    made.metadata.annotations = {PLAN: encode(record)}
+    assert victims[0].uid not in made.metadata.annotations[PLAN]
+    left = {f"train-{'long' * 15}-007-{on}" for on in gone}
+    for key, name, on in members:
+        if key not in left:
+            setting.add(pod(key, "1", node=on, labels={GANG: name}))
+    setting.add(made)
+    desk = Desk(setting)
+    desk.reconciler._look_at_all()
+    desk.reconciler.turn()
+    plan = desk.reconciler.plans["default/p"]
+    assert {(victim.key, victim.group) for victim in plan.record.victims} == {
+        (victim.key, 1) for victim in victims if victim.name not in left
+    }
+    assert len(plan.gone) == len(gone)
+    assert len(plan.bound_to_go()) == bound
     assert plan.ended is None
     await desk.reconciler.stop()
 

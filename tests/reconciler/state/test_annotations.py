@@ -195,6 +195,42 @@ def test_victims_of_a_long_plan_are_found_by_their_digests():
     assert len(gone) == 500
 
 
+def in_groups(count: int, members: int) -> tuple[PlanVictim, ...]:
+    """So many victims, of whom the first ten are in no group and the others in groups of so many members."""
+    return tuple(
+        msgspec.structs.replace(victim, group=0 if at < 10 else 1 + (at - 10) // members)
+        for at, victim in enumerate(victims_of(count, "short"))
+    )
+
+
+@pytest.mark.parametrize("members", [2, 7, 5000])
+@pytest.mark.parametrize("count", [1000, 2560, 3000])
+def test_groups_of_a_long_plan_are_read_back(count: int, members: int):
+    """Whoever goes together still does, wherever the pods are; of those who are gone the group is known."""
+    victims = in_groups(count, members)
+    read = plan_of(annotated(PLAN, encode(msgspec.structs.replace(RECORD, victims=tuple(reversed(victims))))))
+    assert not read.victims
+    alone = tuple(msgspec.structs.replace(victim, group=0) for victim in victims)
+    found, gone = with_names(read, alone[: count - 2 : 2], lambda: alone[: count - 2])
+    assert set(found.victims) == set(victims[: count - 2])
+    assert list(gone.values()) == [victim.group for victim in victims[count - 2 :]]
+
+
+@pytest.mark.parametrize(
+    ("named", "there"),
+    [
+        pytest.param(in_groups(2000, 2), 2000, id="all are on the node"),
+        pytest.param(victims_of(2000, "short"), 0, id="nobody is in a group"),
+        pytest.param(in_groups(9000, 2), 0, id="digests so short that others have them, too"),
+    ],
+)
+def test_nobody_is_looked_for_elsewhere_in_vain(named: tuple[PlanVictim, ...], there: int):
+    """To look at all pods of a cluster takes long, and by a short digest it would find another."""
+    read = plan_of(annotated(PLAN, encode(msgspec.structs.replace(RECORD, victims=named))))
+    found, _ = with_names(read, named[:there], lambda: pytest.fail("all pods are looked at"))
+    assert set(found.victims) == set(named[:there])
+
+
 def test_unknown_fields_are_passed_over():
     """A field that a later release of the same version added does no harm."""
     assert plan_of(annotated(PLAN, '{"id":"a","node":"n","new":{"x":1}}')).node == "n"

@@ -89,11 +89,11 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         under_way = pod.spec.node_name == record.node
     if record.id in manager.ended or not under_way or policy is None:
         return TakeOff(record.id, record.node)
-    record, missing = with_names(record, state.pods_on(record.node))
+    record, missing = with_names(record, state.pods_on(record.node), state.pods_in_groups)
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
     remaining = tuple(victim for victim in there if not (victim.metadata.deletion_timestamp or is_terminal(victim)))
-    gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining} | missing
+    gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining} | missing.keys()
     has_begun = bool(gone or record.gang)
     now = manager.clock.monotonic()
     wall = manager.clock.wall()
@@ -113,6 +113,7 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         ends={victim.metadata.uid: _ends(manager, victim, policy) for victim in there if victim not in remaining},
         granted=now if has_begun else -math.inf,
         gone=gone,
+        begun=frozenset(missing.values()),
     )
     if (decision := decision_of(pod)) is not None and decision.plan == record.id:
         owners = frozenset(victim.owner for victim in decision.victims if victim.owner)

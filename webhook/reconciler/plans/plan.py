@@ -146,6 +146,8 @@ class Plan:
     # What became of the victims.
     gone: set[str] = field(default_factory=set)
     """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
+    begun: frozenset[int] = frozenset()
+    """Groups of victims that were gone, and have no name any more, when it was taken over."""
     unneeded: set[str] = field(default_factory=set)
     """uids of victims that turned out not to be needed: they stay."""
     asking: set[str] = field(default_factory=set)
@@ -199,8 +201,8 @@ class Plan:
 
     def bound_to_go(self) -> frozenset[str]:
         """Uids of the victims of whose group another one has been asked, or is being asked: they go with it."""
-        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone | self.asking} - {0}
-        return frozenset(victim.uid for victim in self.record.victims if victim.group in begun)
+        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone | self.asking} | self.begun
+        return frozenset(victim.uid for victim in self.record.victims if victim.group in begun - {0})
 
     def needs(self, uid: str) -> bool:
         """Whether this victim has yet to be asked to leave."""

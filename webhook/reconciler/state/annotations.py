@@ -12,7 +12,7 @@ would ask too early. A field that an older version must not pass over needs a
 new version; a stage that it does not know it refuses anyway.
 
 Both have a bounded size, however many victims there are: the API server takes 256 KiB of annotations in all. A plan
-with too many to name them has a digest of each uid instead: they are found again on their node by that (`with_names`).
+with too many to name them has a digest of each uid instead: they are found again by that (`with_names`).
 A decision names as many as fit, and says how many more there are.
 
 The webhook lets only the reconciler write them. What is read back is checked all the same, because a pod may be older
@@ -21,18 +21,17 @@ than the webhook or lie in a namespace that it leaves out: what no version of gi
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from hashlib import blake2b
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
 from webhook.policy.model import DECISION, PLAN, READY, RECONCILER_ANNOTATIONS
+from webhook.reconciler.state.plan_victims import PlanVictim, are_digests, digests_of, found_again
 
 __all__ = [
     "DECISION",
@@ -62,11 +61,6 @@ _LONGEST = 64 * 1024
 """Bytes that are read."""
 _ROOM = 32 * 1024
 """Bytes that are written, at most."""
-_DIGESTS_ROOM = 20 * 1024
-"""Bytes of all digests, at most, before they are base64."""
-_DIGEST = 8
-"""Bytes of a digest, at most; with more than 2560 victims it is shorter, so that all have room."""
-_DIGESTS = re.compile(r"[1-8]:[A-Za-z0-9+/]+={0,2}", re.ASCII)
 _MOST_VICTIMS = 1000
 _MOST_DEVICES = 1000
 _DEVICE = re.compile(r"[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?", re.ASCII)
@@ -93,23 +87,6 @@ class PlanStage(StrEnum):
     NOTIFYING = "Notifying"
     EVICTING = "Evicting"
     WAITING = "Waiting"
-
-
-class PlanVictim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A pod that is to leave; the uid makes sure that it is not its successor of the same name.
-
-    Victims of one `group` go whole or not at all; 0 is none.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    group: int = 0
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
 
 
 class PlanDevice(msgspec.Struct, frozen=True, array_like=True):
@@ -142,8 +119,9 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `stages` says when the stages so far began, `stage` is the one it is in. `devices` are those that the plan holds,
     none if they are too many to be written. `resize` says that the pod is bound and wants to grow. `digests` stands
-    instead of the victims if they are too many: the bytes of one, a colon, all of them in base64. `notice` is for how
-    many seconds its victims are told before they are asked: the most if the policy has changed.
+    instead of the victims if they are too many: the bytes of one, a colon, all of them in base64; `groups` says how
+    many are of no group, of group 1, and so on, in that order; absent if none is of any. `notice` is for how many
+    seconds its victims are told before they are asked: the most if the policy has changed.
     """
 
     id: str
@@ -158,6 +136,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[PlanDevice, ...] = ()
     resize: bool = False
     digests: str | msgspec.UnsetType = msgspec.UNSET
+    groups: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] | msgspec.UnsetType = msgspec.UNSET
     gang: GangRecord | msgspec.UnsetType = msgspec.UNSET
     notice: float = 0.0
 
@@ -234,12 +213,13 @@ def encode(record: PlanRecord | DecisionRecord) -> str:
     """The annotation's text: compact JSON of at most 32 KiB, which is always readable."""
     text = msgspec.json.encode(record)
     if len(text) > _ROOM and isinstance(record, PlanRecord):
-        size = max(1, min(_DIGEST, _DIGESTS_ROOM // len(record.victims)))
-        packed = b"".join(_digest(victim.uid, size) for victim in record.victims)[:_DIGESTS_ROOM]
-        digests = f"{size}:{base64.b64encode(packed).decode()}"
-        text = msgspec.json.encode(msgspec.structs.replace(record, victims=(), digests=digests))
-    if len(text) > _ROOM and isinstance(record, PlanRecord) and record.devices:
-        return encode(msgspec.structs.replace(record, devices=()))
+        digests, groups = digests_of(record.victims)
+        packed = msgspec.structs.replace(record, victims=(), digests=digests, groups=groups or msgspec.UNSET)
+        text = msgspec.json.encode(packed)
+        if len(text) > _ROOM and record.devices:
+            return encode(msgspec.structs.replace(record, devices=()))
+        if len(text) > _ROOM:
+            text = msgspec.json.encode(msgspec.structs.replace(packed, groups=msgspec.UNSET))
     while len(text) > _ROOM and isinstance(record, DecisionRecord) and record.victims:
         kept = len(record.victims) * _ROOM // (len(text) + 1)
         more = record.more_victims + len(record.victims) - kept
@@ -248,22 +228,18 @@ def encode(record: PlanRecord | DecisionRecord) -> str:
     return text.decode()
 
 
-def with_names(record: PlanRecord, pods: Iterable[PlanVictim]) -> tuple[PlanRecord, frozenset[str]]:
-    """The plan with its victims' names, if it has only their digests; `pods` are those on its node now.
+def with_names(
+    record: PlanRecord, pods: Iterable[PlanVictim], in_groups: Callable[[], Iterable[PlanVictim]] = tuple
+) -> tuple[PlanRecord, dict[str, int]]:
+    """The plan with its victims' names, if it has only their digests (`found_again`); `pods` are those on its node now.
 
-    Also what stands for the victims that are not among them any more: there are no uids for these.
+    Also what stands for the victims that are not found any more, and their groups: there are no uids for these.
     """
     if not record.digests:
-        return record, frozenset()
-    size, packed = int(record.digests[0]), base64.b64decode(record.digests[2:])
-    missing = {packed[at : at + size] for at in range(0, len(packed), size)}
-    matched = {digest: pod for pod in pods if (digest := _digest(pod.uid, size)) in missing}
-    named = msgspec.structs.replace(record, victims=tuple(matched.values()), digests=msgspec.UNSET)
-    return named, frozenset(digest.hex() for digest in missing - matched.keys())
-
-
-def _digest(uid: str, size: int) -> bytes:
-    return blake2b(uid.encode(errors="surrogatepass"), digest_size=size).digest()
+        return record, {}
+    victims, missing = found_again(record.digests, record.groups or (), pods, in_groups)
+    named = msgspec.structs.replace(record, victims=victims, digests=msgspec.UNSET, groups=msgspec.UNSET)
+    return named, missing
 
 
 def plan_of(pod: Pod) -> PlanRecord | None:
@@ -285,7 +261,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         and record.stage is not PlanStage.NOMINATING
         and all(_is_instant(text) for text in (record.deadline, *record.stages.values()) if text)
         and (not record.gang or (_ID.fullmatch(record.gang.id) and _are_names(*record.gang.members)))
-        and (not record.digests or (not victims and _are_digests(record.digests)))
+        and (not record.digests or (not victims and are_digests(record.digests)))
         and len(record.devices) <= _MOST_DEVICES
         and 0 <= record.notice <= _LONGEST_NOTICE
         and all(
@@ -351,13 +327,6 @@ def _plausible_victim(victim: DecidedVictim) -> bool:
         and (not victim.node or _NAME.fullmatch(victim.node) is not None)
         and (not victim.owner or (len(owner) == 3 and owner[1] == namespace and _are_names(owner[2])))
     )
-
-
-def _are_digests(text: str) -> bool:
-    try:
-        return _DIGESTS.fullmatch(text) is not None and bool(base64.b64decode(text[2:], validate=True))
-    except ValueError:
-        return False
 
 
 def _are_names(*texts: str) -> bool:
