@@ -42,7 +42,7 @@ class PlanVictim(msgspec.Struct, frozen=True, omit_defaults=True):
 def digests_of(victims: Iterable[PlanVictim]) -> tuple[str, tuple[int, ...]]:
     """The digests of the victims in the order of their groups, and how many are of no group, of group 1, and so on.
 
-    The groups are numbered anew, from 1 on; no numbers if nobody is of a group.
+    The groups get new numbers, from 1 on; none if nobody is of a group.
     """
     ordered = sorted(victims, key=lambda victim: victim.group)
     counts = Counter(victim.group for victim in ordered)
