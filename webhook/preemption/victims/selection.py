@@ -74,14 +74,11 @@ class _Shares(NamedTuple):
             total[step, column] = 0
             return total
 
-        ports, volumes = self.ports, self.volumes
-        if ports is not None:
-            ports = ports.copy()
-            for word, own in zip(ports, self.ports or (), strict=True):
-                np.bitwise_or.at(word, (to, column), own[step, column])
-                word[step, column] = 0
-        if volumes is not None:
-            volumes = _stacked(volumes, step, to, column)
+        ports = None if self.ports is None else self.ports.copy()
+        for word in () if ports is None else ports:
+            np.bitwise_or.at(word, (to, column), word[step, column])
+            word[step, column] = 0
+        volumes = None if self.volumes is None else _stacked(self.volumes, step, to, column)
         matches = None if self.matches is None else summed(self.matches)
         claims = None if self.claims is None else _stacked(self.claims, step, to, column)
         return _Shares([summed(share) for share in self.counters], ports, matches, volumes, claims)
