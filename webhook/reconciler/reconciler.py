@@ -31,7 +31,6 @@ from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.gang_preemption import GangPreemption, leave_out
 from webhook.reconciler.plans import news as plan_news
-from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
 from webhook.reconciler.plans.plan import Ending, Plan
@@ -141,6 +140,8 @@ class Reconciler:
         if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
             return
         match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing):
+            case None:
+                pass
             case TakeOff(plan_id, node):
                 self.executor.clear(pod, plan_id, node)
             case Adopted(plan, remaining, outdated):
@@ -282,15 +283,18 @@ class Reconciler:
                     self.executor.carry_out(plan)
                 case plan_news.StageLasts(plan):
                     self.executor.write_stage(plan)
-                case Concluded(plan, None):
+                case None:
+                    pass  # it only wakes the loop
+                case Concluded(plan, end) if end is not None:
+                    self._end(plan, *end)
+                case Concluded(plan):
                     self.ledger.write_soon()
                     self.plan_manager.all_asked(plan)
                     if (preemptor := self.state.pods.get(plan.key)) is not None:
                         self.reporter.evicted(plan, preemptor)
-                case Concluded(plan, End(ending, note)):
-                    self._end(plan, ending, note)
-                case Displaced(pod) if (displaced := self.plans.get(key_of(pod))) is not None:
-                    self._end(displaced, Ending.DISPLACED)
+                case Displaced(pod):
+                    if (displaced := self.plans.get(key_of(pod))) is not None:
+                        self._end(displaced, Ending.DISPLACED)
                 case plan_news.NominationCleared(plan, pod):
                     self.reporter.nomination_cleared(plan, pod)
                 case plan_news.VictimsCountAsGone():

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import workload_of
 from webhook.policy.model import CycleKeeper, PreemptionPolicy
-from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory
 from webhook.reconciler.state.state import State
 
@@ -89,7 +89,8 @@ class PastEvictions:
                 return self.closed_by(outcome)
             case Unschedulable():
                 return self.kept_from(outcome)
-        return outcome
+            case Fits() | Waits() | Asks():
+                return outcome
 
     def _cycle(self, evictor: str) -> tuple[str, ...]:
         """From an evictor back to the preemptor's own workload, each evicted for the one before."""

@@ -19,7 +19,7 @@ from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.notice_writer import NoticeWriter
 from webhook.reconciler.evict.writer import EvictionResult, Writer
-from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Enter, Nominate, Notify, Spare, Try, Wait
+from webhook.reconciler.plans.actions import Ask, Displace, End, Enter, Nominate, Notify, Spare, Step, Try, Wait
 from webhook.reconciler.plans.next_action import is_chosen, policy_for
 from webhook.reconciler.plans.plan import Ending, Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -158,18 +158,18 @@ class Executor:
                     if plan.stage is not PlanStage.WAITING:
                         plan.pause(until)
                     break
-                case action:
-                    endings = await self._step(plan, action, pod, decision)
+                case step:
+                    endings = await self._step(plan, step, pod, decision)
             if endings:
                 if plan.stage is not PlanStage.NOMINATING:
                     await self._checkpoint("evicted")
                 return End(min(endings, key=lambda ending: _WEIGHTS.get(ending, len(_WEIGHTS))))
         return End(plan.ended) if plan.ended is not None else None
 
-    async def _step(self, plan: Plan, action: Action, pod: Pod | None, decision: DecisionRecord | None) -> list[Ending]:
+    async def _step(self, plan: Plan, step: Step, pod: Pod | None, decision: DecisionRecord | None) -> list[Ending]:
         """Do one thing for a plan; why it must end, nothing if it goes on."""
         results: list[Ending | None] = []
-        match action:
+        match step:
             case Nominate(stage):
                 assert pod is not None, "a plan of an earlier leader is nominated"
                 assert decision is not None
@@ -234,7 +234,7 @@ class Executor:
         except (ApiError, StaleError, DeposedError) as error:
             log.info("plan %s for %s: its stage is not written: %s", plan.record.id, plan.key, error)
 
-    def _look(self, plan: Plan, asking: frozenset[str] = frozenset()) -> Action:
+    def _look(self, plan: Plan, asking: frozenset[str] = frozenset()) -> Step | Wait | End:
         """What to do next by the newest state; victims that the plan does not need stay.
 
         Those of these uids are being asked, so it is too late for them.

@@ -17,6 +17,7 @@ __all__ = [
     "Nominate",
     "Notify",
     "Spare",
+    "Step",
     "Try",
     "Wait",
 ]
@@ -79,4 +80,6 @@ class End(NamedTuple):
     note: str = ""
 
 
-Action = Nominate | Enter | Displace | Spare | Try | Notify | Ask | Wait | End
+Step = Nominate | Enter | Displace | Try | Notify | Ask
+"""What is done for a plan, one thing after the other."""
+Action = Step | Spare | Wait | End

@@ -9,7 +9,7 @@ which step of a plan the page shows. A new stage is
 2. a function here from a `Situation` to the next action, and its row: `Enter` goes on to another stage, `Wait` has the
    plan looked at again at that time or when something happens to its node; `plan.since` has when each stage began,
 3. an `Enter` of it in the stage before (`_nominating`: the stage that the nomination is written with),
-4. if it does something new, an action here and a step in `evict.executor.Executor._step`.
+4. if it does something new, an action (`plans.actions.Step`) and its case in `evict.executor.Executor._step`.
 Adoption, rehearsal, the page and the record follow. What must survive the process beside the times is a field of
 `PlanRecord`; annotations that the reconciler writes on victims are to be listed in `RECONCILER_ANNOTATIONS`.
 """

@@ -342,9 +342,9 @@ class PlanManager:
         now = self.clock.monotonic()
         # 1. Plans seem to have timed out.
         for overdue in [plan for plan in self.plans.values() if plan.deadline <= now]:
-            match self.next_action(overdue):
-                case End(ending, note) if (ended := self.end(overdue, ending, note)) is not None:
-                    yield ended
+            action = self.next_action(overdue)
+            if isinstance(action, End) and (ended := self.end(overdue, *action)) is not None:
+                yield ended
         # 2. The victims of rehearsed plans have had their time to end.
         for rehearsed in list(self.plans.values()) if self.dry_run else ():
             if rehearsed.emptied <= now:
