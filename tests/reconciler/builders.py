@@ -13,6 +13,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
 from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.outcomes import Evicts
@@ -126,6 +127,11 @@ class Setting:
         )
         for one in nodes:
             self._put(self.state.nodes, one.metadata.name, one)
+
+    @property
+    def at(self) -> Now:
+        """The time."""
+        return Now.by(self.clock)
 
     @property
     def rules(self) -> Rules:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from webhook.kube.instants import Clock
 
-__all__ = ["MeasuringClock", "SteadyClock"]
+__all__ = ["MeasuringClock", "Now", "SteadyClock"]
 
 _SLEW = 0.005
 """How fast, in seconds per second, the steady clock follows the system's after a jump."""
@@ -24,6 +24,18 @@ class MeasuringClock(Clock, Protocol):
     def stopwatch(self) -> float:
         """Seconds of a watch that measures how long this program's own work takes."""
         ...
+
+
+class Now(NamedTuple):
+    """One instant by both clocks."""
+
+    monotonic: float
+    wall: float
+
+    @classmethod
+    def by(cls, clock: Clock) -> Now:
+        """What the clock says now."""
+        return cls(clock.monotonic(), clock.wall())
 
 
 def _since_boot() -> float:

@@ -213,5 +213,5 @@ def test_what_was_decided_stands_before_the_first_eviction(
     record = PlanRecord(id="plan", node=outcome.node, victims=victims, policy="test")
     plan = Plan(record, "default/p", "uid-p", 100, 0.0, 300.0, stage=PlanStage.EVICTING, displaced=True)
     plan.look = PlanLook(setting.state.snapshot.version - 1)
-    action = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), 0.0)
+    action = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), setting.at)
     assert isinstance(action, Ask | Try)

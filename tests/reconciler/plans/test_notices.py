@@ -177,7 +177,7 @@ def test_later_decisions_know_when_the_room_comes():
     rows = pods.leaving()
     ends = {round(float(end) - START) for end in pods.gone_at[rows]}
     assert ends == {90}
-    assert list(itertools.chain(setting.evaluator.leaving_within(60.0))) == []
+    assert list(itertools.chain(setting.evaluator.leaving_within(60.0, setting.at))) == []
 
 
 def test_a_victim_that_has_a_notice_was_not_evicted():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+
 import msgspec
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import Schedule
+from webhook.policy.model import Limits, Rate, Schedule
 from webhook.reconciler.evaluate.outcomes import Waits
 from webhook.reconciler.plans.actions import Action, End
 from webhook.reconciler.plans.next_action import PlanContext, next_action
@@ -35,7 +38,7 @@ def begun(setting: Setting) -> Plan:
 
 def action(setting: Setting, plan: Plan) -> Action:
     """What to do next for the plan."""
-    return next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), setting.clock.now)
+    return next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), setting.at)
 
 
 def objection(setting: Setting, plan: Plan) -> str:
@@ -120,6 +123,30 @@ def test_objection_when_the_room_was_taken():
     assert "would not make room" in objection(setting, plan)
 
 
+class NoClock:
+    """Fails whoever asks it for the time."""
+
+    def __getattr__(self, name: str) -> None:
+        pytest.fail(f"{name}() is asked for the time")
+
+
+@pytest.mark.parametrize("stage", PlanStage)
+def test_time_is_an_argument(stage: PlanStage):
+    """What to do next for a plan is worked out from what is given, the time included; the plan stays as it was."""
+    under = policy(limits=Limits(per_node=Rate(3, 60.0)), wait_for_terminating=30.0)
+    setting = Setting(node("n1"), node("n2"), under=under)
+    for name in ("n1", "n2"):
+        setting.add(pod(f"{name}-a", "4", node=name), pod(f"{name}-b", "3", node=name, priority=1000))
+    setting.add(pod("leaving", "1", node="n1", deleted=rfc3339(START + 10)), preemptor("above", "6", priority=1000))
+    plan, at = begun(setting), setting.at
+    plan.stage, plan.look = stage, PlanLook()
+    before = {field.name: copy.copy(getattr(plan, field.name)) for field in dataclasses.fields(Plan)}
+    setting.evaluator.clock = NoClock()
+    todo = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), at)
+    assert not isinstance(todo, End)
+    assert {name: getattr(plan, name) for name in before} == before | {"look": plan.look}
+
+
 @pytest.mark.parametrize("stage", [PlanStage.EVICTING, PlanStage.WAITING])
 @pytest.mark.parametrize(("taken", "lost"), [("1", []), ("3", ["late"]), ("6", ["early", "late"])])
 def test_the_later_one_of_two_equal_plans_loses_the_room(stage: PlanStage, taken: str, lost: list[str]):
@@ -137,5 +164,5 @@ def test_the_later_one_of_two_equal_plans_loses_the_room(stage: PlanStage, taken
     plans[1].stage = PlanStage.WAITING
     plans[0].gone = {"uid-v"} if stage is PlanStage.WAITING else set()
     context = PlanContext(setting.evaluator, setting.policy_set, lambda _: plans)
-    ended = [plan.key for plan in plans if isinstance(next_action(plan, context, setting.clock.now), End)]
+    ended = [plan.key for plan in plans if isinstance(next_action(plan, context, setting.at), End)]
     assert ended == [f"default/{name}" for name in lost]

@@ -169,7 +169,9 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
         setting.add(leaving(name, sizes[name]))
     for name in happens:
         setting.remove(f"default/{name}")
-    assert unneeded(setting.evaluator, plan, setting.rules, 0.0).uids == {f"uid-{name}" for name in staying}
+    assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at).uids == {
+        f"uid-{name}" for name in staying
+    }
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, unneed
     setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")))
     plan = planned(setting, "5")
     assert len(plan.record.victims) == 2
-    assert len(unneeded(setting.evaluator, plan, setting.rules, wait).uids) == unneeded_victims
+    assert len(unneeded(setting.evaluator, plan, setting.rules, wait, at=setting.at).uids) == unneeded_victims
 
 
 def test_a_new_pod_of_a_victims_name_is_not_counted_on():
@@ -194,7 +196,7 @@ def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     setting.remove("default/a")
     setting.add(pod("a", "3", node="n1", uid="another"))
     setting.remove("default/other")
-    assert unneeded(setting.evaluator, plan, setting.rules, 0.0).uids == set()
+    assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at).uids == set()
 
 
 async def test_some_victims_stay():
@@ -284,7 +286,7 @@ def test_a_group_goes_whole_or_stays(asked: list[str], staying: set[str]):
     for name in asked:
         plan.note_asked(f"uid-{name}", 0.0, 0)
         setting.add(leaving(name, "6", **group))
-    assert unneeded(setting.evaluator, plan, setting.rules, 0.0).uids == staying
+    assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at).uids == staying
 
 
 def test_a_group_that_is_not_needed_stays_whole():
@@ -296,4 +298,4 @@ def test_a_group_that_is_not_needed_stays_whole():
     plan = planned(setting, "4")
     assert {victim.name for victim in plan.record.victims} == {"a", "b"}
     setting.remove("default/own")
-    assert unneeded(setting.evaluator, plan, setting.rules, 0.0).uids == {"uid-a", "uid-b"}
+    assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at).uids == {"uid-a", "uid-b"}

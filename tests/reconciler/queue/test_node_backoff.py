@@ -199,6 +199,7 @@ async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: p
             setting.policy_set,
             setting.policy,
             remaining(setting.state, plan),
+            at=setting.at,
             fresh=True,
             later=(),
             siblings=(),

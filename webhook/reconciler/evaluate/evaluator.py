@@ -21,7 +21,7 @@ from webhook.preemption.ranking import Score, preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import Rules
-from webhook.reconciler.clock import MeasuringClock
+from webhook.reconciler.clock import MeasuringClock, Now
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
 from webhook.reconciler.evaluate.early_takers import ChosenCandidate, choose
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
@@ -92,15 +92,16 @@ class Evaluator:
 
         `attempts` is how many plans evicted for it in vain; nothing is planned on the nodes `left_out`.
         """
-        now, wall, unnominated = self.clock.monotonic(), self.clock.wall(), _unnominated(pod)
+        at, unnominated = Now.by(self.clock), _unnominated(pod)
+        now, wall = at
         limits = policy.limits.at(wall)
         # 1. Which pods will be gone soon enough to wait for them, and which rates are used up.
-        leaving = self.soon_gone(policy)
+        leaving = self.soon_gone(policy, at)
         self.limiter.remember(policy.limits)
         exhausted = self.limiter.exhausted(limits, now)
         rates = Rates(self.state, limits, self.limiter.remaining(limits, now)) if has_rates(limits) else None
         setbacks = self.eviction_backoff.next_end(now) is not None
-        ahead = self.pods_ahead(pod, promised)
+        ahead = self.pods_ahead(pod, at, promised)
         in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
         filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
         past = PastEvictions(self.state, self.limiter.history, (pod,), policy, now)
@@ -142,33 +143,37 @@ class Evaluator:
             reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
             outcome = Unschedulable(reason, limited=True)
         # 6. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
-        later = self.room_within(policy.plan_timeout) if isinstance(outcome, Unschedulable) else leaving
+        later = self.room_within(policy.plan_timeout, at) if isinstance(outcome, Unschedulable) else leaving
         if len(later) > len(leaving) and (waits := self._wait(pod, decision, later, promised.planned, ahead)):
             return waits
         if isinstance(outcome, Unschedulable) and ahead.blocking is not None:
             return replace(outcome, behind=True)
         return outcome
 
-    def pods_ahead(self, pod: Pod, promised: Promised = NOTHING_PROMISED, own: Collection[str] = ()) -> PodsAhead:
+    def pods_ahead(
+        self, pod: Pod, at: Now, promised: Promised = NOTHING_PROMISED, own: Collection[str] = ()
+    ) -> PodsAhead:
         """Which candidates are left to the preemptor, which has plans of its `own`, by id."""
-        now = self.clock.monotonic()
 
         def is_overdue(ahead: Pod, fits: bool) -> bool:
-            return self.unplaced.overdue(ahead, fits=fits, chance=partial(self.schedulers.chance, ahead), now=now)
+            chance = partial(self.schedulers.chance, ahead)
+            return self.unplaced.overdue(ahead, fits=fits, chance=chance, now=at.monotonic)
 
-        return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf), own=own)
+        return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf, at), own=own)
 
-    def taken_by(self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, plans: Collection[str]) -> str:
+    def taken_by(
+        self, pod: Pod, policy: PreemptionPolicy, node: str, victims: Rows, *, plans: Collection[str], at: Now
+    ) -> str:
         """Which pod in front takes the room on a node once the victims are gone; empty if it is left to the pod.
 
         They go for these plans, by id: the pod's own, and those for the other members of its gang. As in the decision,
         those of the pods that leave anyway that the plan counts on are gone then, too.
         """
-        ahead, snapshot = self.pods_ahead(pod, own=plans), self.state.snapshot
+        ahead, snapshot = self.pods_ahead(pod, at, own=plans), self.state.snapshot
         there = victims[snapshot.pods.node[victims] == snapshot.nodes.find(node)]
         if not len(there) or not ahead.anybody:
             return ""
-        soon = np.setdiff1d(self.soon_gone(policy), there)
+        soon = np.setdiff1d(self.soon_gone(policy, at), there)
         soon = soon[snapshot.pods.node[soon] == snapshot.nodes.find(node)]
         needed = victims_needed(snapshot, pod, node, soon, without=there) if len(soon) else soon
         return blocked_text(ahead.blocking) if ahead.taken(np.concatenate([there, needed])) else ""
@@ -192,22 +197,22 @@ class Evaluator:
         by = evictor_name(pod) if pod is not None else f"{BARE}{preemptor}"
         self.limiter.history.note(workload_of(victim), self.clock.monotonic(), by)
 
-    def soon_gone(self, policy: PreemptionPolicy) -> Rows:
+    def soon_gone(self, policy: PreemptionPolicy, at: Now) -> Rows:
         """The pod rows of those that leave soon enough to be counted on rather than to evict others."""
-        return self.room_within(min(policy.wait_for_terminating, policy.plan_timeout))
+        return self.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
 
-    def room_within(self, seconds: float) -> Rows:
+    def room_within(self, seconds: float, at: Now) -> Rows:
         """The pod rows of those whose room comes up by then: an owner that puts its pods back takes it at once."""
-        rows, (_, owners) = self.leaving_within(seconds), self.eviction_backoff.excluded(self.clock.monotonic())
+        rows, (_, owners) = self.leaving_within(seconds, at), self.eviction_backoff.excluded(at.monotonic)
         back = [key for owner in owners for key in self.state.index.owned.get(owner, ())] if len(rows) else []
         return np.setdiff1d(rows, self.state.snapshot.pod_rows(back)) if back else rows
 
-    def leaving_within(self, seconds: float) -> Rows:
+    def leaving_within(self, seconds: float, at: Now) -> Rows:
         """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""
-        pods, now = self.state.snapshot.pods, self.clock.wall()
+        pods = self.state.snapshot.pods
         rows = pods.leaving()
         ends = pods.gone_at[rows]
-        leaving: Rows = rows[(now - _OVERDUE <= ends) & (ends <= now + seconds)]
+        leaving: Rows = rows[(at.wall - _OVERDUE <= ends) & (ends <= at.wall + seconds)]
         return leaving
 
     def staying(self, keys: Collection[str]) -> Rows:

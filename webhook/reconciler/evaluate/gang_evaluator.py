@@ -22,6 +22,7 @@ from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.early_takers import ONE_BY_ONE, EarlyTakers
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import has_rates
@@ -84,13 +85,14 @@ def evaluate_gang(
         return Unschedulable("the policy has extenders, and they are not asked about gangs")
     if len(members.ready) + len(members.secured) > _MOST_MEMBERS:
         return Unschedulable(f"{members.key} has more than {_MOST_MEMBERS} pods to be placed together")
-    state, now, wall = evaluator.state, evaluator.clock.monotonic(), evaluator.clock.wall()
+    state, at = evaluator.state, Now.by(evaluator.clock)
+    now, wall = at
     # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
     pods = [_unnominated(pod) for pod in (*members.ready, *members.gated)]
     gang = form_gang(state.snapshot, pods, members.secured)
     gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
     # 2. Decide with the pods excluded that evicting would not remove, or must not now; those of last resort at last.
-    leaving = evaluator.soon_gone(policy)
+    leaving = evaluator.soon_gone(policy, at)
     limits = policy.limits.at(wall)
     evaluator.limiter.remember(policy.limits)
     exhausted = evaluator.limiter.exhausted(limits, now)
@@ -138,7 +140,9 @@ def evaluate_gang(
         if at_once.fits:
             return Fits(tuple(sorted({placement.node for placement in at_once.placements})))
     # 4. Within attempts, and if nobody of higher priority would take the room.
-    if (kept := _kept_from(evaluator, decision, policy, attempts, promised=promised, leaving=leaving)) is not None:
+    if (
+        kept := _kept_from(evaluator, decision, policy, attempts, promised=promised, leaving=leaving, at=at)
+    ) is not None:
         return kept
     placed = (
         (pod, past.closed_by(what) if isinstance(what, Evicts) else what)
@@ -201,28 +205,31 @@ def _kept_from(
     *,
     promised: Promised,
     leaving: NDArray[np.intp],
+    at: Now,
 ) -> Unschedulable | None:
     """What keeps the policy from evicting or waiting for the gang now; None if nothing does."""
-    limits = policy.limits.at(evaluator.clock.wall())
+    limits = policy.limits.at(at.wall)
     if decision.victims and attempts >= (most := limits.attempts_per_preemptor):
         reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}"
         return Unschedulable(f"{reason}; one stops to count every 15 min", limited=True)
-    if taker := _taken_by(evaluator, decision, promised, leaving):
+    if taker := _taken_by(evaluator, decision, promised, leaving, at):
         return Unschedulable(f"where evicting pods makes room, {taker}", behind=True)
     return None
 
 
-def _taken_by(evaluator: Evaluator, decision: GangDecision, promised: Promised, leaving: NDArray[np.intp]) -> str:
+def _taken_by(
+    evaluator: Evaluator, decision: GangDecision, promised: Promised, leaving: NDArray[np.intp], at: Now
+) -> str:
     """Which pod in front takes room that comes up; empty if it is left to the members, those of a node together."""
     snapshot = evaluator.state.snapshot
-    if not (evaluator.pods_ahead(decision.placements[0].pod).anybody or promised.held):
+    if not (evaluator.pods_ahead(decision.placements[0].pod, at).anybody or promised.held):
         return ""
     victims = snapshot.pod_rows([victim.key for victim in decision.victims])
     members: dict[str, list[Pod]] = {}
     for pod, node in decision.placements:
         members.setdefault(node, []).append(pod)
     for node, together in members.items():
-        ahead, row = evaluator.pods_ahead(_as_one(together), promised), snapshot.nodes.find(node)
+        ahead, row = evaluator.pods_ahead(_as_one(together), at, promised), snapshot.nodes.find(node)
         going, coming = (rows[snapshot.pods.node[rows] == row] for rows in (victims, leaving))
         if (len(going) and ahead(_candidates(evaluator, going, together=False)).any()) or (
             not len(going) and ahead.taken(coming)

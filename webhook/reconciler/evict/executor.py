@@ -315,7 +315,7 @@ class Executor:
             if plan.ended is not None or not is_there(self._state, plan, victim):
                 return False
             judged = self._state.pods.get(victim.key) or judged
-            if is_chosen(plan, self._manager.context, victim.uid):
+            if is_chosen(plan, self._manager.context, victim.uid, clock.monotonic()):
                 return True
             action = self._look(plan, frozenset(plan.asking - {victim.uid}))
             return not isinstance(action, End) and plan.needs(victim.uid)

@@ -25,6 +25,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.pods import is_deferred, is_terminal
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.gangs.gang import form_gang
+from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Enter, Nominate, Notify, Spare, Try, Wait
 from webhook.reconciler.plans.notices import askable, not_told
@@ -74,38 +75,43 @@ class PlanContext(NamedTuple):
 class Situation(NamedTuple):
     """What the next action is worked out from: the preemptor is there, its plan is not over.
 
-    Victims `asking`, by uid, are being asked; `now` is in monotonic seconds.
+    Victims `asking`, by uid, are being asked.
     """
 
     plan: Plan
     context: PlanContext
     pod: Pod
-    now: float
+    at: Now
     asking: Collection[str]
 
+    @property
+    def now(self) -> float:
+        """The time, in monotonic seconds."""
+        return self.at.monotonic
 
-def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection[str] = ()) -> Action:
+
+def next_action(plan: Plan, context: PlanContext, at: Now, asking: Collection[str] = ()) -> Action:
     """What to do next for a plan; the victims `asking`, by uid, are being asked, so it is too late for them.
 
-    `now` is in monotonic seconds. The plan is not changed, but for `plan.look`.
+    The plan is not changed, but for `plan.look`.
     """
     state = context.evaluator.state
     pod = state.pods.get(plan.key)
     # 1. It may be over by what became of the preemptor, the node or its time.
-    if (ending := over(plan, pod, now)) is not None:
+    if (ending := over(plan, pod, at.monotonic)) is not None:
         return End(ending)
     assert pod is not None
     if state.nodes.get(plan.record.node) is None:
         return End(Ending.NODE_GONE)
     # 2. Its stage says the rest.
-    action = STAGES[plan.stage].next_action(Situation(plan, context, pod, now, asking))
+    action = STAGES[plan.stage].next_action(Situation(plan, context, pod, at, asking))
     if isinstance(action, Wait):
-        action = Wait(max(action.until, now + _SHORTEST_WAIT))
-    plan.look.chosen = frozenset(victim.uid for victim in action.victims) if isinstance(action, Ask) else frozenset()
+        action = Wait(max(action.until, at.monotonic + _SHORTEST_WAIT))
+    plan.look.choose(frozenset(victim.uid for victim in (action.victims if isinstance(action, Ask) else ())))
     return action
 
 
-def is_chosen(plan: Plan, context: PlanContext, uid: str) -> bool:
+def is_chosen(plan: Plan, context: PlanContext, uid: str, now: float) -> bool:
     """Whether the last look chose this victim to be asked, a moment ago, and what it judged by is the same now.
 
     A gang's plans go by one another, so they are always looked at again.
@@ -115,7 +121,7 @@ def is_chosen(plan: Plan, context: PlanContext, uid: str) -> bool:
     if policy is None or plan.record.gang or uid not in plan.look.chosen or not plan.needs(uid):
         return False
     judged_by = basis(context.evaluator, context.policy_set.rules[policy.name])
-    return plan.look.holds(judged_by, context.evaluator.clock.monotonic())
+    return plan.look.holds(judged_by, now)
 
 
 def _nominating(situation: Situation) -> Action:
@@ -132,7 +138,7 @@ def _first_stage(situation: Situation) -> PlanStage:
 
 def _assembling(situation: Situation) -> Action:
     """Nobody is asked for a gang before all its members are nominated."""
-    plan, context, _, now, _ = situation
+    plan, context, now = situation.plan, situation.context, situation.now
     if (gap := _gap(situation)) is not None:
         return gap
     if any(sibling.stage is PlanStage.NOMINATING for sibling in context.siblings(plan)):
@@ -142,7 +148,7 @@ def _assembling(situation: Situation) -> Action:
 
 def _gap(situation: Situation) -> Action | None:
     """What to do for a gang of which a member has neither a plan nor a node; None if all have one."""
-    plan, context, _, now, _ = situation
+    plan, context, now = situation.plan, situation.context, situation.now
     if not (key := missing_member(plan, context)):
         return None
     if context.taking_over():
@@ -163,7 +169,7 @@ def missing_member(plan: Plan, context: PlanContext) -> str:
 
 def _too_few(situation: Situation) -> Action | None:
     """What to do for a gang that needs more members by now than are nominated and bound; None if it does not."""
-    plan, context, pod, now, _ = situation
+    plan, context, pod, (now, _), _ = situation
     if not plan.record.gang:
         return None
     nodes = [member.record.node for member in (plan, *context.siblings(plan))]
@@ -177,7 +183,7 @@ def _too_few(situation: Situation) -> Action | None:
 
 def _notifying(situation: Situation) -> Action:
     """Tell the victims, as long as the plan is right by the rules of now, and wait until one of them may be asked."""
-    plan, context, _, now, _ = situation
+    plan, context, now = situation.plan, situation.context, situation.now
     left = _unasked(situation)
     policy = _look_again(situation, left, PlanStage.EVICTING)
     if not isinstance(policy, PreemptionPolicy):
@@ -196,7 +202,7 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
 
     If none is left, all have been asked, for this plan or another one: it goes on to the stage `after`.
     """
-    plan, context, pod, now, asking = situation
+    plan, context, pod, _, asking = situation
     if not left:
         return Enter(after)
     # 1. Nobody goes for a gang that lacks a member, or is too small by now.
@@ -207,16 +213,14 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
     siblings, later = list(context.siblings(plan)), _later_equals(situation)
     fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in siblings)
-    refused = objection(
-        plan, context.evaluator, context.policy_set, policy, left, fresh=fresh, later=later, siblings=siblings
-    )
+    evaluator, policy_set, at = context.evaluator, context.policy_set, situation.at
+    refused = objection(plan, evaluator, policy_set, policy, left, at=at, fresh=fresh, later=later, siblings=siblings)
     if refused:
         return End(*refused)
     # 3. Whoever need not go stays.
-    wait = min(policy.wait_for_terminating, plan.deadline - now)
-    rules = context.policy_set.rules[policy.name]
-    unsure = _not_answered_for(plan, context)
-    if (spare := unneeded(context.evaluator, plan, rules, wait, frozenset(asking), unsure=unsure)).uids:
+    wait = min(policy.wait_for_terminating, plan.deadline - at.monotonic)
+    rules, unsure = policy_set.rules[policy.name], _not_answered_for(plan, context)
+    if (spare := unneeded(evaluator, plan, rules, wait, at=at, asking=frozenset(asking), unsure=unsure)).uids:
         return Spare(spare.uids, spare.why)
     return policy
 
@@ -229,7 +233,7 @@ def _to_try(situation: Situation, left: list[PlanVictim], policy: PreemptionPoli
 
 def _evicting(situation: Situation) -> Action:
     """Ask the victims, as long as the plan is right by the rules of now."""
-    plan, context, _, now, _ = situation
+    plan, context, now = situation.plan, situation.context, situation.now
     evaluator = context.evaluator
     # 1. Somebody has to be left, the rest of it still has to be right.
     left = _unasked(situation)

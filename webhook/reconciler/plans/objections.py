@@ -10,6 +10,7 @@ from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.eligible import potential_victims
 from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.budget_checks import beyond_budget
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Ending, Plan
@@ -33,6 +34,7 @@ def objection(
     policy: PreemptionPolicy,
     left: list[PlanVictim],
     *,
+    at: Now,
     fresh: bool,
     later: Collection[str],
     siblings: Collection[Plan],
@@ -44,25 +46,25 @@ def objection(
     It is `fresh` as long as nobody was asked, or is being asked, for it or for another member of its gang. What has not
     changed since the last look is not worked out again.
     """
-    state, rules, now = evaluator.state, policy_set.rules[policy.name], evaluator.clock.monotonic()
+    state, rules, (now, wall) = evaluator.state, policy_set.rules[policy.name], at
     pod = state.pods.get(plan.key)
     assert pod is not None
     judged_by, uids = basis(evaluator, rules), {victim.uid for victim in left}
     if plan.look.holds(judged_by, now) and uids <= plan.look.judged:
         return None  # what may be done to several may be done to some of them
-    if why := rules.outside(evaluator.clock.wall()):
+    if why := rules.outside(wall):
         return Objection(Ending.OUTDATED, why)
     # 1. Each of them may go by the rules of now, and none is kept for another reason.
     rows = [state.snapshot.pods.find(victim.namespace, victim.name) for victim in left]
     exclusions = evaluator.exclusions(now)
-    verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, evaluator.clock.wall(), exclusions=exclusions)
+    verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, wall, exclusions=exclusions)
     for victim, row in zip(left, rows, strict=True):
         if row is not None and (excluded := verdicts.excluded(row)) is not None:
             return Objection(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
     # 2. Neither budgets nor rates are used up by others.
     if why := beyond_budget(state, policy, left):
         return Objection(Ending.REFUSED, why)
-    limits = policy.limits.at(evaluator.clock.wall())
+    limits = policy.limits.at(wall)
     tickets = [plan.tickets.get(victim.uid, 0) for victim in left]
     if why := evaluator.limiter.overdrawn(limits, tickets, now, since=plan.granted):
         return Objection(Ending.OUTDATED, why)
@@ -79,9 +81,9 @@ def objection(
         known = state.snapshot.pod_rows([victim.key for victim in plan.record.victims])
         known = known[[state.snapshot.pods.uids[row] in counted for row in known.tolist()]]
         together = {plan.record.id, *(sibling.record.id for sibling in siblings)}
-        if why := evaluator.taken_by(pod, policy, plan.record.node, known, together):
+        if why := evaluator.taken_by(pod, policy, plan.record.node, known, plans=together, at=at):
             return Objection(Ending.OUTDATED, why)
-    plan.look.judged_by, plan.look.judged, plan.look.judged_at = judged_by, uids, now
+    plan.look.note_verdict(judged_by, now, uids)
     return None
 
 

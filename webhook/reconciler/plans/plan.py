@@ -103,6 +103,26 @@ class PlanLook:
         """
         return self.judged_by == judged_by and now <= self.judged_at + _MOMENT
 
+    def note_verdict(self, judged_by: tuple[object, ...], now: float, uids: set[str]) -> None:
+        """These victims may go, by what they were judged by now."""
+        self.judged_by, self.judged_at, self.judged = judged_by, now, uids
+
+    def note_version(self, version: int) -> None:
+        """The plan was decided, or looked at, in this version of the snapshot."""
+        self.version = version
+
+    def choose(self, uids: frozenset[str]) -> None:
+        """These victims are to be asked now."""
+        self.chosen = uids
+
+    def count_on(self, leaving: bytes) -> None:
+        """These pods are taken for gone: other victims may be needed than before."""
+        self.counted_on, self.needed = leaving, set()
+
+    def need(self, uids: Collection[str]) -> None:
+        """These victims are needed."""
+        self.needed |= set(uids)
+
 
 @dataclass(slots=True, eq=False)
 class Plan:

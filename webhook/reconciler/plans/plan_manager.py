@@ -18,6 +18,7 @@ from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_view import grace_of
+from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.plans.actions import Action, End, Enter, Wait
@@ -128,7 +129,7 @@ class PlanManager:
             for pod in victims
         }
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
-        plan.look.version = self._state.snapshot.version
+        plan.look.note_version(self._state.snapshot.version)
         own = [pod for pod in victims if key_of(pod) not in shared]  # the others count for the plans that they are of
         limiter = self.evaluator.limiter
         count = limiter.note if self.dry_run else limiter.plan
@@ -320,7 +321,7 @@ class PlanManager:
     def next_action(self, plan: Plan, asking: Collection[str] = ()) -> Action:
         """What to do next for a plan, by what there is now."""
         self._observe_room(plan)
-        return next_action(plan, self.context, self.clock.monotonic(), asking)
+        return next_action(plan, self.context, Now.by(self.clock), asking)
 
     def _observe_room(self, plan: Plan) -> None:
         """Note since when there is room on a plan's node, and until when the plan may go on by that."""

@@ -9,6 +9,7 @@ from webhook.kube.objects import Pod
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_view import grace_of
+from webhook.reconciler.clock import Now
 from webhook.reconciler.plans.next_action import PlanContext
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import awaits_deallocation
@@ -73,13 +74,13 @@ def _room_comes(plan: Plan, context: PlanContext) -> float:
     from when the plan first saw it leave.
     """
     evaluator = context.evaluator
-    state, clock = evaluator.state, evaluator.clock
-    pods, rows = state.snapshot.pods, evaluator.leaving_within(math.inf)
+    state, now = evaluator.state, Now.by(evaluator.clock)
+    pods, rows = state.snapshot.pods, evaluator.leaving_within(math.inf, now)
     last = -math.inf
     for row in rows[pods.node[rows] == state.snapshot.nodes.find(plan.record.node)].tolist():
-        last = max(last, float(pods.gone_at[row]) - clock.wall() + clock.monotonic())
+        last = max(last, float(pods.gone_at[row]) - now.wall + now.monotonic)
         if (pod := state.pods.get(f"{pods.namespaces[row]}/{pods.names[row]}")) is not None:
-            last = max(last, _end_by_own_clock(plan, pod, clock.monotonic()))
+            last = max(last, _end_by_own_clock(plan, pod, now.monotonic))
     return last
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from webhook.preemption.decision import fits, victims_needed
 from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Plan, is_there
 
@@ -27,8 +28,9 @@ def unneeded(
     plan: Plan,
     rules: Rules,
     wait: float,
-    asking: frozenset[str] = frozenset(),
     *,
+    at: Now,
+    asking: frozenset[str] = frozenset(),
     unsure: Collection[str] = (),
 ) -> Unneeded:
     """Which victims of a plan may stay; not those that have been asked or, by uid, are being asked.
@@ -41,15 +43,16 @@ def unneeded(
     """
     state = evaluator.state
     pod = state.pods.get(plan.key)
-    leaving = np.setdiff1d(evaluator.room_within(wait), state.snapshot.pod_rows(list(unsure)))
+    leaving = np.setdiff1d(evaluator.room_within(wait, at), state.snapshot.pod_rows(list(unsure)))
     look = plan.look
     if (look.version, look.counted_on) != (state.snapshot.version, leaving.tobytes()):
-        look.version, look.counted_on, look.needed = state.snapshot.version, leaving.tobytes(), set()
+        look.note_version(state.snapshot.version)
+        look.count_on(leaving.tobytes())
     unasked = frozenset(victim.uid for victim in plan.record.victims if is_there(state, plan, victim)) - asking
     unasked -= plan.bound_to_go()
     if pod is None or unasked <= look.needed:
         return Unneeded()
-    look.needed |= unasked
+    look.need(unasked)
     fitting = fits(state.snapshot, pod)
     if plan.record.node in fitting:
         return Unneeded(unasked, f"it fits on {plan.record.node} by now")
