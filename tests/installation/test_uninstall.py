@@ -14,7 +14,7 @@ from tests.workloads import pod
 from webhook.kube import resources
 from webhook.kube.client import ApiError
 from webhook.kube.resources import Resource
-from webhook.policy.model import NOTICE, NOTICE_CONDITION, PLAN, READY
+from webhook.policy.model import DECISION, GIVEN, NOTICE_CONDITION, PLAN, POD_ANNOTATIONS, READY
 
 __all__ = ["bare"]
 
@@ -37,11 +37,14 @@ async def test_uninstalling_takes_plans_off_pods(bare):
 
 
 async def test_uninstalling_takes_notices_off_pods(bare):
-    """A pod that was told to leave stays, and neither annotation nor condition says otherwise."""
+    """A pod that was told to leave stays, and neither annotation nor condition says otherwise; records stay."""
     await install(bare)
     made = pod("told", cpu="1000")
-    made["metadata"]["annotations"] = {NOTICE: "{}", READY: "true", "other": "stays"}
+    made["metadata"]["annotations"] = {row.key: "{}" for row in POD_ANNOTATIONS} | {"other": "stays"}
     await bare.admin.create(resources.POD.path("team-a"), made)
+    ready = pod("ready", cpu="1000")
+    ready["metadata"]["annotations"] = {READY: "true"}
+    await bare.admin.create(resources.POD.path("team-a"), ready)
     path = resources.POD.path("team-a", "told", "status")
     told = {"type": NOTICE_CONDITION, "status": "True", "reason": "Preempting", "message": "asked to leave by noon"}
     conditions = [told]
@@ -49,7 +52,9 @@ async def test_uninstalling_takes_notices_off_pods(bare):
     result = await run(bare, "uninstall", "--yes")
     assert "took the notice off 1 pods" in result.stdout
     left = await bare.admin.get(resources.POD.path("team-a", "told"))
-    assert left["metadata"]["annotations"] == {"other": "stays"}
+    assert left["metadata"]["annotations"] == {DECISION: "{}", GIVEN: "{}", "other": "stays"}
+    answer = await bare.admin.get(resources.POD.path("team-a", "ready"))
+    assert answer["metadata"]["annotations"] == {READY: "true"}, "nobody asked: it is the pod's own"
     condition = {one["type"]: one for one in left["status"]["conditions"]}[NOTICE_CONDITION]
     assert (condition["status"], condition["reason"]) == ("False", "Withdrawn")
     assert condition["message"] == "giveway does not ask the pod to leave after all"

@@ -14,7 +14,7 @@ from webhook.cli.inspecting import inspects
 from webhook.cli.output import progress_display
 from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
-from webhook.policy.model import READY, RECONCILER_ANNOTATIONS
+from webhook.policy.model import ANSWERS, RECONCILER_ANNOTATIONS
 from webhook.policy.shapes.findings import PolicyError
 from webhook.simulation.cluster_file.collecting import collect
 from webhook.simulation.cluster_file.format import ClusterFileError
@@ -46,7 +46,7 @@ async def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...]
     """
     try:
         loaded = [load_or_raise(directory) for directory in policies]
-        keys = annotations_read(loaded) | {*RECONCILER_ANNOTATIONS, READY}
+        keys = annotations_read(loaded) | {*RECONCILER_ANNOTATIONS, *ANSWERS}
         anonymizer = Anonymizer(set().union(*map(words_of, loaded))) if anonymize else None
         async with await Client.connect(kubeconfig) as client:
             with progress_display("reading") as progress, _whole(file) as stream:

@@ -16,7 +16,7 @@ from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, 
 from webhook.installation.install import MADE_BY_WEBHOOK, NAMESPACE
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import LEASE, POD
-from webhook.policy.model import NOTICE, PLAN, READY
+from webhook.policy.model import NOTICE, PLAN, POD_ANNOTATIONS
 from webhook.reconciler.state.notices import withdrawn_condition
 
 __all__ = ["keys_to_remove", "remove"]
@@ -96,11 +96,15 @@ async def _take_plans_off(client: Client) -> tuple[int, int]:
     async for page in client.pages(POD.path(), dict, resume=True):
         for pod in page.items or ():
             annotations = pod["metadata"].get("annotations") or {}
-            if PLAN in annotations:
-                plans += await _clear(client, pod, {PLAN: None}, {"nominatedNodeName": None})
+            off = [row for row in POD_ANNOTATIONS if row.goes and row.key in annotations]
+            if all(row.by == "pod" for row in off):
+                continue  # nothing, or an answer to nothing, which is the pod's
+            status: dict[str, Any] = {"nominatedNodeName": None} if PLAN in annotations else {}
             if NOTICE in annotations:
-                status = {"conditions": [withdrawn_condition(time.time())]}
-                notices += await _clear(client, pod, {NOTICE: None, READY: None}, status)
+                status["conditions"] = [withdrawn_condition(time.time())]
+            if await _clear(client, pod, dict.fromkeys(row.key for row in off), status):
+                plans += PLAN in annotations
+                notices += NOTICE in annotations
     return plans, notices
 
 

@@ -25,7 +25,7 @@ from webhook.kube.errors import ApiError
 from webhook.kube.object_cache import Change
 from webhook.kube.objects import Node, OwnerReference, Pod, key_of
 from webhook.kube.pods import controller_of, is_terminal
-from webhook.policy.model import MARK, OWN_ANNOTATIONS
+from webhook.policy.model import MARK, POD_ANNOTATIONS
 
 __all__ = ["Controllers", "PodOwner", "pods_wanted", "with_replicas"]
 
@@ -36,6 +36,8 @@ _IN_ORDER = ("StatefulSet", "DaemonSet")
 _API = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1"}
 _FILLED_IN = ("nodeName", "priority", "preemptionPolicy")
 """Fields of a pod that its controller does not send."""
+_OF_ONE_POD = frozenset(row.key for row in POD_ANNOTATIONS)
+"""Annotations that say something of one pod: the pod in its place does not get them."""
 Json = dict[str, Any]
 
 
@@ -75,7 +77,7 @@ class PodOwner:
         if on:
             spec = pinned(spec, on)
         labels = {key: text for key, text in (meta.labels or {}).items() if key != MARK}
-        annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in OWN_ANNOTATIONS}
+        annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in _OF_ONE_POD}
         own_name, version = self.key.partition("/")[2], _API.get(self.kind, "v1")
         reference = OwnerReference(kind=self.kind, name=own_name, uid=self.uid, api_version=version, controller=True)
         return {

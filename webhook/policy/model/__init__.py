@@ -38,6 +38,7 @@ from webhook.policy.model.rules import (
 )
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import (
+    ANSWERS,
     CAN_BE_PREEMPTED,
     DECISION,
     GIVEN,
@@ -48,6 +49,8 @@ from webhook.policy.model.values import (
     NOTICE_CONDITION,
     OWN_ANNOTATIONS,
     PLAN,
+    POD_ANNOTATIONS,
+    POD_CONDITIONS,
     POD_DELETION_COST,
     PROTECTION_DURATION,
     READY,
@@ -65,6 +68,7 @@ from webhook.policy.model.victims import (
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 __all__ = [
+    "ANSWERS",
     "CAN_BE_PREEMPTED",
     "DECISION",
     "GIVEN",
@@ -75,6 +79,8 @@ __all__ = [
     "NOTICE_CONDITION",
     "OWN_ANNOTATIONS",
     "PLAN",
+    "POD_ANNOTATIONS",
+    "POD_CONDITIONS",
     "POD_DELETION_COST",
     "PROTECTION_DURATION",
     "READY",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from webhook.policy.cel.fields import unknown_fields
 from webhook.policy.cel.program import CelError, CelProblem, Program
@@ -15,6 +15,7 @@ from webhook.policy.shapes.yaml_nodes import YamlNode, YamlScalar
 
 __all__ = [
     "ANNOTATION",
+    "ANSWERS",
     "CAN_BE_PREEMPTED",
     "CLASS_GLOB",
     "CLASS_NAME",
@@ -34,6 +35,8 @@ __all__ = [
     "NOTICE_CONDITION",
     "OWN_ANNOTATIONS",
     "PLAN",
+    "POD_ANNOTATIONS",
+    "POD_CONDITIONS",
     "POD_DELETION_COST",
     "PROTECTION_DURATION",
     "READY",
@@ -41,6 +44,7 @@ __all__ = [
     "RECONCILER_ANNOTATIONS",
     "TOLERATION_SECONDS",
     "Expression",
+    "PodAnnotation",
     "warn_of_unknown_fields",
 ]
 
@@ -57,21 +61,46 @@ POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 MANAGED = "managed"
 """The value of the mark."""
 PLAN = "giveway.dev/plan"
-"""The annotation with a plan under way, on its preemptor. Only the reconciler writes it."""
+"""The annotation with a plan under way, on its preemptor."""
 DECISION = "giveway.dev/decision"
-"""The annotation with the last decision made for a pod. Only the reconciler writes it."""
+"""The annotation with the last decision made for a pod."""
 NOTICE = "giveway.dev/notice"
-"""The annotation on a victim with by when it is asked to leave, and for whom. Only the reconciler writes it."""
+"""The annotation on a victim with by when it is asked to leave, and for whom."""
 READY = "giveway.dev/ready-to-leave"
 """The annotation by which a victim that has a notice says, when exactly true, that it need not be waited for."""
+GIVEN = "giveway.dev/given"
+"""The annotation with what the webhook gave a new pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodAnnotation:
+    """An annotation of giveway on pods."""
+
+    key: str
+    by: Literal["reconciler", "webhook", "pod"]
+    """Who alone writes it; `pod`: it is the pod's answer to what the reconciler wrote, and anybody's to write."""
+    goes: bool
+    """Whether `giveway uninstall` takes it off: it says what giveway is about to do."""
+
+
+POD_ANNOTATIONS = (
+    PodAnnotation(PLAN, "reconciler", goes=True),
+    PodAnnotation(DECISION, "reconciler", goes=False),
+    PodAnnotation(NOTICE, "reconciler", goes=True),
+    PodAnnotation(READY, "pod", goes=True),
+    PodAnnotation(GIVEN, "webhook", goes=False),
+)
+"""All of them: whoever reads, keeps or takes off several goes by these rows."""
+RECONCILER_ANNOTATIONS = tuple(row.key for row in POD_ANNOTATIONS if row.by == "reconciler")
+"""What the reconciler writes on pods, and nobody else."""
+OWN_ANNOTATIONS = tuple(row.key for row in POD_ANNOTATIONS if row.by != "pod")
+"""giveway's own annotations on pods: nobody else writes them, whatever the policies say."""
+ANSWERS = tuple(row.key for row in POD_ANNOTATIONS if row.by == "pod")
+"""What pods answer to a notice. A new notice takes them off."""
 NOTICE_CONDITION = "giveway.dev/PreemptionNotice"
 """The condition of a pod that says the same as the notice."""
-GIVEN = "giveway.dev/given"
-"""The annotation with what the webhook gave a new pod. Only the webhook writes it."""
-RECONCILER_ANNOTATIONS = (PLAN, DECISION, NOTICE)
-"""What the reconciler writes on pods, and nobody else."""
-OWN_ANNOTATIONS = (*RECONCILER_ANNOTATIONS, GIVEN)
-"""giveway's own annotations on pods: nobody else writes them, whatever the policies say."""
+POD_CONDITIONS = (NOTICE_CONDITION,)
+"""The conditions that giveway writes on pods."""
 
 KNOWN_ANNOTATIONS = {
     CAN_BE_PREEMPTED: "the pod may be a victim, when exactly true",

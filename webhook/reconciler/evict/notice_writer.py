@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import NOTICE, READY
 from webhook.reconciler.evict.fenced_requests import TRIES, DeposedError, FencedRequests, StaleError
 from webhook.reconciler.plans.plan import Ending, Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -25,8 +24,8 @@ from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.notices import (
     NoticeRecord,
-    encode,
     has_notice,
+    notice_annotations,
     notice_condition,
     notice_of,
     withdrawn_condition,
@@ -106,7 +105,7 @@ class NoticeWriter:
                 plan=plan.record.id, by=rfc3339(until), preemptor=whom, uid=plan.uid, priority=plan.priority
             )
             text = f"asked to leave by {record.by} for pod {whom or plan.uid} of priority {plan.priority}"
-            annotations = {NOTICE: encode(record), READY: None}
+            annotations = notice_annotations(record)
             condition = notice_condition(text, now)
             try:
                 async with self._alone(victim.key):
@@ -149,7 +148,7 @@ class NoticeWriter:
     async def _take_off(self, pod: Pod) -> None:
         """Take the notice off this pod. Raises StaleError if it is gone."""
         current: Pod | None = pod
-        off: dict[str, str | None] = {NOTICE: None, READY: None}
+        off = notice_annotations(None)
         changed = False
         for attempt in itertools.count():
             try:

@@ -11,7 +11,7 @@ which step of a plan the page shows. A new stage is
 3. an `Enter` of it in the stage before (`_nominating`: the stage that the nomination is written with),
 4. if it does something new, an action (`plans.actions.Step`) and its case in `evict.executor.Executor._step`.
 Adoption, rehearsal, the page and the record follow. What must survive the process beside the times is a field of
-`PlanRecord`; annotations that the reconciler writes on victims are to be listed in `RECONCILER_ANNOTATIONS`.
+`PlanRecord`; annotations that the reconciler writes on victims are rows of `POD_ANNOTATIONS`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ import msgspec
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
-from webhook.policy.model import DECISION, PLAN, READY, RECONCILER_ANNOTATIONS
+from webhook.policy.model import ANSWERS, DECISION, PLAN, RECONCILER_ANNOTATIONS
 from webhook.reconciler.state.plan_victims import PlanVictim, are_digests, digests_of, found_again
 
 __all__ = [
@@ -56,7 +56,7 @@ __all__ = [
 
 _VERSION, _GANG_VERSION, _NOTICE_VERSION = 3, 4, 5
 """Of the plans that are written, for one pod, for a gang, and once victims have a notice; older ones are understood."""
-_OF_PLANS = frozenset((*RECONCILER_ANNOTATIONS, READY))
+_OF_PLANS = frozenset((*RECONCILER_ANNOTATIONS, *ANSWERS))
 _LONGEST = 64 * 1024
 """Bytes that are read."""
 _ROOM = 32 * 1024
@@ -313,7 +313,7 @@ def carries(pod: Pod, plan: str) -> bool:
 
 
 def not_own(pod: Pod) -> dict[str, str]:
-    """A pod's annotations without those that the reconciler writes itself, and the answer to its notice."""
+    """A pod's annotations without those that the reconciler writes itself, and the answers to them."""
     return {key: text for key, text in (pod.metadata.annotations or {}).items() if key not in _OF_PLANS}
 
 

@@ -14,13 +14,14 @@ import msgspec
 
 from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects import Pod
-from webhook.policy.model import NOTICE, NOTICE_CONDITION, READY
+from webhook.policy.model import ANSWERS, NOTICE, NOTICE_CONDITION, READY
 
 __all__ = [
     "NoticeRecord",
     "encode",
     "has_notice",
     "is_ready",
+    "notice_annotations",
     "notice_condition",
     "notice_of",
     "withdrawn_condition",
@@ -49,6 +50,11 @@ _NOTICE = msgspec.json.Decoder(NoticeRecord)
 def encode(record: NoticeRecord) -> str:
     """The annotation's text."""
     return msgspec.json.encode(record).decode()
+
+
+def notice_annotations(record: NoticeRecord | None) -> dict[str, str | None]:
+    """What is written on a pod to give it a notice, or, without one, to take it off; an older answer goes with both."""
+    return {NOTICE: None if record is None else encode(record), **dict.fromkeys(ANSWERS)}
 
 
 def has_notice(pod: Pod) -> bool:

@@ -27,7 +27,7 @@ from webhook.kube.objects import (
     PriorityClass,
     Volume,
 )
-from webhook.policy.model import OWN_ANNOTATIONS
+from webhook.policy.model import OWN_ANNOTATIONS, POD_CONDITIONS
 
 __all__ = ["Anonymizer", "redact"]
 
@@ -50,7 +50,7 @@ _AS_THEY_ARE = frozenset({
 _KEPT_FINALIZERS = frozenset({"resource.kubernetes.io/delete-protection"})
 """Without it a claim on devices is never freed."""
 _SELECTOR = frozenset({"matchLabels", "matchExpressions"})
-_CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget", "PodResizePending"})
+_CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget", "PodResizePending", *POD_CONDITIONS})
 
 
 def redact(item: Any, annotations: Collection[str]) -> Any:
