@@ -14,11 +14,10 @@ from webhook.cli.inspecting import inspects
 from webhook.cli.output import progress_display
 from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
-from webhook.policy.model import ANSWERS, RECONCILER_ANNOTATIONS
 from webhook.policy.shapes.findings import PolicyError
 from webhook.simulation.cluster_file.collecting import collect
 from webhook.simulation.cluster_file.format import ClusterFileError
-from webhook.simulation.cluster_file.redacting import Anonymizer
+from webhook.simulation.cluster_file.redacting import ALWAYS_KEPT, Anonymizer
 from webhook.simulation.judgeable import annotations_read, words_of
 
 __all__ = ["command"]
@@ -35,7 +34,9 @@ __all__ = ["command"]
     help="Policies that the snapshot is for: annotations that they read are kept. May be given several times.",
 )
 @click.option(
-    "--anonymize", is_flag=True, help="Replace names and label values, but for the words that the policies name."
+    "--anonymize",
+    is_flag=True,
+    help="Replace names and the values of labels and annotations, but for the words that the policies name.",
 )
 @inspects
 async def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...], *, anonymize: bool) -> None:
@@ -46,7 +47,7 @@ async def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...]
     """
     try:
         loaded = [load_or_raise(directory) for directory in policies]
-        keys = annotations_read(loaded) | {*RECONCILER_ANNOTATIONS, *ANSWERS}
+        keys = annotations_read(loaded) | ALWAYS_KEPT
         anonymizer = Anonymizer(set().union(*map(words_of, loaded))) if anonymize else None
         async with await Client.connect(kubeconfig) as client:
             with progress_display("reading") as progress, _whole(file) as stream:

@@ -18,6 +18,7 @@ from webhook.preemption.snapshot.interning import Interner
 
 __all__ = [
     "COSCHEDULING",
+    "GROUP_ANNOTATIONS",
     "GROUP_SOURCES",
     "INDEX_LABELS",
     "NO_GROUP",
@@ -52,6 +53,11 @@ class GroupSource(NamedTuple):
     name: Callable[[Pod], str]
 
 
+_VOLCANO_NAME = "scheduling.k8s.io/group-name"
+_KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
+_KUEUE_GROWS = "kueue.x-k8s.io/pod-group-fast-admission"
+GROUP_ANNOTATIONS = frozenset({_VOLCANO_NAME, _KUEUE_COUNT, _KUEUE_GROWS})
+"""The annotations by which pods say which group they belong to and how many it needs."""
 POD_GROUP = "PodGroup"
 COSCHEDULING = "coscheduling PodGroup"
 VOLCANO = "Volcano PodGroup"
@@ -98,7 +104,7 @@ def _indexed_job(pod: Pod) -> str:
 GROUP_SOURCES = (
     GroupSource(POD_GROUP, _scheduling_group),
     GroupSource(COSCHEDULING, _label("scheduling.x-k8s.io/pod-group")),
-    GroupSource(VOLCANO, _annotation("scheduling.k8s.io/group-name")),
+    GroupSource(VOLCANO, _annotation(_VOLCANO_NAME)),
     GroupSource("Kueue pod group", _label("kueue.x-k8s.io/pod-group-name")),
     GroupSource("LeaderWorkerSet replica", _leader_worker_set),
     GroupSource("JobSet", _label("jobset.sigs.k8s.io/jobset-name")),
@@ -133,8 +139,8 @@ def minimum_said_by(pod: Pod) -> int:
     Kueue lets the pods of a group in together; a group of fast admission grows afterwards.
     """
     annotations = pod.metadata.annotations or {}
-    text = annotations.get("kueue.x-k8s.io/pod-group-total-count", "")
-    grows = annotations.get("kueue.x-k8s.io/pod-group-fast-admission") == "true"
+    text = annotations.get(_KUEUE_COUNT, "")
+    grows = annotations.get(_KUEUE_GROWS) == "true"
     return min(int(text[:18]), _HIGHEST_INDEX) if text.isascii() and text.isdigit() and not grows else 0
 
 

@@ -25,32 +25,50 @@ from webhook.kube.objects import (
     Pod,
     PodSpec,
     PriorityClass,
+    ResourceClaim,
     Volume,
 )
-from webhook.policy.model import OWN_ANNOTATIONS, POD_CONDITIONS
+from webhook.policy.model import ANSWERS, OWN_ANNOTATIONS, POD_CONDITIONS, RECONCILER_ANNOTATIONS
+from webhook.preemption.snapshot.pod_groups import GROUP_ANNOTATIONS
 
-__all__ = ["Anonymizer", "redact"]
+__all__ = ["ALWAYS_KEPT", "Anonymizer", "redact"]
 
 _PARTS = re.compile(r"([-./_:]+)")
 _ORDINAL = re.compile(r"\d{1,3}")
 _NUMBER = re.compile(r"[+-]?\d+")
+_AMOUNT = re.compile(r"[+-]?(\d+(\.\d+)?[a-zA-Z]{0,2})+|\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)", re.ASCII)
+"""A number, a quantity, a duration or an instant."""
 _LENGTH = 6
-_NAMES = frozenset({
-    "name", "namespace", "uid", "volumeHandle", "hostIP", "volumeID", "diskURI",
-    "pool", "device", "counterSet", "request",
+ALWAYS_KEPT = frozenset((*RECONCILER_ANNOTATIONS, *ANSWERS, *GROUP_ANNOTATIONS))
+"""Annotations that decide whatever the policies read."""
+_CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget", "PodResizePending", *POD_CONDITIONS})
+_VOCABULARY = _CONDITIONS | {
+    "Complete", "Failed",
+    "Recreate", "RollingUpdate", "OnDelete",
+    "Pod", "PodGroup",
+    "resource.kubernetes.io/delete-protection",
+}  # fmt: skip
+"""Texts that are Kubernetes' own where others have names: conditions, strategies, modes, a finalizer."""
+_KEPT = frozenset({
+    "kind", "apiVersion", "apiGroup", "resource",
+    "resourceVersion", "creationTimestamp", "deletionTimestamp", "startTime", "lastTransitionTime",
+    "priorityClassName", "schedulerName", "provisioner", "driver", "declaredFeatures",
+    "extendedResourceName", "key", "topologyKey", "matchLabelKeys", "mismatchLabelKeys",
+    "matchAttribute", "distinctAttribute", "string", "version", "expression",
+    "operator", "effect", "status", "reason", "phase", "protocol", "action",
+    "preemptionPolicy", "restartPolicy", "podManagementPolicy", "unhealthyPodEvictionPolicy",
+    "whenUnsatisfiable", "nodeAffinityPolicy", "nodeTaintsPolicy",
+    "accessModes", "volumeMode", "volumeBindingMode", "allocationMode",
+    "minAvailable", "maxUnavailable", "maxSurge",
 })  # fmt: skip
-"""Fields whose text is a name, beside those that end in `Name`."""
-_KEPT_NAMES = frozenset({"priorityClassName", "schedulerName"})
+"""Fields whose text is no name: Kubernetes' own words, instants, shares, keys, what devices are and who drives them."""
+_AMOUNTS = frozenset({
+    "requests", "limits", "overhead", "allocatedResources", "allocatable", "capacity", "counters", "consumedCapacity",
+})  # fmt: skip
+"""Fields with amounts by resource."""
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
 """Fields with label keys and values."""
-_LISTS = frozenset({"namespaces", "finalizers"})
-_AS_THEY_ARE = frozenset({
-    "requests", "limits", "allocatable", "capacity", "drivers", "declaredFeatures", "counters", "consumedCapacity",
-})  # fmt: skip
-_KEPT_FINALIZERS = frozenset({"resource.kubernetes.io/delete-protection"})
-"""Without it a claim on devices is never freed."""
 _SELECTOR = frozenset({"matchLabels", "matchExpressions"})
-_CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget", "PodResizePending", *POD_CONDITIONS})
 
 
 def redact(item: Any, annotations: Collection[str]) -> Any:
@@ -62,15 +80,16 @@ def redact(item: Any, annotations: Collection[str]) -> Any:
             _strip(item.spec)
             # Of a condition that decides all but its message, of any other no more than that there is one
             item.status.conditions = [
-                msgspec.structs.replace(condition, message="")
-                if condition.type in _CONDITIONS
-                else Condition(type=condition.type, status=condition.status)
+                msgspec.structs.replace(condition, message="") if condition.type in _CONDITIONS else _bare(condition)
                 for condition in item.status.conditions or ()
             ] or None
         case Node():
             item.status.conditions = item.status.capacity = None
         case PriorityClass():
             item.description = ""
+        case ResourceClaim():
+            for device in item.status.devices or ():
+                device.conditions = [_bare(condition) for condition in device.conditions or ()] or None
         case PersistentVolume() | PersistentVolumeClaim():
             status = item.status or {}
             item.status = {key: status[key] for key in ("phase", "capacity") if key in status} or None
@@ -85,6 +104,10 @@ def redact(item: Any, annotations: Collection[str]) -> Any:
 
 def _kept(meta: ObjectMeta, annotations: Collection[str]) -> dict[str, str] | None:
     return {key: text for key, text in (meta.annotations or {}).items() if key in annotations} or None
+
+
+def _bare(condition: Condition) -> Condition:
+    return Condition(type=condition.type, status=condition.status)
 
 
 def _strip(spec: PodSpec) -> None:
@@ -103,12 +126,11 @@ class Anonymizer:
 
     A name is replaced part by part, between its dashes, dots and slashes, by an HMAC under a key that is thrown away.
     So `web-5d4f-abc12` still begins as its ReplicaSet `web-5d4f` does. Numbers of up to three digits stay: they are
-    ordinals. Kept are label keys, PriorityClasses, schedulers, resources and provisioners, and `words`, which policies
-    name.
+    ordinals. Every text counts as a name but that of the fields in `_KEPT`, amounts, and `words`, which policies name.
     """
 
     def __init__(self, words: Collection[str] = (), key: bytes | None = None) -> None:
-        self._words = frozenset(words)
+        self._words = _VOCABULARY.union(words)
         self._key = key or secrets.token_bytes(32)
         self._known: dict[str, str] = {}
 
@@ -141,36 +163,31 @@ class Anonymizer:
         """A label's value; numbers stay, since `Gt` and `Lt` compare them."""
         return text if _NUMBER.fullmatch(text) or text in {"true", "false"} else self.text(text)
 
+    def _said(self, text: str) -> str:
+        """An annotation's text; numbers, durations and instants stay, since policies compare them."""
+        return text if _AMOUNT.fullmatch(text) else self._value(text)
+
     def _walk(self, node: dict[str, Any]) -> dict[str, Any]:
-        changed: dict[str, Any] = {}
-        for field, value in node.items():
-            if field == "annotations":
-                changed[field] = {key: text for key, text in value.items() if key not in OWN_ANNOTATIONS}
-            elif field in _AS_THEY_ARE and not (field == "requests" and isinstance(value, list)):
-                changed[field] = value
-            elif (field in _MAPS and "nodeSelectorTerms" not in value) or (
-                field == "selector" and not value.keys() & _SELECTOR
-            ):
-                changed[field] = {key: self._value(text) for key, text in value.items()}
-            elif field == "disruptedPods":
-                changed[field] = {self.text(key): text for key, text in value.items()}
-            elif field == "values" or (field == "value" and isinstance(value, str)):
-                changed[field] = (
-                    [self._value(item) for item in value] if isinstance(value, list) else self._value(value)
-                )
-            elif isinstance(value, dict):
-                changed[field] = self._walk(value)
-            elif isinstance(value, list) and (field in _LISTS or _are_names(field, value)):
-                changed[field] = [item if item in _KEPT_FINALIZERS else self.text(item) for item in value]
-            elif isinstance(value, list):
-                changed[field] = [self._walk(item) if isinstance(item, dict) else item for item in value]
-            elif isinstance(value, str) and (field in _NAMES or field.endswith("Name")) and field not in _KEPT_NAMES:
-                changed[field] = self.text(value)
-            else:
-                changed[field] = value
-        return changed
+        return {field: self._part(field, value) for field, value in node.items()}
 
-
-def _are_names(field: str, value: list[Any]) -> bool:
-    """Whether the list names requests, as a constraint between devices does."""
-    return field == "requests" and all(isinstance(item, str) for item in value)
+    def _part(self, field: str, value: Any) -> Any:
+        """What stands in a field, under other names."""
+        if isinstance(value, str):
+            if field in _KEPT:
+                return value
+            return self._value(value) if field in {"value", "values"} else self.text(value)
+        if isinstance(value, list):
+            if field == "drivers":
+                return value
+            return [self._walk(item) if isinstance(item, dict) else self._part(field, item) for item in value]
+        if not isinstance(value, dict) or field in _AMOUNTS:
+            return value
+        if field == "annotations":
+            return {key: self._said(text) for key, text in value.items() if key not in OWN_ANNOTATIONS}
+        if field == "disruptedPods":
+            return {self.text(key): at for key, at in value.items()}
+        if (field in _MAPS and "nodeSelectorTerms" not in value) or (
+            field == "selector" and not value.keys() & _SELECTOR
+        ):
+            return {key: self._value(text) for key, text in value.items()}
+        return self._walk(value)
