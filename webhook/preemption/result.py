@@ -163,6 +163,17 @@ class Decision:
         self._check_fresh()
         return self._potential.reason(int(self._state.snapshot.pod_rows([victim])[0]))
 
+    def groups_of(self, victims: NDArray[np.intp]) -> dict[str, str]:
+        """Of these pods (rows), if they go, the key of each that goes with a group, and the name of the group."""
+        self._check_fresh()
+        units, pods = self._potential.units, self._state.snapshot.pods
+        ids = [0] * len(victims) if units is None else units.goes_with(victims).tolist()
+        return {
+            f"{pods.namespaces[row]}/{pods.names[row]}": str(pods.groups.values[group])
+            for row, group in zip(victims.tolist(), ids, strict=True)
+            if group
+        }
+
     def _names(self, rows: Sequence[int] | NDArray[np.intp]) -> list[str]:
         return sorted(self._state.snapshot.nodes.names[row] for row in rows)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
+from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.objects import PodGroup
+from webhook.policy.model import GroupDisruption, Groups
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
 from webhook.reconciler.plans.actions import End, Enter, Try
 from webhook.reconciler.plans.plan import Ending
@@ -14,12 +15,20 @@ from webhook.reconciler.state.annotations import PlanStage
 GANG = "scheduling.x-k8s.io/pod-group"
 
 
-def full_nodes(members: int) -> Desk:
-    """Three full nodes, and so many members of a gang with a minimum of two, each of which needs a node."""
-    setting = Setting(*(node(f"n{number}", "4") for number in range(3)))
-    setting.add(*(pod(f"v{number}", "4", node=f"n{number}") for number in range(3)))
-    body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
-    setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), COSCHEDULING)
+def full_nodes(members: int, *, of: str = "") -> Desk:
+    """Three full nodes, and so many members of a gang with a minimum of two, each of which needs a node.
+
+    The pods there may be `of` a group that goes whole, and that needs two of them.
+    """
+    setting = Setting(
+        *(node(f"n{number}", "4") for number in range(3)),
+        under=policy(groups=Groups(disruption=GroupDisruption.GROUP)),
+    )
+    labels = {GANG: of} if of else {}
+    setting.add(*(pod(f"v{number}", "4", node=f"n{number}", labels=labels) for number in range(3)))
+    for name in filter(None, ("gang", of)):
+        body = {"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": 2}}
+        setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), COSCHEDULING)
     desk = Desk(setting)
     for number in range(members):
         setting.add(preemptor(f"gang-{number}", "4", labels={GANG: "gang"}))
@@ -92,3 +101,13 @@ async def test_a_member_that_joins_depends_on_those_before_it():
     reconciler.turn()
     assert reconciler.plans["default/gang-2"].record.id != joined.record.id
     await reconciler.stop()
+
+
+async def test_all_plans_of_a_gang_know_who_goes_together():
+    """A pod that its group could spare goes with the group, by each of the plans that the group goes for."""
+    desk = full_nodes(2, of="train")
+    together = {f"default/v{number}": 1 for number in range(3)}
+    for plan in desk.reconciler.plans.values():
+        assert {victim.key: victim.group for victim in plan.record.victims} == together
+    assert len(desk.reconciler.plans) == 2
+    await desk.reconciler.stop()

@@ -315,6 +315,9 @@ class _Decision:
     def _answer(self, solution: Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
         names, pods = self._trial.snapshot.nodes.names, self._trial.snapshot.pods
 
+        ordered = sorted(solution.units, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))
+        group_of = {row: str(pods.groups.values[unit.group]) for unit in ordered if unit.group for row in unit.rows}
+
         def victim(row: int) -> Victim:
             return Victim(
                 pods.namespaces[row],
@@ -323,9 +326,9 @@ class _Decision:
                 int(pods.priority[row]),
                 float(pods.start[row]),
                 names[pods.node[row]],
+                group_of.get(row, ""),
             )
 
-        ordered = sorted(solution.units, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))
         grounds = {}
         if units is not None:
             grounds = {victim(row).key: units.victims.reason(row) for unit in ordered for row in unit.rows}

@@ -7,7 +7,7 @@ What a group with a minimum has above it are its members of the highest indices.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,12 @@ __all__ = [
     "group_of",
     "index_of",
     "minimum_said_by",
+    "with_all_of",
 ]
+
+
+_LONGEST_NAME = 253
+"""Characters that Kubernetes' names have at most: more say nothing, and anybody can write them as an annotation."""
 
 
 class GroupKey(NamedTuple):
@@ -40,7 +45,7 @@ class GroupKey(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.source} {self.namespace}/{self.name}"
+        return f"{self.source} {self.namespace}/{self.name[:_LONGEST_NAME]}" if self.source else ""
 
 
 NO_GROUP = GroupKey("", "", "")
@@ -72,6 +77,8 @@ INDEX_LABELS = (
 """Labels that number the members of a group; the first that is there counts, then the number at the end of the name."""
 _NUMBER_AT_END = re.compile(r"-(\d{1,18})$", re.ASCII)
 _HIGHEST_INDEX = 2**31 - 1
+_SHOWN = 5
+"""Groups that are named."""
 
 
 def _label(key: str) -> Callable[[Pod], str]:
@@ -142,6 +149,13 @@ def minimum_said_by(pod: Pod) -> int:
     text = annotations.get(_KUEUE_COUNT, "")
     grows = annotations.get(_KUEUE_GROWS) == "true"
     return min(int(text[:18]), _HIGHEST_INDEX) if text.isascii() and text.isdigit() and not grows else 0
+
+
+def with_all_of(groups: Iterable[str]) -> str:
+    """What people read after the names of victims: the groups that these go with; empty if they go by themselves."""
+    names = list(dict.fromkeys(filter(None, groups)))
+    more = f" and {len(names) - _SHOWN} more groups" if len(names) > _SHOWN else ""
+    return f", with all of {', '.join(names[:_SHOWN])}{more}" if names else ""
 
 
 _NOBODY: set[int] = set()

@@ -19,7 +19,10 @@ Mask = NDArray[np.bool_]
 
 
 class Victim(NamedTuple):
-    """A pod that would go; `start_time` is in seconds, infinite for one that has not started."""
+    """A pod that would go; `start_time` is in seconds, infinite for one that has not started.
+
+    `group` names the group that it goes with; empty for a pod that goes by itself.
+    """
 
     namespace: str
     name: str
@@ -27,6 +30,7 @@ class Victim(NamedTuple):
     priority: int
     start_time: float
     node: str
+    group: str = ""
 
     @property
     def key(self) -> str:
@@ -215,6 +219,7 @@ class Candidates(NamedTuple):
             pods.priority[rows].tolist(),
             pods.start[rows].tolist(),
             [names[number] for number in group.tolist()],
+            [""] * len(rows),
         )
         victims = list(map(Victim._make, zip(*columns, strict=True)))
         starts, violations = (ends - sizes).tolist(), self.violations[chosen].tolist()
@@ -232,7 +237,7 @@ class Candidates(NamedTuple):
         whole = [pods.grouped.members(id_) for id_ in groups[groups > 0].tolist()]
         rows = np.unique(np.concatenate([here[group[start : start + len(here)] == 0], *whole]))
         beyond = np.isin(rows, here[self.violating[start : start + len(here)]])
-        goes_with = np.where(np.isin(units.member_of[rows], groups), units.member_of[rows], 0)
+        goes_with = units.goes_with(rows)
         size = units.sizes[goes_with]
         order = np.lexsort((rows, ~beyond, pods.start[rows], goes_with, -size, -units.priority[rows]))
         victims = [
@@ -243,8 +248,9 @@ class Candidates(NamedTuple):
                 int(pods.priority[row]),
                 float(pods.start[row]),
                 nodes.names[pods.node[row]],
+                str(pods.groups.values[with_group]),
             )
-            for row in rows[order].tolist()
+            for row, with_group in zip(rows[order].tolist(), goes_with[order].tolist(), strict=True)
         ]
         return Candidate(nodes.names[int(self.nodes[number])], victims, int(self.violations[number]))
 

@@ -66,6 +66,11 @@ class Units(NamedTuple):
         """The id of the pod's group if that goes whole, whether it can spare the pod or not; else 0."""
         return self.group if self.above is None else np.maximum(self.group, self.above)
 
+    def goes_with(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+        """If these pods go, the id of the group that each of them goes with, 0 for one that goes by itself."""
+        member_of = self.member_of[rows]
+        return np.where(np.isin(member_of, self.group[rows]), member_of, 0).astype(np.int32)
+
     def hit(self, marked: Mask) -> Mask:
         """By id, the groups of which a member is marked that goes only with all of it."""
         hit: Mask = np.bincount(self.group[marked], minlength=len(self.sizes)) > 0

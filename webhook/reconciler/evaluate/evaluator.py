@@ -267,10 +267,11 @@ class Evaluator:
             if not nodes:
                 return None
         node = self._least_contested(pod, nodes, leaving)
-        keys = [f"{snapshot.pods.namespaces[row]}/{snapshot.pods.names[row]}" for row in needed(node).tolist()]
+        own = needed(node)
+        keys = [f"{snapshot.pods.namespaces[row]}/{snapshot.pods.names[row]}" for row in own.tolist()]
         victims = tuple(victim for key in keys if (victim := self.state.pods.get(key)) is not None)
         gone = np.count_nonzero(snapshot.pods.node[leaving] == snapshot.nodes.find(node))
-        return Waits(node, int(gone), victims)
+        return Waits(node, int(gone), victims, decision.groups_of(own))
 
     def _is_staying(self, key: str) -> bool:
         """Whether a pod is not leaving yet, whatever plans count on."""
@@ -358,8 +359,9 @@ def _evicts(state: State, decision: Decision, choice: ChosenCandidate, planned: 
     known = {victim.key for victim in leaving}
     pods = [state.pods.get(victim.key) for victim in chosen.victims if victim.key not in known]
     victims = tuple(pod for pod in pods if pod is not None)
+    groups = {victim.key: victim.group for victim in chosen.victims if victim.group}
     if all(key_of(victim) in planned for victim in victims):
-        return Waits(chosen.node, len(chosen.victims), victims)
+        return Waits(chosen.node, len(chosen.victims), victims, groups)
     scores = decision.scores(_SHOWN + 1)
     own = next((score for score in scores if score.node == chosen.node), None)
     others = [score for score in scores if score.node != chosen.node][:_SHOWN]
@@ -373,6 +375,7 @@ def _evicts(state: State, decision: Decision, choice: ChosenCandidate, planned: 
         because=choice.because or (preferred_because(own, others[0]) if own and others else ""),
         last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
         grounds={key_of(victim): decision.victim_reason(key_of(victim)) for victim in victims},
+        groups=groups,
     )
 
 

@@ -259,6 +259,7 @@ def _outcomes(
     state = evaluator.state
     nodes = {placement.node for placement in decision.placements}
     first = decision.placements[0].node
+    groups = {victim.key: victim.group for victim in decision.victims if victim.group}
     of_node: dict[str, list[Pod]] = {}
     for unit in decision.units:
         pods = [pod for victim in unit if (pod := state.pods.get(victim.key)) is not None]
@@ -283,6 +284,7 @@ def _outcomes(
             because=f"{len(decision.placements)} pods of {decision.gang.key} are placed together",
             last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
             grounds={key_of(victim): decision.grounds[key_of(victim)] for victim in victims},
+            groups=groups,
         )
         outcomes.append((pod, evicts))
     return tuple(outcomes)

@@ -45,6 +45,8 @@ class Waits:
     leaving: int
     victims: tuple[Pod, ...] = ()
     """Those of the pods that another plan has yet to ask: they are asked for this one if that does not come to it."""
+    groups: dict[str, str] = field(default_factory=dict)
+    """Key of each of those victims that goes with a group to the name of the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ class Evicts:
     """Keys of the victims whose replacement can run nowhere else."""
     grounds: dict[str, VictimReason] = field(default_factory=dict)
     """Key of each victim to the `policy/rule` by which it may go."""
+    groups: dict[str, str] = field(default_factory=dict)
+    """Key of each victim that goes with a group to the name of the group."""
     cycles: tuple[tuple[str, ...], ...] = ()
     """The cycles that it closes: from a victim's workload to the preemptor's own, each evicted for the one before."""
 

@@ -11,7 +11,7 @@ from webhook.kube.objects import Pod, key_of
 from webhook.page.model import GangShown, MemberShown, PlanShown, VictimShown
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.pod_groups import group_of
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.notices import is_ready, notice_of
 from webhook.reconciler.state.state import State
@@ -48,9 +48,11 @@ def victims_shown(state: State, plans: Iterable[UnderWay]) -> dict[str, VictimSh
     """
     victims: dict[str, VictimShown] = {}
     for under_way in plans:
-        names = _names_of_groups(state, under_way.record.victims)
-        for victim in under_way.record.victims:
-            shown = _victim(state, victim, names.get(victim.group, ""), under_way.plan, under_way.record.id)
+        record, plan = under_way.record, under_way.plan
+        names = group_names(state, record.victims) if plan is None else plan.groups
+        for victim in record.victims:
+            group = names.get(victim.group, f"group {victim.group}") if victim.group else ""
+            shown = _victim(state, victim, group, plan, record.id)
             known = victims.get(victim.key)
             if known is None or known.state == _FIRST:
                 victims[victim.key] = shown
@@ -109,19 +111,6 @@ def _gang(state: State, plans: Sequence[UnderWay]) -> GangShown:
         members=tuple(members[:_MEMBERS]),
         more_members=max(0, len(members) - _MEMBERS),
     )
-
-
-def _names_of_groups(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
-    """By the number of a group that goes whole its name; only that number if all its pods are gone."""
-    names: dict[int, str] = {}
-    for victim in victims:
-        if not victim.group:
-            continue
-        pod = state.pod_of(victim.key, victim.uid)
-        name = str(group_of(pod)) if pod is not None else f"group {victim.group}"
-        if pod is not None or victim.group not in names:
-            names[victim.group] = name
-    return names
 
 
 def _victim(state: State, victim: PlanVictim, group: str, plan: Plan | None, plan_id: str) -> VictimShown:

@@ -22,7 +22,7 @@ from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, groups_of
 from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
-from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.plan_times import time_for
 from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_post_filter
@@ -111,6 +111,7 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         seen=True,
         notices=_notices(remaining, record, now, wall),
         ends={victim.metadata.uid: _ends(manager, victim, policy) for victim in there if victim not in remaining},
+        groups=group_names(state, record.victims),
         granted=now if has_begun else -math.inf,
         gone=gone,
         begun=frozenset(missing.values()),

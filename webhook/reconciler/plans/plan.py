@@ -6,7 +6,7 @@ What changes of a plan are methods of `Plan`: nobody else writes its fields (a t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -17,9 +17,8 @@ from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.preemption.decision import fits_on
 from webhook.preemption.snapshot.device_index import DeviceId
-from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.rules import Rules, VictimReason
-from webhook.preemption.victims.units import group_units
+from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
+from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage, PlanVictim
 from webhook.reconciler.state.state import State
 
@@ -28,6 +27,7 @@ __all__ = [
     "Plan",
     "PlanLook",
     "as_victims",
+    "group_names",
     "is_there",
     "remaining",
     "to_displace",
@@ -152,6 +152,8 @@ class Plan:
     # What was decided.
     grounds: dict[str, VictimReason] = field(default_factory=dict)
     """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
+    groups: dict[int, str] = field(default_factory=dict)
+    """The names of the groups that victims go with, by the number that the record has for each, as far as known."""
     owners: frozenset[str] = frozenset()
     """Whose pods its victims are (`workload_of`), as far as that is known."""
     left_out: frozenset[str] = frozenset()
@@ -223,6 +225,12 @@ class Plan:
         """Uids of the victims of whose group another one has been asked, or is being asked: they go with it."""
         begun = {victim.group for victim in self.record.victims if victim.uid in self.gone | self.asking} | self.begun
         return frozenset(victim.uid for victim in self.record.victims if victim.group in begun - {0})
+
+    def with_all_of(self, uids: Collection[str]) -> str:
+        """What people read after the names of these victims: the groups that they go with."""
+        if not self.groups:
+            return ""
+        return with_all_of(self.groups.get(victim.group, "") for victim in self.record.victims if victim.uid in uids)
 
     def needs(self, uid: str) -> bool:
         """Whether this victim has yet to be asked to leave."""
@@ -367,17 +375,19 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
     return displaced
 
 
-def as_victims(snapshot: Snapshot, rules: Rules, pods: Iterable[Pod]) -> tuple[PlanVictim, ...]:
-    """These pods as the victims of a plan by the rules, with the groups that go whole numbered from 1 on."""
-    units, numbers = group_units(snapshot, rules), dict[int, int]()
-    victims = []
+def as_victims(pods: Iterable[Pod], groups: Mapping[str, str]) -> tuple[PlanVictim, ...]:
+    """These pods as the victims of a plan; `groups` names by key those that they go with, numbered from 1 on."""
+    numbers, victims = {"": 0}, []
     for pod in pods:
-        meta = pod.metadata
-        row = snapshot.pods.find(meta.namespace, meta.name)
-        group = int(units.group[row]) if units is not None and row is not None else 0
-        number = numbers.setdefault(group, len(numbers) + 1) if group else 0
+        meta, number = pod.metadata, numbers.setdefault(groups.get(key_of(pod), ""), len(numbers))
         victims.append(PlanVictim(meta.namespace, meta.name, meta.uid, number))
     return tuple(victims)
+
+
+def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:
+    """By the number of a group that victims go with its name; none if all its pods are gone."""
+    there = ((victim.group, state.pod_of(victim.key, victim.uid)) for victim in victims if victim.group)
+    return {number: str(group_of(pod)) for number, pod in there if pod is not None}
 
 
 def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:

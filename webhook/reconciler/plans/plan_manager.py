@@ -25,7 +25,7 @@ from webhook.reconciler.plans.actions import Action, End, Enter, Wait
 from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoesOn, StageLasts, VictimsCountAsGone
 from webhook.reconciler.plans.next_action import STAGES, PlanContext, next_action, over, policy_for, was_cleared
 from webhook.reconciler.plans.notices import Notices
-from webhook.reconciler.plans.plan import Ending, Plan, as_victims
+from webhook.reconciler.plans.plan import Ending, Plan, as_victims, group_names
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for, takers
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_limit
@@ -92,7 +92,7 @@ class PlanManager:
         record = PlanRecord(
             id=unique[:16] if gang is None else gang.plan_id(pod.metadata.name, unique[:4]),
             node=outcome.node,
-            victims=as_victims(self._state.snapshot, self.context.policy_set.rules[policy.name], victims),
+            victims=as_victims(victims, outcome.groups),
             deadline=rfc3339(self.clock.wall() + seconds),
             policy=policy.name,
             attempt=attempts + 1,
@@ -110,6 +110,7 @@ class PlanManager:
             timeout=policy.plan_timeout,
             left_out=frozenset(left_out),
             grounds={victim.metadata.uid: grounds[key_of(victim)] for victim in victims if grounds},
+            groups=group_names(self._state, record.victims),
         )
         self.index.add(plan)
         self.expect(plan, policy, victims)
