@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 import msgspec
@@ -16,8 +17,8 @@ from tests.workloads import eventually
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PriorityClass
-from webhook.page.html import document
-from webhook.page.model import OwnerEvictions
+from webhook.page.html import document, sections
+from webhook.page.model import Leadership, OwnerEvictions, Page
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,
@@ -32,8 +33,16 @@ from webhook.policy.model import (
 )
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
-from webhook.reconciler.decision_history import BUCKETS, DecisionHistory
-from webhook.reconciler.overview.overview import Surroundings, _under_way, _written, overview
+from webhook.reconciler.decision_history import BUCKETS, DecisionHistory, Known
+from webhook.reconciler.overview.overview import (
+    Surroundings,
+    _under_way,
+    _written,
+    overview,
+)
+from webhook.reconciler.overview.overview import (
+    _decision as shown_decision,
+)
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import DECISION, PLAN, DecidedVictim, DecisionRecord, encode
@@ -230,6 +239,30 @@ async def test_many_devices_of_a_plan():
     [row] = _under_way(desk.reconciler)[1].rows
     assert (len(row.devices), row.more_devices) == (16, 4)
     await desk.reconciler.stop()
+
+
+@pytest.mark.parametrize(
+    ("victim", "headings", "cells"),
+    [
+        pytest.param({}, [], [], id="by itself"),
+        pytest.param({"group": "JobSet default/t"}, ["goes with all of"], ["JobSet default/t"], id="with a group"),
+        pytest.param(
+            {"group": "JobSet default/t", "node": "n2"},
+            ["node", "goes with all of"],
+            ["n2", "JobSet default/t"],
+            id="elsewhere",
+        ),
+    ],
+)
+def test_who_goes_together_in_a_decision(victim, headings, cells):
+    """The page has a column for groups if a victim goes with one, and one for nodes if a victim is elsewhere."""
+    victims = (DecidedVictim(pod="default/a", priority=80, **victim),)
+    record = msgspec.structs.replace(decision(), victims=victims)
+    shown = shown_decision(Known(record, "default/p", START))
+    markup = str(sections(Page(leadership=Leadership(identity="me", role="leads"), decisions=(shown,)))["decisions"])
+    table = markup.partition("<caption>Victims</caption>")[2]
+    assert re.findall(r'scope="col"[^>]*>([^<]*)</th>', table)[5:] == headings
+    assert re.findall(r'class="value">([^<]*)</span>', table)[4:] == cells
 
 
 @pytest.mark.slow

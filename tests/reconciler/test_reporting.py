@@ -14,7 +14,7 @@ from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Evaluation, Reporter
-from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.notices import NoticeRecord, encode
 
 BY = "2027-01-15T08:00:00Z"
@@ -56,6 +56,49 @@ def test_whom_the_event_on_a_victim_names(key, naming, said):
     reporter(recorder, PreemptorNaming(naming)).victim_asked(plan(key), pod("a", node="n1"))
     [note] = recorder.notes("Preempted")
     assert note == f"Preempted {said} on node n1 (policy test)"
+
+
+def of_group(group):
+    """The plan of default/web for three pods: two go with a group, one goes by itself."""
+    victims = tuple(
+        PlanVictim("default", name, f"uid-{name}", number) for name, number in zip("abc", group, strict=True)
+    )
+    made = Plan(
+        PlanRecord(id="p", node="n1", policy="test", victims=victims),
+        *("default/web", "u-1", 100, 0.0, 60.0),
+        groups={1: "JobSet default/train", 2: "JobSet default/other"},
+    )
+    for victim in victims:
+        made.note_asked(victim.uid, 0.0, 0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("numbers", "on_victim", "on_preemptor"),
+    [
+        pytest.param((0, 0, 0), "", "", id="by themselves"),
+        pytest.param((1, 1, 0), ", with all of JobSet default/train", ", with all of JobSet default/train", id="one"),
+        pytest.param(
+            (1, 2, 0),
+            ", with all of JobSet default/train",
+            ", with all of JobSet default/train, JobSet default/other",
+            id="two groups",
+        ),
+        pytest.param((3, 3, 0), "", "", id="a group whose name is not known any more"),
+    ],
+)
+def test_events_name_the_groups_that_go(numbers, on_victim, on_preemptor):
+    """On a victim that with which it goes, on the preemptor all."""
+    recorder, going = Recorded(), of_group(numbers)
+    made = reporter(recorder)
+    made.victim_asked(going, pod("a", node="n1"))
+    made.victim_asked(going, pod("c", node="n1"))
+    by = "Preempted by pod default/web of priority 100 on node n1"
+    assert recorder.notes("Preempted") == [f"{by}{on_victim} (policy test)", f"{by} (policy test)"]
+    made.evicted(going, preemptor("web"))
+    assert recorder.notes("PreemptForPodSuccessfully")[0].endswith(f"default/c (uid uid-c){on_preemptor}")
+    made.told(going, pod("a", node="n1"), NoticeRecord(plan="p", by=BY, uid="u-1", priority=100))
+    assert f"on node n1{on_victim}; with the annotation" in recorder.notes("PreemptionNotice")[0]
 
 
 def told(made, key):

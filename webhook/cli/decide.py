@@ -17,6 +17,7 @@ from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS, Snapshot
+from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
 __all__ = ["command"]
@@ -158,17 +159,23 @@ def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "fits": decision.fits,
         "unresolvable": decision.unresolvable,
-        "candidates": [
-            {
-                "node": candidate.node,
-                "victims": [victim.key for victim in candidate.victims],
-                "pdbViolations": candidate.pdb_violations,
-            }
-            for candidate in decision.candidates
-        ],
+        "candidates": list(map(_candidate_as_json, decision.candidates)),
         "selected": decision.selected.node if decision.selected else None,
         "nodeReasons": decision.node_reasons,
     }
+
+
+def _candidate_as_json(candidate: Candidate) -> dict[str, Any]:
+    """A candidate; of victims that go with a group it says with which, and on which node each of them is."""
+    groups: dict[str, dict[str, str]] = {}
+    for victim in candidate.victims:
+        if victim.group:
+            groups.setdefault(victim.group, {})[victim.key] = victim.node
+    return {
+        "node": candidate.node,
+        "victims": [victim.key for victim in candidate.victims],
+        "pdbViolations": candidate.pdb_violations,
+    } | ({"groups": groups} if groups else {})
 
 
 def _from_policies(directory: Path) -> Choose:

@@ -15,6 +15,7 @@ from webhook.preemption.devices.in_use import DeviceUse
 from webhook.preemption.ranking import decisive, preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import CPU, requests
+from webhook.preemption.snapshot.pod_groups import with_all_of
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
@@ -52,7 +53,11 @@ def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, deci
     else:
         victims, candidates = len(selected.victims), decision.candidate_count
         best = "only candidate" if candidates == 1 else f"best of {candidates} candidates"
-        goes = f"evict {victims} pod{'s' * (victims > 1)} from {selected.node}, the {best} among {nodes}"
+        where = f"from {selected.node}"
+        if _goes_elsewhere(selected):
+            on = {victim.node for victim in selected.victims}
+            where = f"from {_nodes_text(len(on))} for room on {selected.node}"
+        goes = f"evict {victims} pod{'s' * (victims > 1)} {where}, the {best} among {nodes}"
         console.print(f"[green]{literal(f'Plan: {goes}.')}[/green]")
     if selected is not None:
         _print_plan(console, decision, selected, snapshot, strict=rules.strict_budgets)
@@ -75,20 +80,19 @@ def _nodes_text(count: int) -> str:
 
 def _print_plan(console: Console, decision: Decision, selected: Candidate, snapshot: Snapshot, *, strict: bool) -> None:
     """The victims; then the keys of the best candidates, and the one by which the winner won."""
-    table = Table(
-        title=f"Victims on {literal(selected.node)}, most important first",
-        title_justify="left",
-        box=None,
-        padding=(0, 2),
-    )
-    for heading in ("pod", "priority", "started", "budgets"):
+    elsewhere, grouped = _goes_elsewhere(selected), any(victim.group for victim in selected.victims)
+    title = "Victims" if elsewhere else f"Victims on {literal(selected.node)}"
+    table = Table(title=f"{title}, most important first", title_justify="left", box=None, padding=(0, 2))
+    more = [*(["node"] if elsewhere else []), *(["goes with all of"] if grouped else [])]
+    for heading in ("pod", "priority", "started", "budgets", *more):
         table.add_column(heading, justify="right" if heading == "priority" else "left")
     for victim in selected.victims:
         row = snapshot.pods.find(victim.namespace, victim.name)
         budgets = snapshot.budgets.of(row, strict=strict) if row is not None else []
         left = ", ".join(f"{literal(budget.name)} ({budget.allowed} left)" for budget in budgets) or "none"
         started = "not started" if math.isinf(victim.start_time) else rfc3339(victim.start_time)
-        table.add_row(literal(victim.key), str(victim.priority), started, left)
+        also = [*([victim.node] if elsewhere else []), *([victim.group or "none"] if grouped else [])]
+        table.add_row(literal(victim.key), str(victim.priority), started, left, *map(literal, also))
     console.print(table)
     first, *others = decision.scores(_COMPARED)
     if not others:
@@ -106,6 +110,11 @@ def _print_plan(console: Console, decision: Decision, selected: Candidate, snaps
         table.add_row(*(f"[bold]{literal(text)}[/bold]" if is_bold else literal(text) for text, is_bold in cells))
     console.print(table)
     console.print(f"{literal(preferred_because(first, others[0]))}.\n")
+
+
+def _goes_elsewhere(candidate: Candidate) -> bool:
+    """Whether a victim is on another node."""
+    return any(victim.node != candidate.node for victim in candidate.victims)
 
 
 def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> None:
@@ -153,7 +162,8 @@ def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], 
     plan = plans.get(node)
     if plan is not None:
         beyond = f" ({plan.pdb_violations} beyond a budget)" if plan.pdb_violations else ""
-        return literal(listed([victim.key for victim in plan.victims])) + beyond
+        together = with_all_of(victim.group for victim in plan.victims)
+        return literal(listed([victim.key for victim in plan.victims]) + together) + beyond
     protected = {excluded.pod for excluded in decision.excluded(node)}
     keys = [f"{pod.namespace}/{pod.name}" for pod in snapshot.pods_on(node)]
     free = [key for key in keys if key not in protected]

@@ -8,6 +8,7 @@ from webhook.cli.decide_explain import listed
 from webhook.cli.output import literal, people_console
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, READY
+from webhook.preemption.snapshot.pod_groups import with_all_of
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason, is_marked
 from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
 from webhook.reconciler.state.notices import is_ready, notice_of
@@ -69,6 +70,7 @@ def written_on(pod: Pod) -> list[str]:
     if decision is not None:
         victims = ", ".join(victim.pod for victim in decision.victims) or "nobody"
         victims += f" and {decision.more_victims} more" if decision.more_victims else ""
+        victims += with_all_of(victim.group or "" for victim in decision.victims)
         lines.append(
             f"Last decision, at {decision.at}: node {decision.node}, to evict {victims} (attempt {decision.attempt})."
         )

@@ -14,7 +14,7 @@ from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.gang import is_gang
-from webhook.preemption.snapshot.pod_groups import group_of
+from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -103,9 +103,9 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
         case Waits(node, leaving):
             pods = "1 pod there is" if leaving == 1 else f"{leaving} pods there are"
             return f"{node} would be reserved, and nobody evicted: {pods} leaving anyway."
-        case Evicts(node, victims):
+        case Evicts(node, victims, groups=groups):
             names = listed([key_of(victim) for victim in victims])
-            return f"{node} would be reserved, and {names} evicted."
+            return f"{node} would be reserved, and {names} evicted{with_all_of(groups.values())}."
         case Asks(question):
             where = listed([candidate.node for candidate in question.candidates])
             return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
@@ -130,7 +130,8 @@ def _now_together(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: 
             return f"nothing would be done: {outcome.text}"
     places = listed([f"{key_of(member)} to {what.node}" for member, what in outcome.placed])
     victims = dict.fromkeys(key_of(victim) for _, what in outcome.placed for victim in what.victims)
-    evicted = f"and {listed(list(victims))} evicted" if victims else "and nobody evicted"
+    together = with_all_of(group for _, what in outcome.placed for group in what.groups.values())
+    evicted = f"and {listed(list(victims))} evicted{together}" if victims else "and nobody evicted"
     return f"{len(outcome.placed)} pods would be nominated ({places}), {evicted}."
 
 

@@ -81,12 +81,14 @@ class WaitingPod(msgspec.Struct, frozen=True, kw_only=True):
 class VictimShown(msgspec.Struct, frozen=True, kw_only=True):
     """A victim: how far it is, for a plan under way, or why it was one, for a decision.
 
-    Victims of one `group` go whole or not at all; empty for none.
+    Victims of one `group` go whole or not at all; empty for none. `node` is where it is, if that is not the node of the
+    decision.
     """
 
     pod: str
     state: str = ""
     group: str = ""
+    node: str = ""
     priority: int = 0
     owner: str = ""
     rule: str = ""

@@ -119,6 +119,7 @@ class Reporter:
                     because=outcome.grounds[key_of(pod)].text,
                     last_resort=key_of(pod) in outcome.last_resort,
                     node=pod.spec.node_name if pod.spec.node_name != plan.record.node else msgspec.UNSET,
+                    group=outcome.groups.get(key_of(pod), msgspec.UNSET),
                 )
                 for pod in outcome.victims
             )
@@ -160,7 +161,8 @@ class Reporter:
             self.metrics.notices.labels("ready" if is_ready(pod, plan.record.id) else "expired").inc()
         rule = f"{grounds.rule}: {grounds.text}" if grounds else f"policy {name}"
         by = self.preemptor_shown(plan, pod) or f"{plan.uid} of another namespace,"
-        note = f"Preempted by pod {by} of priority {plan.priority} on node {pod.spec.node_name} ({rule})"
+        together = plan.with_all_of({pod.metadata.uid})
+        note = f"Preempted by pod {by} of priority {plan.priority} on node {pod.spec.node_name}{together} ({rule})"
         self._event(pod, "Preempted", "Preempting", note, urgent=True)
         if self._owners is not None:
             told = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
@@ -178,7 +180,8 @@ class Reporter:
         whom = notice.preemptor or f"{plan.uid} of another namespace,"
         note = (
             f"Is asked to leave by {notice.by} for pod {whom} of priority {plan.priority} on node"
-            f" {pod.spec.node_name}; with the annotation {READY}=true it is asked at once"
+            f" {pod.spec.node_name}{plan.with_all_of({pod.metadata.uid})}; with the annotation {READY}=true it is asked"
+            " at once"
         )
         self._event(pod, "PreemptionNotice", "Preempting", note, urgent=True)
 
@@ -211,6 +214,7 @@ class Reporter:
             return
         names = ", ".join(f"{victim.key} (uid {victim.uid})" for victim in victims[:_SHOWN])
         more = f" and {len(victims) - _SHOWN} more" if len(victims) > _SHOWN else ""
+        more += plan.with_all_of({victim.uid for victim in victims})
         note = (
             f"Pod can be placed by evicting some other pods, nominated node: {plan.record.node}, victims: {names}{more}"
         )

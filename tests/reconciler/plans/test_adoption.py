@@ -13,13 +13,14 @@ from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import GroupDisruption, Groups, Limits, PreemptionPolicy, Rate
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.actions import End
-from webhook.reconciler.plans.adoption import disagreement, recalled
+from webhook.reconciler.plans.adoption import Adopted, adopt, disagreement, recalled
 from webhook.reconciler.state.annotations import (
     DECISION,
     PLAN,
     DecidedVictim,
     DecisionRecord,
     PlanRecord,
+    PlanStage,
     PlanVictim,
     encode,
 )
@@ -121,13 +122,31 @@ def grouped() -> Setting:
 
 
 async def test_a_decision_says_where_the_others_of_a_group_are():
-    """A victim on the node of the plan needs no node of its own."""
+    """A victim on the node of the plan needs no node of its own; both name the group that they go with."""
     desk = Desk(grouped())
     desk.reconciler._look_at_all()
     desk.reconciler.turn()
     (line,) = desk.lines("decision")
     assert {victim["pod"]: victim.get("node") for victim in line["victims"]} == {"default/a": None, "default/b": "n2"}
+    assert [victim["group"] for victim in line["victims"]] == ["JobSet default/train"] * 2
     await desk.reconciler.stop()
+
+
+async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
+    """By the pods that are there."""
+    desk = Desk(grouped())
+    desk.reconciler._look_at_all()
+    desk.reconciler.turn()
+    (plan,) = desk.reconciler.plans.values()
+    asks = preemptor("p", "5", nominated="n1")
+    asks.metadata.annotations = {PLAN: encode(plan.record.entering(PlanStage.EVICTING, rfc3339(START)))}
+    taken = Desk(grouped())
+    taken.reconciler.state.pods.take("default/p", asks)
+    adopted = adopt(asks, taken.reconciler.plan_manager, taken.reconciler.policy_set, ())
+    assert isinstance(adopted, Adopted)
+    assert adopted.plan.groups == plan.groups == {1: "JobSet default/train"}
+    await desk.reconciler.stop()
+    await taken.reconciler.stop()
 
 
 def test_decisions_share_the_replacements():

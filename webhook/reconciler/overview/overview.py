@@ -222,6 +222,8 @@ def _decision(known: Known) -> DecisionShown:
                 priority=victim.priority,
                 owner=victim.owner,
                 rule=victim.rule,
+                group=victim.group or "",
+                node=victim.node or "",
                 because=victim.because + ("; its replacement could run nowhere else" if victim.last_resort else ""),
             )
             for victim in record.victims[:_VICTIMS]

@@ -159,6 +159,7 @@ class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A victim and why it was one: `rule` is `policy/rule`, `because` the sentence for people.
 
     `node` is the one that it is on, if that is not the decision's: of a group some victims may be elsewhere.
+    `group` names the group that it goes with, if it does not go by itself.
     """
 
     pod: str
@@ -168,6 +169,7 @@ class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     because: str = ""
     last_resort: bool = False
     node: str | msgspec.UnsetType = msgspec.UNSET
+    group: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
