@@ -41,7 +41,7 @@ def main() -> None:
             price = decision.price
             print(
                 f"  a gang of {MEMBERS}, each in the place of {int(cpu) - 2} pods, groups go {what}: {took:.0f} ms"
-                f" (at most 250 asked); {price.groups} groups and {price.pods} pods go"
+                f" (at most 250 asked); {price.groups} groups and {price.victims} pods go"
             )
     one = as_pod(pod("one", priority=100, cpu="8"))
     whole, plain = (alone(snapshot, one, by) for by in (WHOLE, SINGLE))

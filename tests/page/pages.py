@@ -115,6 +115,7 @@ def busy(word: str = "web") -> Page:
                 policy=word,
                 because=word,
                 compared=(compared,),
+                how_compared=word,
                 victims=(victim,),
             ),
         ),

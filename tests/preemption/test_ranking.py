@@ -7,7 +7,15 @@ import pytest
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import ExtenderError
-from webhook.preemption.ranking import RANKING, preferred_because, rank, shown_keys, sum_of_priorities
+from webhook.preemption.gangs.eviction_units import Price
+from webhook.preemption.ranking import (
+    RANKING,
+    how_compared,
+    preferred_because,
+    rank,
+    shown_keys,
+    sum_of_priorities,
+)
 from webhook.preemption.result import StaleDecisionError
 from webhook.preemption.victims.candidates import Candidate, Candidates, Victim
 from webhook.preemption.victims.costs import COST_KEYS
@@ -102,7 +110,7 @@ def test_why_one_is_preferred(winner, loser, because):
 
 
 def test_people_read_every_key():
-    """Every key that a candidate is compared by has a heading and a text; victims come before the sum of priorities."""
+    """Plain Kubernetes rules look at its own keys alone; victims come before the sum of their priorities."""
     (score,) = ranked(candidate("a", (2, 5), (1, 6))).scores([0])
     shown = {key.heading: key.text(score) for key in shown_keys(score)}
     assert shown == {
@@ -112,9 +120,36 @@ def test_people_read_every_key():
         "sum of priorities": "3",
         "earliest start": "1970-01-01T00:00:05Z",
     }
-    others = {key.name for key in RANKING} - set(score.values)
-    costs = {key.name for key in COST_KEYS}
-    assert others == {"groups", "end"} | costs, "only a policy looks at the end, at groups that go whole, and at costs"
+
+
+def test_people_read_how_keys_are_compared(monkeypatch):
+    """Victims and the sum of their priorities are one key, and each key of which more is better says so."""
+    read = "compared from left to right, victims and sum of priorities as one; less is better"
+    assert how_compared(["victims", "sum of priorities"]) == read
+    assert how_compared(["violated budgets"]) == "compared from left to right; less is better"
+    ages = RANKING[0]._replace(name="ages", heading="ages", most="older")
+    monkeypatch.setattr("webhook.preemption.ranking.RANKING", (*RANKING, ages))
+    start = f"{read}; for earliest start, later is better"
+    assert how_compared([key.heading for key in RANKING]) == start
+    assert how_compared([key.heading for key in (*RANKING, ages)]) == f"{start}; for ages, older is better"
+
+
+NOT_FOR_GANGS = {
+    "earliest_start": "it orders units of equal cost, which are tried by it (`EvictionUnits.by_importance`)",
+    "end": "a gang waits for its last node, whichever of the others is free sooner",
+}
+"""Keys that do not decide between sets of victims for a gang, each with the reason."""
+
+
+def test_gangs_are_compared_by_the_same_keys():
+    """A key of `RANKING` has its place in `Price`, in the same order, or a reason why it has none; costs are last."""
+    costs = [key.name for key in COST_KEYS]
+    of_gangs = [*Price._fields[:-1], *costs]
+    assert Price._fields[-1] == "costs"
+    raised = {"victims": "priority_sum", "priority_sum": "victims"}  # priorities are not raised for gangs
+    compared = [key.name for key in RANKING if key.name not in NOT_FOR_GANGS]
+    assert [raised.get(name, name) for name in of_gangs] == compared
+    assert NOT_FOR_GANGS.keys() <= {key.name for key in RANKING}
 
 
 def test_no_candidates():

@@ -31,6 +31,7 @@ from webhook.policy.model import (
     SourcePosition,
     Victims,
 )
+from webhook.preemption.ranking import how_compared
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.decision_history import BUCKETS, DecisionHistory, Known
@@ -45,7 +46,7 @@ from webhook.reconciler.overview.overview import (
 )
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.state.annotations import DECISION, PLAN, DecidedVictim, DecisionRecord, encode
+from webhook.reconciler.state.annotations import DECISION, PLAN, Alternative, DecidedVictim, DecisionRecord, encode
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
@@ -263,6 +264,14 @@ def test_who_goes_together_in_a_decision(victim, headings, cells):
     table = markup.partition("<caption>Victims</caption>")[2]
     assert re.findall(r'scope="col"[^>]*>([^<]*)</th>', table)[5:] == headings
     assert re.findall(r'class="value">([^<]*)</span>', table)[4:] == cells
+
+
+def test_a_decision_says_how_nodes_are_compared():
+    """By the keys that its record has."""
+    made = Alternative(node="n1", compared={"victims": "1", "sum of priorities": "80", "earliest start": "not started"})
+    shown = shown_decision(Known(msgspec.structs.replace(decision(), selected=made), "default/p", START))
+    assert shown.how_compared == how_compared(made.compared)
+    assert "for earliest start, later is better" in shown.how_compared
 
 
 @pytest.mark.slow

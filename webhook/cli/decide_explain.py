@@ -12,7 +12,7 @@ from webhook.cli.output import literal, people_console
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.preemption.devices.in_use import DeviceUse
-from webhook.preemption.ranking import decisive, preferred_because, shown_keys
+from webhook.preemption.ranking import decisive, how_compared, preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import CPU, requests
 from webhook.preemption.snapshot.pod_groups import with_all_of
@@ -98,10 +98,10 @@ def _print_plan(console: Console, decision: Decision, selected: Candidate, snaps
     if not others:
         console.print()
         return
-    title = "Why it won: compared from left to right, less is better, and a later start is"
+    keys = shown_keys(first)
+    title = f"Why it won: {how_compared([key.heading for key in keys])}"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
     table.add_column("node")
-    keys = shown_keys(first)
     for key in keys:
         table.add_column(key.heading, justify="right")
     decided = decisive(first, others[0])

@@ -274,7 +274,7 @@ def _why(decision: DecisionShown) -> Html:
         ]
         for row in decision.compared
     ]
-    caption = "Why this node: compared in this order; less is better, and a later start"
+    caption = f"Why this node: {decision.how_compared}"
     because = f"<p>{text(decision.because)}.</p>" if decision.because else ""
     columns = range(1, len(headings) + 1)
     return Html(f"{table(caption, ['node', *headings], rows, numbers=columns)}{because}")

@@ -152,7 +152,10 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, why its node won, and what became of it (empty while that is open)."""
+    """A decision, why its node won, and what became of it (empty while that is open).
+
+    `how_compared` says how the columns of `compared` are read.
+    """
 
     plan: str
     at: str
@@ -166,6 +169,7 @@ class DecisionShown(msgspec.Struct, frozen=True, kw_only=True):
     already_leaving: int = 0
     milliseconds: float = 0.0
     compared: tuple[Compared, ...] = ()
+    how_compared: str = ""
     victims: tuple[VictimShown, ...] = ()
     more_victims: int = 0
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +17,24 @@ from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.costs import COST_KEYS, VictimCosts, VictimSets, ends_in
 from webhook.preemption.victims.rules import Rules
 
-__all__ = ["RANKING", "Ranking", "Score", "decisive", "preferred_because", "rank", "shown_keys", "sum_of_priorities"]
+__all__ = [
+    "RANKING",
+    "Ranking",
+    "Score",
+    "decisive",
+    "how_compared",
+    "preferred_because",
+    "rank",
+    "shown_keys",
+    "sum_of_priorities",
+]
 
 PRIORITY_OFFSET = 2**31
 """Added to every priority in a sum, so that among negative priorities fewer pods win."""
 
 
+_RAISED_SUM = ("victims", "priority_sum")
+"""The keys that people read for the raised sum, in their order there."""
 _COST_KEYS = {key.name: key for key in COST_KEYS}
 
 
@@ -55,11 +67,10 @@ class RankedCandidates(NamedTuple):
 
 
 class RankingKey(NamedTuple):
-    """One key by which candidates are compared: the smallest value wins, or the largest if `most` is set.
+    """One key by which candidates are compared: the smallest value wins, or the largest if `most` says a word for that.
 
     `values` gives one entry a candidate, of which there is at least one, or None if these rules do not look at the key.
-    `heading` and `text` show it to people, and `because` says why the winner is
-    preferred.
+    `heading` and `text` show it to people, and `because` says why the winner is preferred.
     """
 
     name: str
@@ -67,7 +78,7 @@ class RankingKey(NamedTuple):
     heading: str
     text: Callable[[Score], str]
     because: str
-    most: bool = False
+    most: str = ""
 
 
 def _end(of: RankedCandidates) -> NDArray[np.float64] | None:
@@ -190,7 +201,7 @@ RANKING = (
             "not started" if math.isinf(score.values["earliest_start"]) else rfc3339(score.values["earliest_start"])
         ),
         because="its most important victims started later",
-        most=True,
+        most="later",
     ),
     RankingKey(
         name="end",
@@ -264,6 +275,16 @@ def preferred_because(winner: Score, other: Score) -> str:
         (key.because for key in RANKING if key.name == name), "its name comes first; the two are equally good"
     )
     return f"{winner.node} is preferred to {other.node} because {because}"
+
+
+def how_compared(headings: Collection[str]) -> str:
+    """How people read the columns of these headings: in which order they are compared, and what is better."""
+    keys = {key.name: key for key in RANKING if key.heading in headings}
+    order, raised = "compared from left to right", [keys[name].heading for name in _RAISED_SUM if name in keys]
+    if len(raised) > 1:
+        order += f", {' and '.join(raised)} as one"
+    more = [f"for {key.heading}, {key.most} is better" for key in keys.values() if key.most]
+    return "; ".join((order, "less is better", *more))
 
 
 def shown_keys(score: Score) -> list[RankingKey]:

@@ -19,16 +19,17 @@ Rows = NDArray[np.intp]
 
 
 class Price(NamedTuple):
-    """What a set of units costs, by the keys of the ranking in their order; the lower is the better.
+    """What a set of units costs, by the keys of `RANKING` in their order; the lower is the better (a test holds it).
 
-    `highest_priority` and `priority_sum` are of the units' pods at the priority that counts for them. `costs` is what
-    the policy counts beyond priority, key by key (`victims.costs`).
+    `highest_priority` and `priority_sum` are of the units' pods at the priority that counts for them; priorities are
+    not raised in the sum, so `victims` stands before it. `costs` is what the policy counts beyond priority, key by key
+    (`victims.costs`).
     """
 
     violations: int = 0
     highest_priority: int = -(2**63)
     groups: int = 0
-    pods: int = 0
+    victims: int = 0
     priority_sum: int = 0
     costs: tuple[float, ...] = ()
 
@@ -94,7 +95,7 @@ class EvictionUnits:
             violations=self.violations(rows),
             highest_priority=max(unit.priority for unit in with_groups),
             groups=len(groups),
-            pods=len(rows),
+            victims=len(rows),
             priority_sum=sum(unit.priority * len(unit.rows) for unit in with_groups),
             costs=self.costs(rows),
         )

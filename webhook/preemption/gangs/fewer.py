@@ -104,7 +104,8 @@ class _Search:
                     continue
                 for size in range(len(singles) + 1):
                     price = self._prices.price(self.best) if self.best is not None else None
-                    if price is not None and (count, size + sum(len(unit.rows) for unit in some)) >= price[2:4]:
+                    going = count, size + sum(len(unit.rows) for unit in some)
+                    if price is not None and going >= (price.groups, price.victims):
                         break
                     sets = combinations(singles, size)
                     enough = next((more for more in sets if self._does([*some, *more])), None)

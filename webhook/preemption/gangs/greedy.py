@@ -29,6 +29,9 @@ _SHARE = 4
 """Of so many members that are left one finds its node at a time."""
 
 
+_HIGHEST = Price._fields.index("highest_priority")
+
+
 class Solution(NamedTuple):
     """Units whose removal makes room, and where the members go then."""
 
@@ -75,7 +78,7 @@ class _Costs:
         """The cheapest nodes (rows), best first, if victims of the priority `paid` cost nothing more by that key."""
         left = np.flatnonzero(self.table[0] < np.inf)
         keys = self.table[:, left]
-        keys[1] = np.maximum(keys[1], paid)
+        keys[_HIGHEST] = np.maximum(keys[_HIGHEST], paid)
         order: list[int] = left[np.lexsort((nodes.alphabetical()[left], *keys[::-1]))[:most]].tolist()
         return order
 

@@ -25,6 +25,7 @@ from webhook.page.model import (
     WaitingPod,
 )
 from webhook.policy.model import Policies
+from webhook.preemption.ranking import how_compared
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.decision_history import Known
 from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one, victims_shown
@@ -216,6 +217,7 @@ def _decision(known: Known) -> DecisionShown:
         already_leaving=record.already_leaving,
         milliseconds=record.decision_ms,
         compared=(*rows, *(_compared(other) for other in record.alternatives[:5])),
+        how_compared=how_compared(record.selected.compared) if record.selected else "",
         victims=tuple(
             VictimShown(
                 pod=victim.pod,
