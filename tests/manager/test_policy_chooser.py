@@ -9,11 +9,12 @@ from prometheus_client import CollectorRegistry
 
 from tests.manager.choosing import KEPT, RANGE, SYSTEM, TEAMS, allow_removal, files, held, names, put
 from tests.manager.test_reload import until
+from webhook.inspection.scope import read_policies
 from webhook.kube.client import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_chooser import PolicyChooser
 from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.policy.files.sources import PolicyTexts
+from webhook.policy.files.sources import ConfigMapSource, PolicyTexts
 from webhook.policy.shapes.findings import PolicyError
 
 
@@ -270,13 +271,22 @@ async def test_a_healthy_start_says_nothing_is_broken(start, client, directory):
     assert not [line for line in running.lines() if "broken" in str(line) or line.get("level") == "error"]
 
 
-def test_names_of_files():
-    """Every file gets a key of its own that a ConfigMap takes, whatever its name."""
-    assert files_by_key([("/a/b c.yaml", "1"), ("/a/b_c.yaml", "2"), ("x.yml", "3")]) == {
-        "b_c.yaml": "1",
-        "b_c_.yaml": "2",
-        "x.yml": "3",
-    }
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        pytest.param(["/a/b c.yaml", "/a/b_c.yaml"], ["b_c.yaml", "b_c_.yaml"], id="files whose names become alike"),
+        pytest.param(["/a/x.yml", "/a/x.yaml"], ["x.yml", "x.yaml"], id="both suffixes"),
+        pytest.param(["prioritypolicy/web", "preemptionpolicy/web"], ["web.yaml", "web_.yaml"], id="objects"),
+        pytest.param(["prioritypolicy/web.v1"], ["web.v1.yaml"], id="an object with a dot in its name"),
+        pytest.param(["a/" + "o" * 253, "b/" + "o" * 253], ["o" * 200 + ".yaml", "o" * 200 + "_.yaml"], id="long"),
+        pytest.param(["/a/.yaml", "/b/.yaml"], [".yaml", "_.yaml"], id="nothing but a suffix"),
+    ],
+)
+def test_names_of_policies(names, keys):
+    """Every policy gets a key of its own that a ConfigMap takes, and that readers take for a policy file's."""
+    kept = files_by_key([(name, str(number)) for number, name in enumerate(names)])
+    assert kept == {key: str(number) for number, key in enumerate(keys)}
+    assert [text for _, text in ConfigMapSource("kept", kept).read().texts] == [kept[key] for key in sorted(kept)]
 
 
 class Objects:
@@ -293,7 +303,7 @@ class Objects:
 
 
 async def test_the_source_makes_no_difference(client, caplog):
-    """What is in force is kept, and given up only if somebody says so, wherever the policies come from."""
+    """What is in force is kept, given up only if somebody says so, and seen by inspections, wherever it comes from."""
     source = Objects(kubernetes=RANGE, teams=TEAMS)
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
     one = PolicyChooser(source, PolicyMetrics(CollectorRegistry()), kept=kept)
@@ -301,6 +311,8 @@ async def test_the_source_makes_no_difference(client, caplog):
     try:
         await asyncio.wait_for(one.settled.wait(), 10)
         assert names(one) == ["kubernetes", "teams"]
+        inspected = await read_policies(client, None, SYSTEM)
+        assert [policy.name for policy in inspected.priority] == ["kubernetes", "teams"]
         del source.policies["kubernetes"]
         await one.reload()
         assert names(one) == ["kubernetes", "teams"]
@@ -311,7 +323,7 @@ async def test_the_source_makes_no_difference(client, caplog):
         source.policies.clear()
         await one.reload()
         assert "prioritypolicies.giveway.dev holds no policies any more" in one.problem
-        assert set((await client.get(KEPT))["data"]) == {"kubernetes", "teams"}
+        assert set((await client.get(KEPT))["data"]) == {"kubernetes.yaml", "teams.yaml"}
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from webhook.admission.context import Context
 from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
-from webhook.policy.files.loading import load_texts
+from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.removals.removals import Removal, removals
 from webhook.policy.shapes.findings import Severity
@@ -38,7 +38,6 @@ POLICIES = "giveway-policies"
 ALLOW_REMOVAL = "giveway.dev/allow-removal"
 """Its annotation that says what may be given up: ids of policies or `policy/rule`, or globs, in a list."""
 _SHOWN = 5
-_SUFFIXES = (".yaml", ".yml")
 
 
 def mutate_config_map(context: Context, review: Review, answer: Answer) -> None:
@@ -60,11 +59,8 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
         return
     if context.allowance is not None:
         raise AllowanceError
-    # The policy files in it, in the order in which a mounted directory is read
     data = review.object.get("data")
-    pairs = data.items() if isinstance(data, dict) else ()
-    texts = sorted((file, content) for file, content in pairs if file.endswith(_SUFFIXES) and isinstance(content, str))
-    loaded = load_texts([(f"{POLICIES}/{name}", text) for name, text in texts])
+    loaded = load_source(ConfigMapSource(POLICIES, data if isinstance(data, dict) else {}))
     if loaded.errors:
         shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
         more = f"\nand {len(loaded.errors) - _SHOWN} more" if len(loaded.errors) > _SHOWN else ""

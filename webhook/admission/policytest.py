@@ -19,13 +19,11 @@ from webhook.kube.instants import InstantError, epoch
 from webhook.kube.json_patch import apply_json_patch, escape
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import BUILTIN
-from webhook.policy.files.loading import PolicyError, load_or_raise
+from webhook.policy.files.loading import SUFFIXES, PolicyError, load_or_raise
 from webhook.policy.model import GIVEN, Policies, SourcePosition
 from webhook.policy.shapes.findings import Finding, Severity
 
 __all__ = ["CaseResult", "run", "tests_of", "unknown_rule"]
-
-_SUFFIXES = (".yaml", ".yml")
 
 
 class CaseResult(msgspec.Struct, kw_only=True):
@@ -173,7 +171,7 @@ def tests_of(directory: Path, policies: Policies) -> list[Finding]:
     Tests of other sets are looked at only as far as they can be read.
     """
     findings: list[Finding] = []
-    files = [file for file in directory.rglob("*") if file.suffix in _SUFFIXES and file.parent != directory]
+    files = [file for file in directory.rglob("*") if file.suffix in SUFFIXES and file.parent != directory]
     for file in sorted(files):
         try:
             for test in read_tests(file):

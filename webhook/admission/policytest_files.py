@@ -12,12 +12,11 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from webhook.admission.review import Operation
 from webhook.admission.yaml_positions import path_of, place_of
+from webhook.policy.files.loading import SUFFIXES
 from webhook.policy.files.yaml_messages import problem_of
 from webhook.policy.model import SourcePosition
 
 __all__ = ["Case", "Expect", "FoundTest", "PolicyTest", "TestFileError", "TestRequest", "find", "read_tests"]
-
-_SUFFIXES = (".yaml", ".yml")
 
 
 class TestFileError(Exception):
@@ -101,7 +100,7 @@ def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
     for path in paths:
         if not path.exists():
             raise TestFileError(SourcePosition(str(path)), "no such file or directory")
-        files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES) if path.is_dir() else [path]
+        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES) if path.is_dir() else [path]
         for file in files:
             yield from read_tests(file)
 

@@ -24,7 +24,6 @@ IN_FORCE = "giveway-policies-in-force"
 """The ConfigMap in which the webhook keeps the policies in force, as manifests/base names it."""
 APPLIED = "giveway-policies"
 """The ConfigMap with the policies that were applied."""
-_SUFFIXES = (".yaml", ".yml")
 
 
 class NoPoliciesError(Exception):
@@ -62,8 +61,7 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
             f"there is no ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force",
             "name the files with --policies DIR, or the namespace that giveway runs in with --namespace",
         )
-    files = {key: text for key, text in (config_map.get("data") or {}).items() if key.endswith(_SUFFIXES)}
-    loaded = load_source(ConfigMapSource(name, files))
+    loaded = load_source(ConfigMapSource(name, config_map.get("data") or {}))
     if loaded.errors:
         raise PolicyError(loaded.findings)
     return loaded.policies

@@ -26,7 +26,8 @@ from webhook.kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from webhook.kube.rollouts import pod_selector, unready
-from webhook.policy.files.loading import load_or_raise, load_texts, read_texts
+from webhook.policy.files.loading import load_or_raise, read_texts
+from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.registration.entries import PROBES
 from webhook.registration.probe import send_probe
 
@@ -226,7 +227,7 @@ async def _other_policies(client: Client) -> str:
     files: dict[str, str] = kept.get("data") or {}
     if files == (applied.get("data") or {}):
         return ""
-    loaded = load_texts(sorted(files.items())).policies
+    loaded = load_source(ConfigMapSource(_IN_FORCE.name, files)).policies
     names = [*(f"PriorityPolicy {policy.name}" for policy in loaded.priority)]
     names += [f"PreemptionPolicy {policy.name}" for policy in loaded.preemption]
     return ", ".join(names) or "none"

@@ -21,7 +21,7 @@ from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours
 from webhook.native.objects import Settings
 from webhook.native.rules import Inexpressible
-from webhook.policy.files.loading import load_texts
+from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
 
@@ -56,7 +56,7 @@ async def with_native_policies(
     await cluster.require_version(native=True)
     there = None if own else await cluster.get(POLICIES)
     files: dict[str, str] = (there or next(obj for obj in objects if key_of(obj) == POLICIES)).get("data") or {}
-    loaded = load_texts(sorted((name, text) for name, text in files.items() if name.endswith((".yaml", ".yml"))))
+    loaded = load_source(ConfigMapSource(POLICIES.name, files))
     if loaded.errors:
         raise PolicyError(loaded.findings)
     classes, _ = await cluster.client.list(PRIORITY_CLASS.path(), PriorityClass)

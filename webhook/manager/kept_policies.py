@@ -14,11 +14,14 @@ from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import CONFIG_MAP
+from webhook.policy.files.loading import SUFFIXES
 
 __all__ = ["KeptPolicies", "files_by_key"]
 
 log = logging.getLogger(__name__)
 
+_LONGEST = 200
+"""Characters of a name that a key has; the API server allows keys of 253, and so long may the name of an object be."""
 _NO_KEY = re.compile(r"[^-._a-zA-Z0-9]")
 _NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422
 _GIVEN_UP = "giveway.dev/given-up"
@@ -123,11 +126,16 @@ class KeptPolicies:
 
 
 def files_by_key(files: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Files, as pairs of path and text, as the data of a ConfigMap: every name a key, and each key once."""
+    """Policies, as pairs of name and text, as the data of a ConfigMap, of which `ConfigMapSource` gives them back.
+
+    Every name is a key, each key is there once, and each is that of a policy file: names of objects end in no suffix.
+    """
     data: dict[str, str] = {}
     for path, text in files:
-        key = _NO_KEY.sub("_", PurePath(path).name)
-        while key in data:
-            key = f"{PurePath(key).stem}_{PurePath(key).suffix}"
+        name = _NO_KEY.sub("_", PurePath(path).name)
+        suffix = next(filter(name.endswith, SUFFIXES), SUFFIXES[0])
+        stem = name.removesuffix(suffix)[:_LONGEST]
+        while (key := stem + suffix) in data:
+            stem += "_"
         data[key] = text
     return data

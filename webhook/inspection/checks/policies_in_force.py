@@ -9,7 +9,7 @@ from webhook.inspection.checks.installation import there
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted
 from webhook.inspection.observed import Observed
 from webhook.inspection.scope import IN_FORCE
-from webhook.policy.files.loading import load_texts
+from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.removals.removals import removals
 
 __all__ = ["differing"]
@@ -31,7 +31,7 @@ def differing(observed: Observed) -> Iterator[ClusterFinding]:
     if own.applied is None:
         return
     applied = f"ConfigMap {observed.own}/{POLICIES}"
-    new = load_texts(sorted((f"{POLICIES}/{name}", text) for name, text in own.applied.files.items()))
+    new = load_source(ConfigMapSource(POLICIES, own.applied.files))
     if new.errors:
         shown = "; ".join(f"{error.source}: {error.message}" for error in new.errors[:_SHOWN])
         more = f"; and {len(new.errors) - _SHOWN} more" if len(new.errors) > _SHOWN else ""
@@ -44,7 +44,7 @@ def differing(observed: Observed) -> Iterator[ClusterFinding]:
         return
     if own.in_force is None or own.in_force.files == own.applied.files:
         return
-    old = load_texts(sorted((f"{IN_FORCE}/{name}", text) for name, text in own.in_force.files.items()))
+    old = load_source(ConfigMapSource(IN_FORCE, own.in_force.files))
     if not old.errors and (held := held_back(removals(old.policies, new.policies), own.applied.allowed)):
         yield ClusterFinding(
             FindingSeverity.WARNING,

@@ -16,9 +16,10 @@ from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severit
 from webhook.policy.shapes.shapes import INVALID
 from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, kind, meaning
 
-__all__ = ["Loaded", "PolicyError", "load", "load_or_raise", "load_texts", "read_texts"]
+__all__ = ["SUFFIXES", "Loaded", "PolicyError", "load", "load_or_raise", "load_texts", "read_texts"]
 
-_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = (".yaml", ".yml")
+"""How the names of policy files end, and of those with their tests."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -54,7 +55,7 @@ def read_texts(directory: Path) -> tuple[list[tuple[str, str]], list[Finding]]:
     findings: list[Finding] = []
     try:
         if directory.is_dir():
-            files = [path for path in directory.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")]
+            files = [path for path in directory.iterdir() if path.suffix in SUFFIXES and not path.name.startswith(".")]
             paths = sorted(path for path in files if not path.is_dir())
         else:
             paths = [directory]

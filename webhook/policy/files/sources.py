@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from webhook.policy.files.loading import Loaded, load_texts, read_texts
+from webhook.policy.files.loading import SUFFIXES, Loaded, load_texts, read_texts
 from webhook.policy.shapes.findings import Finding
 
 __all__ = ["ConfigMapSource", "DirectorySource", "PolicySource", "PolicyTexts", "load_source"]
@@ -46,17 +46,21 @@ class DirectorySource:
 
 
 class ConfigMapSource:
-    """The policy files in the data of a ConfigMap that somebody has read; `name` is how messages call it."""
+    """The policy files in the data of a ConfigMap; `name` is how messages call it.
 
-    def __init__(self, name: str, data: Mapping[str, str]) -> None:
-        self._name, self._data = name, data
+    Whatever else is in the data is no policy file, also what no API server has checked yet.
+    """
+
+    def __init__(self, name: str, data: Mapping[str, Any]) -> None:
+        self._name = name
+        self._files = {key: text for key, text in data.items() if key.endswith(SUFFIXES) and isinstance(text, str)}
 
     def __str__(self) -> str:
         return self._name
 
     def read(self) -> PolicyTexts:
         """The files in the order of their keys, called `name/key`."""
-        return PolicyTexts([(f"{self._name}/{key}", text) for key, text in sorted(self._data.items())], [])
+        return PolicyTexts([(f"{self._name}/{key}", text) for key, text in sorted(self._files.items())], [])
 
 
 def load_source(source: PolicySource) -> Loaded:
