@@ -75,7 +75,8 @@ def test_warnings():
     """What lint warns of is told to the author."""
     odd = TEAMS.replace("priorityClasses: {allow: [standard]}", "copyAnnotations: [a.example/x]")
     answer = judged(config_map(TEAMS + "---\n" + odd.replace("name: teams", "name: more")))
-    assert any("unknown annotation" in text for text in answer["warnings"])
+    where = "giveway-policies/teams.yaml:13:39 (spec.rules[0].copyAnnotations[0])"
+    assert any(text.startswith(f"{where}: unknown annotation") for text in answer["warnings"])
 
 
 def test_takes_time():

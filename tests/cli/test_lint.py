@@ -95,6 +95,12 @@ def test_json_of_a_finding_with_two_places(directory):
     (directory / "b.yaml").write_text(GOOD)
     report = json.loads(lint("--format", "json", directory).output)
     assert [one["file"] for one in report["findings"][0]["related"]] == [f"{directory}/a.yaml"]
+    rules = "".join(f"  - name: {name}\n    reserve: {{from: 1, to: 5}}\n" for name in "ab")
+    (directory / "a.yaml").write_text(f"{GOOD[: GOOD.index('spec:')]}spec:\n  rules:\n{rules}")
+    (directory / "b.yaml").unlink()
+    (finding,) = json.loads(lint("--format", "json", directory).output)["findings"]
+    (other,) = finding["related"]
+    assert (finding["field"], other["field"]) == ("spec.rules[1]", "spec.rules[0]")
 
 
 def test_github(directory):

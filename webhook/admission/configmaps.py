@@ -67,7 +67,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
         answer.deny("policies", f"the policies have {len(loaded.errors)} errors:\n{shown}{more}")
         return
     answer.warnings += [
-        f"{finding.source}: {finding.message}" for finding in loaded.findings if finding.severity is Severity.WARNING
+        f"{finding.place}: {finding.message}" for finding in loaded.findings if finding.severity is Severity.WARNING
     ]
     metadata = review.object.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None

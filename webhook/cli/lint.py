@@ -180,16 +180,16 @@ def _explain(policies: Policies) -> None:
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
-    row = {**_place(finding.source), "severity": finding.severity.value, "message": finding.message}
-    if finding.field:
-        row["field"] = finding.field
+    row = {**_said(finding), "severity": finding.severity.value}
     if finding.related:
-        row["related"] = [{**_place(related.source), "message": related.message} for related in finding.related]
+        row["related"] = [_said(related) for related in finding.related]
     return row
 
 
-def _place(source: SourcePosition) -> dict[str, Any]:
-    return {"file": source.file, "line": source.line, "column": source.column}
+def _said(finding: Finding) -> dict[str, Any]:
+    source = finding.source
+    row = {"file": source.file, "line": source.line, "column": source.column, "message": finding.message}
+    return {**row, "field": finding.field} if finding.field else row
 
 
 def _data(text: str) -> str:

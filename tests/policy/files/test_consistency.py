@@ -69,8 +69,9 @@ def test_overlap_with_a_range_further_back():
 def test_the_other_place_is_shown():
     """The text of a finding has the other place's line too."""
     (finding,) = load_texts([band("a", 1, 9), band("b", 5, 20)]).errors
-    assert "a.yaml:6:5: note: a/band reserves 1 to 9\n    6 |   - {name: band, reserve: {from: 1, to: 9}}" in str(
-        finding
+    assert (
+        "a.yaml:6:5: note: a/band reserves 1 to 9 (spec.rules[0])\n    6 |   - {name: band, reserve: {from: 1, to: 9}}"
+        in str(finding)
     )
 
 

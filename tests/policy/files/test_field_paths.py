@@ -42,4 +42,12 @@ def test_a_rule_of_many():
     """What is wrong between policies names the rule."""
     rules = "spec: {rules: [{name: a, reserve: {from: 1, to: 5}}, {name: b, reserve: {from: 5, to: 6}}]}\n"
     (found,) = load_texts([("p.yaml", HEAD + rules)]).findings
-    assert found.field == "spec.rules[1]"
+    assert (found.field, [other.field for other in found.related]) == ("spec.rules[1]", ["spec.rules[0]"])
+
+
+def test_two_files():
+    """The other place is named, too, in a file without a finding of its own."""
+    rules = "spec: {rules: [{name: a, reserve: {from: 1, to: 5}}]}\n"
+    (found,) = load_texts([("p.yaml", HEAD + rules), ("q.yaml", HEAD.replace("p}", "q}") + rules)]).findings
+    assert "q.yaml:4:16: error: the range of q/a overlaps that of p/a" in str(found)
+    assert "p.yaml:4:16: note: p/a reserves 1 to 5 (spec.rules[0])" in str(found)

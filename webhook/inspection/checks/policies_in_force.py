@@ -33,7 +33,7 @@ def differing(observed: Observed) -> Iterator[ClusterFinding]:
     applied = f"ConfigMap {observed.own}/{POLICIES}"
     new = load_source(ConfigMapSource(POLICIES, own.applied.files))
     if new.errors:
-        shown = "; ".join(f"{error.source}: {error.message}" for error in new.errors[:_SHOWN])
+        shown = "; ".join(f"{error.place}: {error.message}" for error in new.errors[:_SHOWN])
         more = f"; and {len(new.errors) - _SHOWN} more" if len(new.errors) > _SHOWN else ""
         yield ClusterFinding(
             FindingSeverity.ERROR,

@@ -195,5 +195,7 @@ def _clash(
     severity: Severity = Severity.ERROR,
 ) -> None:
     """Note something that two places make together."""
-    note = Finding(severity=severity, source=other, message=there, excerpt=readers[other.file].excerpt(other))
+    reader = readers[other.file]
+    field = reader.field_at(0, other.line, other.column)
+    note = Finding(severity=severity, source=other, message=there, excerpt=reader.excerpt(other), field=field)
     readers[source.file].at(severity, source.line, source.column, message, related=(note,))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
 
@@ -19,12 +19,19 @@ _LONGEST = 200
 
 
 class FieldPaths:
-    """The fields of the documents of a file, by where they begin. What aliases repeat counts where it is written."""
+    """The fields of the documents of a file, by where they begin. What aliases repeat counts where it is written.
 
-    def __init__(self, roots: Iterable[YamlNode]) -> None:
+    Nothing is looked at until somebody asks, which is when the file has been read.
+    """
+
+    def __init__(self, roots: Sequence[YamlNode]) -> None:
+        self._roots = roots
         self._paths: dict[Place, str] = {}
         self._of_nodes: dict[int, str] = {}
-        waiting = deque((root, "") for root in roots)
+        self._places: list[Place] = []
+
+    def _look(self) -> None:
+        waiting = deque((root, "") for root in self._roots)
         while waiting:
             node, path = waiting.popleft()
             self._paths.setdefault((node.line, node.column), path)
@@ -37,15 +44,18 @@ class FieldPaths:
                 for key, value in node.pairs:
                     name = key.text if isinstance(key, YamlScalar) else "?"
                     below = f"{path}.{name}" if path else name
-                    self._of_nodes[id(key)] = self._paths[key.line, key.column] = below[:_LONGEST]
+                    self._of_nodes[id(key)] = below[:_LONGEST]
+                    self._paths.setdefault((key.line, key.column), below[:_LONGEST])
                     waiting.append((value, below[:_LONGEST]))
         self._places = sorted(self._paths)
 
     def at(self, node: int, line: int, column: int) -> str:
         """The field of a node by its id, else the one at a place, or the nearest that begins before it; else empty.
 
-        By its id, since in a block a mapping begins where its first field does.
+        In a block a mapping begins where its first field does: a place is that of the mapping, so fields have ids.
         """
+        if not self._places:
+            self._look()
         if node in self._of_nodes:
             return self._of_nodes[node]
         number = bisect_right(self._places, (line, column))

@@ -107,11 +107,11 @@ def load_or_raise(directory: Path) -> Policies:
 def load_texts(texts: list[tuple[str, str]], known_classes: KnownClasses | None = None) -> Loaded:
     """Read policy files given as pairs of name and text; `known_classes` as in `load`."""
     readers: dict[str, Reader] = {}
-    trees: dict[str, list[YamlNode]] = {}
     read: list[PriorityPolicy | PreemptionPolicy] = []
     for name, text in texts:
         reader = readers[name] = Reader(name, text)
         roots: list[YamlNode] = []
+        reader.field_at = FieldPaths(roots).at
         try:
             empty = True
             for root in documents(text):
@@ -127,15 +127,11 @@ def load_texts(texts: list[tuple[str, str]], known_classes: KnownClasses | None 
             reader.at(Severity.ERROR, error.line, error.column, f"YAML: {error.message}")
         except TooMuchError:
             reader.at(Severity.ERROR, 1, 1, "the aliases of this file make too much of it; write the values out")
-        trees[name] = roots
     policies = Policies(
         priority=tuple(policy for policy in read if isinstance(policy, PriorityPolicy)),
         preemption=tuple(policy for policy in read if isinstance(policy, PreemptionPolicy)),
     )
     check_together(policies, readers, known_classes)
-    for name, reader in readers.items():
-        if reader.found_anything:
-            reader.field_at = FieldPaths(trees[name]).at
     return Loaded(policies, [finding for reader in readers.values() for finding in reader.findings])
 
 

@@ -57,15 +57,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     related: tuple[Finding, ...] = ()
     """Other places that belong to it, such as the range another one overlaps."""
 
+    @property
+    def place(self) -> str:
+        """`file:line:column (field)`, for where one line has to do and its end may be cut."""
+        return f"{self.source} ({self.field})" if self.field else str(self.source)
+
     def __str__(self) -> str:
         """`file:line:column: severity: message (field)`, the excerpt, and the related places."""
-        where = f" ({self.field})" if self.field else ""
-        head = f"{self.source}: {self.severity.value}: {self.message}{where}"
-        lines = [head, self.excerpt] if self.excerpt else [head]
-        for other in self.related:
-            lines.append(f"{other.source}: note: {other.message}")
-            if other.excerpt:
-                lines.append(other.excerpt)
+        lines: list[str] = []
+        for severity, finding in ((self.severity.value, self), *(("note", other) for other in self.related)):
+            where = f" ({finding.field})" if finding.field else ""
+            lines.append(f"{finding.source}: {severity}: {finding.message}{where}")
+            lines += [finding.excerpt] if finding.excerpt else []
         return "\n".join(lines)
 
 
@@ -121,11 +124,6 @@ class Reader:
             more = f"{self._left_out} more findings in this file are not shown"
             in_order.append(Finding(severity=Severity.ERROR, source=in_order[-1].source, message=more))
         return in_order
-
-    @property
-    def found_anything(self) -> bool:
-        """Whether there is any finding."""
-        return bool(self._findings)
 
     def count(self) -> None:
         """Account for a node read. Raises TooMuchError past _MOST_READS."""
