@@ -8,7 +8,10 @@ import pytest
 from tests.policy.builders import policies, rule
 from webhook.policy.model import (
     Definers,
+    ExtenderConfig,
+    LabelRate,
     MatchCondition,
+    Policies,
     PreemptionPair,
     PreemptionPolicy,
     PriorityPolicy,
@@ -18,7 +21,9 @@ from webhook.policy.model import (
     RequestMatch,
     Reserve,
     Schedule,
+    Signal,
     Subject,
+    WorkloadLimit,
 )
 from webhook.policy.removals import fields
 from webhook.policy.removals.fields import registered
@@ -92,6 +97,44 @@ def test_every_change_of_an_unknown_field_of_a_preemption_policy_is_told(monkeyp
     stricter = policies(KEPT.format("2h", "evict"), "PreemptionPolicy")
     told = ["p: protection.maximum says something else", "p: eviction says something else"]
     assert [str(one) for one in removals(old, stricter)] == told
+
+
+IN_LISTS = {
+    "limits.perWorkload": ("limits: {perWorkload: {evictions: 1, window: 1h}}", "the limit perWorkload", WorkloadLimit),
+    "limits.perLabel": ("limits: {perLabel: {label: l, evictions: 1, window: 1h}}", "the limit perLabel", LabelRate),
+    "victims.signals": ("victims: {signals: [{annotation: e.io/k, permits: [x]}]}", "victims.signals[e.io/k]", Signal),
+    "extenders": (
+        "extenders: [{urlPrefix: 'http://e:1', preemptVerb: p}]",
+        "the extender http://e:1/p",
+        ExtenderConfig,
+    ),
+}
+"""Mappings that may be absent or stand in a list: what they hold is compared by a function that finds the other one."""
+OTHER = {"evictions": 2, "window": 1.0, "permits": ("y",), "ignorable": True, "label": "m"}
+
+
+@pytest.mark.parametrize(("text", "told", "model"), IN_LISTS.values(), ids=IN_LISTS)
+def test_every_change_of_an_unknown_field_below_an_optional_one_is_told(text, told, model, monkeypatch):
+    """What may be absent, or stands in a list, is compared by its fields, too, so a new field of it counts."""
+    (policy,) = policies(f"preemptors: {{priorityClasses: [online]}}\n{text}", "PreemptionPolicy").preemption
+    for field in shape_of(model).fields:
+        monkeypatch.delitem(fields._COMPARISONS, (model, field.attribute))
+    for attribute in OTHER.keys() & set(model.__struct_fields__):
+        changed = _with(policy, model, {attribute: OTHER[attribute]})
+        (found,) = removals(Policies(preemption=(policy,)), Policies(preemption=(changed,)))
+        assert str(found) in [f"p: {told}{between}{attribute} says something else" for between in " ."]
+
+
+def _with(value, model, changes):
+    """The value with these changes in every struct of that kind."""
+    if isinstance(value, model):
+        return msgspec.structs.replace(value, **changes)
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(_with(one, model, changes) for one in value)
+    if isinstance(value, msgspec.Struct):
+        within = {name: _with(getattr(value, name), model, changes) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **within)
+    return value
 
 
 def test_a_field_is_compared_once():

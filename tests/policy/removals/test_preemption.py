@@ -14,10 +14,13 @@ DAY_TEXT = "0 6 * * * Europe/Berlin for 14h"
 EXTENDER = "extenders: [{urlPrefix: 'http://e:1', preemptVerb: p}]\n"
 
 
+WORKLOAD = "perWorkload: {evictions: 4, window: 1h}, "
+
+
 PREEMPTION = f"""
 {EXTENDER}preemptors: {{priorityClasses: [online], twins: {{high: high-never}}}}
 protection: {{default: 30s, maximum: 1h}}
-limits: {{perNode: {{evictions: 1, window: 1m}}, attemptsPerPreemptor: 3}}
+limits: {{perNode: {{evictions: 1, window: 1m}}, {WORKLOAD}attemptsPerPreemptor: 3}}
 """
 
 
@@ -30,6 +33,12 @@ limits: {{perNode: {{evictions: 1, window: 1m}}, attemptsPerPreemptor: 3}}
         pytest.param(("maximum: 1h", "maximum: 1m"), "pods may ask for at most 60 s of protection", id="maximum"),
         pytest.param(("perNode: {evictions: 1, window: 1m}, ", ""), "the limit perNode is gone", id="limit"),
         pytest.param(("evictions: 1", "evictions: 2"), "the limit perNode allows more evictions", id="rate"),
+        pytest.param((WORKLOAD, ""), "the limit perWorkload is gone", id="limit of workloads"),
+        pytest.param(
+            (WORKLOAD, WORKLOAD.replace("1h", "1m")),
+            "the limit perWorkload allows more evictions",
+            id="window of the limit of workloads",
+        ),
         pytest.param(("Preemptor: 3", "Preemptor: 4"), "attemptsPerPreemptor rises from 3 to 4", id="attempts"),
         pytest.param(
             ("protection", "victims: {mode: opt-out}\nprotection"),
@@ -106,6 +115,7 @@ def test_preemption_policies(change, found):
             id="toleration",
         ),
         pytest.param(("protects: ['true', x]", "protects: ['true', x, y]"), [], id="one more value"),
+        pytest.param(("true}]}", "true}, {annotation: e.io/k, protects: [z]}]}"), [], id="one more signal"),
     ],
 )
 def test_signals(change, found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 
 from webhook.policy.model import (
     BudgetMode,
@@ -30,6 +31,7 @@ from webhook.policy.model import (
 from webhook.policy.model.schedule import no_less_often
 from webhook.policy.removals.fields import compares, gives_nothing_up, weaker
 from webhook.policy.removals.rights import lost
+from webhook.policy.shapes.object_shape import yaml_name
 
 __all__ = ["given_up_by_preemption_policy"]
 
@@ -95,23 +97,30 @@ def _annotations(old: PreemptibilityAnnotations, new: PreemptibilityAnnotations)
     yield from lost("annotations no longer protect", old.protection, new.protection)
 
 
-@compares(Victims, "signals", "preemption_toleration")
+@compares(Victims, "signals")
 def _signals(old: Victims, new: Victims) -> Iterator[str]:
-    now = {signal.annotation: signal for signal in new.signals}
-    for signal in old.signals:
-        other = now.get(signal.annotation, Signal(annotation=signal.annotation))
-        yield from lost(f"values of {signal.annotation} no longer protect", signal.protects, other.protects)
-        if signal.duration and not other.duration:
-            yield f"a duration in {signal.annotation} no longer protects"
-    before = {signal.annotation: signal.permits for signal in old.signals}
-    for signal in new.signals:
-        known = before.get(signal.annotation, ())
-        yield from lost(f"values of {signal.annotation} make a pod preemptible", signal.permits, known)
+    """Those of the same annotation, in their order; one that is not there is one that says nothing."""
+    for key in dict.fromkeys(signal.annotation for signal in (*old.signals, *new.signals)):
+        both = ([signal for signal in victims.signals if signal.annotation == key] for victims in (old, new))
+        for before, now in zip_longest(*both, fillvalue=Signal(annotation=key)):
+            yield from weaker(before, now, f"victims.signals[{key}].")
+
+
+gives_nothing_up(Signal, "annotation")  # two of the same annotation are compared
+
+
+@compares(Signal, "protects", "permits", "duration")
+def _signal(old: Signal, new: Signal) -> Iterator[str]:
+    yield from lost(f"values of {old.annotation} no longer protect", old.protects, new.protects)
+    if old.duration and not new.duration:
+        yield f"a duration in {old.annotation} no longer protects"
+    yield from lost(f"values of {old.annotation} make a pod preemptible", new.permits, old.permits)
+
+
+@compares(Victims, "preemption_toleration")
+def _preemption_toleration(old: Victims, new: Victims) -> Iterator[str]:
     if old.preemption_toleration and not new.preemption_toleration:
         yield "the annotations of PreemptionToleration no longer protect"
-
-
-gives_nothing_up(Signal, "annotation", "protects", "permits", "duration")  # told with the list that they stand in
 
 
 @compares(Victims, "scheduler_names")
@@ -164,21 +173,16 @@ def _grace_period(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]
         yield f"victims have only {new.grace_period} s to end"
 
 
-@compares(Limits, "per_owner", "per_node", "per_namespace", "per_label", "per_cluster")
+_RATES = ("per_owner", "per_workload", "per_node", "per_namespace", "per_label", "per_cluster")
+
+
+@compares(Limits, *_RATES)
 def _rates(old: Limits, new: Limits) -> Iterator[str]:
-    rates = (
-        ("perOwner", old.per_owner, new.per_owner),
-        ("perNode", old.per_node, new.per_node),
-        ("perNamespace", old.per_namespace, new.per_namespace),
-        ("perLabel", old.per_label, new.per_label),
-        ("perCluster", old.per_cluster, new.per_cluster),
-    )
-    for name, before, now in rates:
-        if before is not None and now is None:
-            yield f"the limit {name} is gone"
-        elif before is not None and now is not None:
-            for what in weaker(before, now):
-                yield f"the limit {name} {what}"
+    for field in _RATES:
+        before, now = getattr(old, field), getattr(new, field)
+        if before is not None:
+            for what in ["is gone"] if now is None else weaker(before, now):
+                yield f"the limit {yaml_name(field)} {what}"
 
 
 @compares(LabelRate, "label")
@@ -187,9 +191,10 @@ def _label(old: LabelRate, new: LabelRate) -> Iterator[str]:
         yield f"counts by the label {new.label} instead of {old.label}"
 
 
+@compares(WorkloadLimit, "evictions", "window")
 @compares(LabelRate, "evictions", "window")
 @compares(Rate, "evictions", "window")
-def _rate(old: Rate | LabelRate, new: Rate | LabelRate) -> Iterator[str]:
+def _rate(old: Rate | LabelRate | WorkloadLimit, new: Rate | LabelRate | WorkloadLimit) -> Iterator[str]:
     if new.evictions > old.evictions or new.window < old.window:
         yield "allows more evictions"
 
@@ -199,18 +204,6 @@ def _rate(old: Rate | LabelRate, new: Rate | LabelRate) -> Iterator[str]:
 def _rate_schedule(old: Rate | LabelRate, new: Rate | LabelRate) -> Iterator[str]:
     if not no_less_often(new.schedule, old.schedule):
         yield f"holds {_when(new.schedule)} instead of {_when(old.schedule)}"
-
-
-@compares(Limits, "per_workload")
-def _per_workload(old: Limits, new: Limits) -> Iterator[str]:
-    before, now = old.per_workload, new.per_workload
-    if before is not None and now is None:
-        yield "the limit perWorkload is gone"
-    elif before is not None and now is not None and (now.evictions > before.evictions or now.window < before.window):
-        yield "the limit perWorkload allows more evictions"
-
-
-gives_nothing_up(WorkloadLimit, "evictions", "window")  # told with the limit
 
 
 @compares(Cycles, "keep", "window")
