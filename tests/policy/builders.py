@@ -7,6 +7,7 @@ from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest, UserInfo
 from webhook.policy.files.loading import Loaded, load_texts
 from webhook.policy.model import Policies
+from webhook.policy.shapes.object_shape import shape_of
 
 
 def loaded(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> Loaded:
@@ -22,6 +23,20 @@ def policies(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> Polici
     found = loaded(spec, kind, name)
     assert not found.errors, "\n".join(map(str, found.errors))
     return found.policies
+
+
+def element(shape: Any) -> Any:
+    """The shape of what a field holds, one by one if it is a list."""
+    return element(shape.of) if hasattr(shape, "of") else shape
+
+
+def mappings(*models: type) -> list[type]:
+    """The structs of the model that these policies are made of, with themselves."""
+    made = list(models)
+    for model in made:
+        below = (element(field.shape) for field in shape_of(model).fields)
+        made += [shape.model for shape in below if getattr(shape, "model", None) not in (None, *made)]
+    return made
 
 
 def indented(text: str) -> str:
