@@ -14,7 +14,7 @@ import msgspec
 from tests.native import apiserver
 from webhook.admission.context import Context, Objects
 from webhook.admission.own_reviews import ask, review_of
-from webhook.admission.review import Answer, say
+from webhook.admission.review import Answer, enveloped, say
 from webhook.kube.instants import rfc3339
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects import Namespace, PriorityClass
@@ -171,8 +171,7 @@ class Both:
             meta["name"] = meta.get("name") or f"{meta.get('generateName', '')}x7k2p"
 
     def _ask(self, phase: Any, request: Json) -> Answer:
-        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        answer = ask(self.context, phase, body)
+        answer = ask(self.context, phase, enveloped(request))
         assert answer.code == 200, answer.message
         return answer
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import Context
-from webhook.admission.review import API_VERSION, Answer
+from webhook.admission.review import Answer, enveloped
 from webhook.admission.webhook import Phase, review
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.request import UserInfo
@@ -61,7 +61,7 @@ def review_of(
         "oldObject": old_object,
         "dryRun": dry_run,
     }
-    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "request": request}
+    return enveloped(request)
 
 
 def ask(context: Context, phase: Phase, body: Json) -> Answer:

@@ -27,6 +27,7 @@ __all__ = [
     "Review",
     "ReviewFacts",
     "decode",
+    "enveloped",
     "say",
 ]
 
@@ -252,6 +253,11 @@ class Review:
             return decoder.decode(raw)
         except UNREADABLE as error:
             raise BadReviewError(f"request.{field}: {_readable(error)}", uid=self.uid, rule=_rule(error)) from None
+
+
+def enveloped(request: Any) -> dict[str, Any]:
+    """The AdmissionReview that asks with an AdmissionRequest, its keys in the order of an API server."""
+    return {"kind": "AdmissionReview", "apiVersion": API_VERSION, "request": request}
 
 
 def decode(body: bytes) -> Review:

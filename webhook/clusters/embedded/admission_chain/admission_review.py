@@ -11,6 +11,7 @@ import json
 import uuid
 from dataclasses import dataclass, field
 
+from webhook.admission.review import enveloped
 from webhook.clusters.embedded.protocol.calls import Attributes, Object, user_object
 from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request
 
@@ -19,9 +20,9 @@ __all__ = [
     "WebhookResponse",
     "denial",
     "dry_run_unsupported",
+    "encoded_review",
     "read_answer",
     "request_of",
-    "review_of",
 ]
 
 LOWEST_REFUSAL = 400
@@ -80,10 +81,10 @@ def request_of(attributes: Attributes) -> Object:
     return request
 
 
-def review_of(request: Object) -> bytes:
+def encoded_review(request: Object) -> bytes:
     """The AdmissionReview around a request, encoded as Go does."""
-    review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-    return json.dumps(review, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPED).encode(errors="replace")
+    text = json.dumps(enveloped(request), ensure_ascii=False, separators=(",", ":"))
+    return text.translate(_ESCAPED).encode(errors="replace")
 
 
 def read_answer(body: bytes, uid: str, *, mutating: bool) -> WebhookResponse:

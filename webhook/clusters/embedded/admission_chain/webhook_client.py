@@ -16,8 +16,8 @@ import aiohttp
 from webhook.clusters.embedded.admission_chain.admission_review import (
     InvalidAnswerError,
     WebhookResponse,
+    encoded_review,
     read_answer,
-    review_of,
 )
 from webhook.clusters.embedded.admission_chain.webhook_configurations import RegisteredWebhook
 from webhook.clusters.embedded.protocol.calls import Object
@@ -62,7 +62,7 @@ class WebhookClient:
                 asyncio.timeout(webhook.timeout),
                 self._session.post(
                     destination.url,
-                    data=review_of(request),
+                    data=encoded_review(request),
                     headers=headers,
                     ssl=_trust(str(webhook.client.get("caBundle") or "")),
                     server_hostname=destination.server_name,
