@@ -119,9 +119,9 @@ async def _update(
     """Read, change, write; again from the start if someone else wrote meanwhile. Whether this made the first."""
     for _ in range(_ATTEMPTS):
         stored = await _find(api, secret.path)
-        found = _bundle(secret, stored)
-        wanted = change(found)
-        if wanted is found:
+        held = _bundle(secret, stored)
+        wanted = change(held)
+        if wanted is held:
             return False, wanted
         data = {name: base64.b64encode(content).decode() for name, content in wanted.files().items()}
         try:
@@ -136,7 +136,7 @@ async def _update(
                 raise
         else:
             log.info("secret %s: serving until %s", secret, wanted.serving.certificate.not_valid_after_utc)
-            return found is None, wanted
+            return held is None, wanted
     raise BundleError(f"secret {secret} was changed by others {_ATTEMPTS} times in a row")
 
 

@@ -1,11 +1,9 @@
 """Who may do what by a policy set, in words: for those who ask for themselves, and for what controllers make."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.policy.builders import loaded, rules
-from webhook.policy.rights import NEVER, SAME, WHO_ASKS, rights_of
+from webhook.policy.rights import NEVER, SAME, rights_of
 
 GROUP = "subjects: [{kind: Group, name: platform}]"
 
@@ -73,9 +71,3 @@ def test_where_a_policy_holds():
     parts = {"match": "{namespaces: [a]}", "exclude": "{namespaces: [b]}", "enforcement": "warn"}
     row, _ = rows("reserve: {from: 5, to: 9}", **parts, conditions="[{name: c, expression: 'true'}]")
     assert (row.holds, row.enforcement) == ("namespace a, without namespace b, if c", "warn")
-
-
-def test_the_page_says_the_same():
-    """The table of the documentation is made from the words that the command goes by."""
-    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
-    assert "".join(f"| {what} | {when} |\n" for what, when in WHO_ASKS.items()) in page

@@ -14,20 +14,7 @@ from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.model import Definers, Policies, PriorityPolicy, PriorityRule, RequestMatch
 from webhook.policy.model.rules import ProtectAnnotations, Reserve
 
-__all__ = ["WHO_ASKS", "RightRow", "rights_of"]
-
-WHO_ASKS = {
-    "in a right (`use`, `allow`)": ("The right holds in its namespaces. A right without namespaces does not hold."),
-    "in `exclude`": "The same: excluded in its namespaces, never without.",
-    "in `match`, for rules that restrict": (
-        "The rule holds in its namespaces; without namespaces it holds everywhere."
-        " Otherwise a Deployment would be a way round it."
-    ),
-    "in `match`, for rules that give (`defaultPriorityClass`, `copyAnnotations`, an `allow`)": (
-        "The same as for a right."
-    ),
-}
-"""Where `subjects` stand, and what holds for pods that controllers make."""
+__all__ = ["RightRow", "rights_of"]
 
 SAME = "the same: who asks decides"
 NEVER = "never: it names subjects and no namespaces"
