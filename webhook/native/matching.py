@@ -72,7 +72,7 @@ def restricted(match: RequestMatch, asked: Asked) -> str:
 
 
 def who_is_given(match: RequestMatch, asked: Asked) -> str:
-    """The expression that `match` holds for the request, when `match` gives a right or excludes.
+    """CEL that is true if `match` holds. For a `match` that gives a right or excludes.
 
     Service accounts and controllers make pods for others. So subjects say nothing of them, and only namespaces count.
     One exception: subjects name a service account exactly, and it makes a pod without a controller. Then it asks for
