@@ -6,7 +6,7 @@ What changes of a plan are methods of `Plan`: nobody else writes its fields (a t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -26,7 +26,6 @@ __all__ = [
     "Ending",
     "Plan",
     "PlanLook",
-    "as_victims",
     "group_names",
     "is_there",
     "remaining",
@@ -373,15 +372,6 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
         else:
             displaced.append(pod)
     return displaced
-
-
-def as_victims(pods: Iterable[Pod], groups: Mapping[str, str]) -> tuple[PlanVictim, ...]:
-    """These pods as the victims of a plan; `groups` names by key those that they go with, numbered from 1 on."""
-    numbers, victims = {"": 0}, []
-    for pod in pods:
-        meta, number = pod.metadata, numbers.setdefault(groups.get(key_of(pod), ""), len(numbers))
-        victims.append(PlanVictim(meta.namespace, meta.name, meta.uid, number))
-    return tuple(victims)
 
 
 def group_names(state: State, victims: Iterable[PlanVictim]) -> dict[int, str]:

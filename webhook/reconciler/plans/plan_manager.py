@@ -25,7 +25,7 @@ from webhook.reconciler.plans.actions import Action, End, Enter, Wait
 from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoesOn, StageLasts, VictimsCountAsGone
 from webhook.reconciler.plans.next_action import STAGES, PlanContext, next_action, over, policy_for, was_cleared
 from webhook.reconciler.plans.notices import Notices
-from webhook.reconciler.plans.plan import Ending, Plan, as_victims, group_names
+from webhook.reconciler.plans.plan import Ending, Plan, group_names
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for, takers
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_limit
@@ -33,6 +33,7 @@ from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_fil
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, carries
 from webhook.reconciler.state.notices import is_ready
+from webhook.reconciler.state.plan_victims import as_victims
 
 __all__ = ["PlanManager"]
 

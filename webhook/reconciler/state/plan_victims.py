@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, repeat
 
 import msgspec
 
-__all__ = ["PlanVictim", "are_digests", "digests_of", "found_again"]
+from webhook.kube.objects import Pod, key_of
+
+__all__ = ["PlanVictim", "are_digests", "as_victims", "digests_of", "found_again"]
 
 _DIGESTS_ROOM = 20 * 1024
 """Bytes of all digests, at most, before they are base64."""
@@ -37,6 +39,15 @@ class PlanVictim(msgspec.Struct, frozen=True, omit_defaults=True):
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+
+def as_victims(pods: Iterable[Pod], groups: Mapping[str, str]) -> tuple[PlanVictim, ...]:
+    """These pods as the victims of a plan; `groups` names by key those that they go with, numbered from 1 on."""
+    numbers, victims = {"": 0}, []
+    for pod in pods:
+        meta, number = pod.metadata, numbers.setdefault(groups.get(key_of(pod), ""), len(numbers))
+        victims.append(PlanVictim(meta.namespace, meta.name, meta.uid, number))
+    return tuple(victims)
 
 
 def digests_of(victims: Iterable[PlanVictim]) -> tuple[str, tuple[int, ...]]:
