@@ -196,8 +196,6 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
     users = live.rows[uses[pods.claim_set[live.rows]] > 0]
     used = [pods.claims.values[pods.claim_set[row]] for row in users]
     taken = {name for claims_there in used if claims_there for name in claims_there.named & exclusive}
-    if not taken:
-        return []
     claim_set = pods.claim_set
     return [
         Counter(

@@ -1,0 +1,92 @@
+"""Properties of the decision for a gang in any cluster: all members fit afterwards, and the trial leaves nothing."""
+
+import copy
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.preemption.building import NOW, as_data, as_pod, node, pod, rules, snapshot_of
+from tests.preemption.clusters import FEATURES
+from tests.preemption.test_unit_properties import in_groups
+from webhook.policy.model import GroupDisruption
+from webhook.preemption.decision import decide, fits_on
+from webhook.preemption.gangs.decision import decide_gang
+from webhook.preemption.gangs.gang import form_gang
+
+GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+
+
+def members_like(preemptor, count):
+    """As many pods like the preemptor as members of one coscheduling PodGroup."""
+    made = [copy.deepcopy(preemptor) for _ in range(count)]
+    for number, member in enumerate(made):
+        member["metadata"] |= {"name": f"m{number}", "uid": f"uid-m{number}"}
+        member["metadata"]["labels"] = {**member["metadata"].get("labels", {}), GROUP_LABEL: "gang"}
+        member["spec"].pop("preemptionPolicy", None)
+        member.setdefault("status", {}).pop("nominatedNodeName", None)
+    return made
+
+
+def group_of(members, minimum):
+    """Their PodGroup."""
+    namespace = members[0]["metadata"]["namespace"]
+    return {"metadata": {"name": "gang", "namespace": namespace}, "spec": {"minMember": minimum}}
+
+
+def carry_out(snapshot, decision):
+    """Bind the members one after the other once the victims are gone; each has to fit beside those before it."""
+    for victim in decision.victims:
+        snapshot.remove_pod(victim.key)
+    for placed in decision.placements:
+        assert fits_on(snapshot, placed.pod, placed.node)
+        bound = msgspec.structs.replace(placed.pod.spec, node_name=placed.node)
+        snapshot.set_pod(msgspec.structs.replace(placed.pod, spec=bound))
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**9),
+    features=st.sets(st.sampled_from([feature for feature in FEATURES if feature != "oddities"]), max_size=4),
+    disruption=st.sampled_from([GroupDisruption.POD, GroupDisruption.GROUP]),
+)
+def test_all_members_fit_once_the_victims_are_gone(seed, features, disruption):
+    """Every member fits on its node beside those that are placed before it; the snapshot is as before the decision."""
+    data, dice, by = in_groups(seed, features)[0], random.Random(seed), rules(groups=disruption)
+    minimum = dice.randint(2, 4)
+    members = members_like(data["preemptor"], minimum + dice.choice((0, 0, 1)))
+    data["coschedulingPodGroups"] = [group_of(members, minimum)]
+    snapshot, preemptor = snapshot_of(data, by), as_pod(data["preemptor"])
+    before = as_data(decide(snapshot, preemptor, by, NOW))
+    decision = decide_gang(snapshot, form_gang(snapshot, list(map(as_pod, members))), by, NOW)
+    assert as_data(decide(snapshot, preemptor, by, NOW)) == before
+    carry_out(snapshot, decision)
+
+
+def test_members_that_share_a_claim_of_one_pod():
+    """Nobody goes for members that name the same ReadWriteOncePod claim: only one of them could ever run."""
+    claim = {
+        "metadata": {
+            "name": "data",
+            "namespace": "default",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]},
+    }
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    members = members_like(pod("p", cpu="4", priority=100, volumes=volumes), 2)
+    hosts = ["n1", "n2"]
+    data = {
+        "nodes": [node(host) for host in hosts],
+        "pods": [pod(f"on-{host}", on=host, cpu="4") for host in hosts],
+        "persistentVolumes": [{"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOncePod"]}}],
+        "persistentVolumeClaims": [claim],
+        "coschedulingPodGroups": [group_of(members, 2)],
+    }
+    snapshot = snapshot_of(data, rules())
+    assert decide_gang(snapshot, form_gang(snapshot, list(map(as_pod, members))), rules(), NOW).placements == ()
+    alone = decide(snapshot, as_pod(members[0]), rules(), NOW)
+    assert alone.selected is not None
