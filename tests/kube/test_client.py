@@ -12,6 +12,7 @@ from aiohttp import web
 from tests.kube.server import Server, answer, cut, delay, reply, until
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.objects import Pod
 from webhook.kube.transport import split_lines
 
@@ -120,6 +121,19 @@ async def test_a_refusal_is_told_in_the_servers_words(server, client):
     assert (error.status, error.reason, error.retry_after) == (429, "TooManyRequests", 7.0)
     assert error.causes() == ["DisruptionBudget"]
     assert str(error) == "429 TooManyRequests: TooManyRequests"
+
+
+@pytest.mark.parametrize(
+    ("absent", "status", "is_none"), [((), 404, True), ((), 403, False), ((403, 409), 409, True), ((403,), 404, False)]
+)
+async def test_what_is_absent_is_none(server, client, absent, status, is_none):
+    """The statuses that are named, or else 404, become None; every other refusal stays an error."""
+    server.fault(answer(status, "Refused"))
+    if is_none:
+        assert await unless_absent(client.get(f"{PODS}/a"), *absent) is None
+    else:
+        with pytest.raises(ApiError, match="Refused"):
+            await unless_absent(client.get(f"{PODS}/a"), *absent)
 
 
 async def test_the_wait_may_stand_in_the_details(server, client):

@@ -15,6 +15,7 @@ from webhook.cli.running import runs
 from webhook.inspection.pod_events import Told, decisions_against, told_of
 from webhook.inspection.scope import NoPoliciesError, read_policies
 from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.kube.errors import unless_absent
 from webhook.kube.objects import Pod
 from webhook.kube.resources import POD
 from webhook.policy.files.loading import PolicyError, load_or_raise
@@ -148,10 +149,8 @@ def _explain_offline(key: str, policies: Path, files: tuple[Path, ...]) -> None:
 async def _read_pod(client: Client, key: str) -> Pod | None:
     """The pod; None if there is none. Raises ApiError."""
     try:
-        return await client.get(POD.path(*key.split("/")), Pod)
+        return await unless_absent(client.get(POD.path(*key.split("/")), Pod))
     except ApiError as error:
-        if error.status == 404:
-            return None
         if error.status == 403:
             raise ApiError(403, error.reason, f"you may not read pod {key}: the role view lets its owners") from error
         raise

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 import click
 
 from webhook.cli.output import literal, people_console
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
 from webhook.kube.pods import WORKLOADS
@@ -58,13 +59,8 @@ async def read_past(client: Client, namespace: str, lease: str) -> dict[str, lis
 
 async def _annotation(client: Client, path: str, key: str) -> str:
     """What a Lease tells; nothing if there is none."""
-    try:
-        lease = await client.get(path, Lease)
-    except ApiError as error:
-        if error.status == 404:
-            return ""
-        raise
-    return (lease.metadata.annotations or {}).get(key, "")
+    lease = await unless_absent(client.get(path, Lease))
+    return (lease.metadata.annotations or {}).get(key, "") if lease is not None else ""
 
 
 def explain_workload(workload: str, past: dict[str, list[PastEviction]], policies: Policies | None) -> None:

@@ -16,7 +16,8 @@ import msgspec
 from webhook.inspection.judge import CANNOT_BE_JUDGED, KINDS
 from webhook.inspection.scan import Report, Row
 from webhook.kube.bounded import bounded
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.resources import Resource
 
 __all__ = ["REPORT_GROUPS", "Written", "policy_reports", "write_policy_reports"]
@@ -84,13 +85,9 @@ async def write_policy_reports(client: Client, report: Report, now: float) -> Wr
             head = {"apiVersion": f"{resource.group}/{resource.version}", "kind": resource.kind, "metadata": metadata}
             source = {"source": "giveway"} if api.has_source else {}
             path = resource.path(namespace or None, NAME)
-            try:
-                await client.patch(path, {**head, **source, **body}, kind="apply", fieldManager=NAME, force="true")
-            except ApiError as error:
-                if error.status != 404:  # its namespace is gone by now
-                    raise
-            else:
-                written.reports += 1
+            wanted = {**head, **source, **body}
+            applied = client.patch(path, wanted, kind="apply", fieldManager=NAME, force="true")
+            written.reports += await unless_absent(applied) is not None  # its namespace may be gone by now
         if not report.problems:
             written.removed += await _take_away(client, api, reports)
     return written
@@ -145,13 +142,8 @@ def _verdict(row: Row) -> str:
 
 async def _is_there(client: Client, api: _Api) -> bool:
     """Whether the API server has the API, and both kinds in it."""
-    try:
-        served = await client.get(f"/apis/{api.of_namespace.group}/{api.of_namespace.version}")
-    except ApiError as error:
-        if error.status == 404:
-            return False
-        raise
-    plurals = {resource.get("name") for resource in served.get("resources") or ()}
+    served = await unless_absent(client.get(f"/apis/{api.of_namespace.group}/{api.of_namespace.version}"))
+    plurals = {resource.get("name") for resource in (served or {}).get("resources") or ()}
     return {api.of_namespace.plural, api.of_cluster.plural} <= plurals
 
 
@@ -165,10 +157,6 @@ async def _take_away(client: Client, api: _Api, namespaces: Iterable[str]) -> in
             namespace = metadata.get("namespace") or ""
             if metadata.get("name") != NAME or namespace in known:
                 continue
-            try:
-                await client.delete(resource.path(namespace or None, NAME))
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            await unless_absent(client.delete(resource.path(namespace or None, NAME)))
             removed += 1
     return removed

@@ -18,6 +18,7 @@ from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
 from webhook.inspection.scope import in_reach
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.objects import Namespace, PodDisruptionBudget, PriorityClass
 from webhook.kube.resources import Resource
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
@@ -264,17 +265,15 @@ class _Scan:
                 return judged
             self._asked |= unknown
             for what, name in unknown:
-                try:
-                    if what == CLASSES:
-                        path = resources.PRIORITY_CLASS.path(name=name)
-                        self._classes[name] = await self._client.get(path, PriorityClass)
-                    else:
-                        namespace = await self._client.get(resources.NAMESPACE.path(name=name), Namespace)
-                        self._namespaces[name] = namespace
-                        self._reach |= in_reach([namespace], self._own)
-                except ApiError as error:
-                    if error.status != 404:
-                        raise
+                if what == CLASSES:
+                    path = resources.PRIORITY_CLASS.path(name=name)
+                    if (priority_class := await unless_absent(self._client.get(path, PriorityClass))) is not None:
+                        self._classes[name] = priority_class
+                    continue
+                path = resources.NAMESPACE.path(name=name)
+                if (namespace := await unless_absent(self._client.get(path, Namespace))) is not None:
+                    self._namespaces[name] = namespace
+                    self._reach |= in_reach([namespace], self._own)
             self._judge.use(Objects(self._classes.values(), self._namespaces.values()))
 
     def _why_not(self, resource: Resource, head: _Head) -> str:

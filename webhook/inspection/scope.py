@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.client import ApiError, Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.objects import LabelSelector, Namespace
 from webhook.kube.resources import CONFIG_MAP, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.kube.selectors import label_matcher
@@ -44,7 +45,7 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
         return load_or_raise(directory)
     name = IN_FORCE
     try:
-        config_map = await _get(client, CONFIG_MAP.path(namespace, IN_FORCE), 404)
+        config_map = await unless_absent(client.get(CONFIG_MAP.path(namespace, IN_FORCE)))
     except ApiError as error:
         if error.status == 403:
             raise NoPoliciesError(
@@ -53,9 +54,10 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
             ) from error
         raise
     configuration = VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway")
-    if config_map is None and await _get(client, configuration, 403, 404) is None:
+    if config_map is None and await unless_absent(client.get(configuration), 403, 404) is None:
         # Without a webhook, what was applied is in force: the keeper of native policies and the reconciler read it
-        name, config_map = APPLIED, await _get(client, CONFIG_MAP.path(namespace, APPLIED), 403, 404)
+        name = APPLIED
+        config_map = await unless_absent(client.get(CONFIG_MAP.path(namespace, APPLIED)), 403, 404)
     if config_map is None:
         raise NoPoliciesError(
             f"there is no ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force",
@@ -65,16 +67,6 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
     if loaded.errors:
         raise PolicyError(loaded.findings)
     return loaded.policies
-
-
-async def _get(client: Client, path: str, *absent: int) -> dict[str, Any] | None:
-    """An object; None if the API server answers with one of these statuses."""
-    try:
-        return await client.get(path)
-    except ApiError as error:
-        if error.status in absent:
-            return None
-        raise
 
 
 def in_reach(namespaces: Iterable[Namespace], own: str) -> frozenset[str]:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.resources import CONFIG_MAP, OLDEST, OLDEST_NATIVE, Resource, minor_of
 from webhook.native.objects import API_VERSION, COMPONENT, MUTATING, VALIDATING
 
@@ -107,12 +108,8 @@ class ObjectApplier:
         """Where a kind lives; None if the cluster does not have it."""
         if api_version not in self._kinds:
             group, _, version = api_version.rpartition("/")
-            try:
-                served = await self.client.get(f"/apis/{api_version}" if group else f"/api/{version}")
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                served = {}
+            path = f"/apis/{api_version}" if group else f"/api/{version}"
+            served = await unless_absent(self.client.get(path)) or {}
             self._kinds[api_version] = {
                 row["kind"]: Resource(group, version, row["name"], row["kind"], namespaced=row["namespaced"])
                 for row in served.get("resources") or ()
@@ -155,12 +152,7 @@ class ObjectApplier:
         path = await self._path(key)
         if path is None:
             return None
-        try:
-            return await self.client.get(path)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await unless_absent(self.client.get(path))
 
     async def apply(self, obj: Json) -> Applied:
         """Server-side apply; fields that others set and this object does not have stay as they are."""
@@ -179,13 +171,7 @@ class ObjectApplier:
         path = await self._path(key)
         if path is None:
             return False
-        try:
-            await self.client.delete(path, {"propagationPolicy": "Background"})
-        except ApiError as error:
-            if error.status == 404:
-                return False
-            raise
-        return True
+        return await unless_absent(self.client.delete(path, {"propagationPolicy": "Background"})) is not None
 
     async def labelled(self, api_version: str, kind: str, selector: str) -> list[Key]:
         """The cluster-wide objects of a kind that have these labels; none if the cluster does not know the kind."""

@@ -18,6 +18,7 @@ import msgspec
 from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, ordered, refuses
 from webhook.installation.kustomize import ManifestsError
 from webhook.kube.client import ApiError, Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -218,11 +219,8 @@ async def other_policies(client: Client, seconds: float) -> str:
 
 async def _other_policies(client: Client) -> str:
     applied = await client.get(CONFIG_MAP.path(POLICIES.namespace, POLICIES.name))
-    try:
-        kept = await client.get(CONFIG_MAP.path(_IN_FORCE.namespace, _IN_FORCE.name))
-    except ApiError as error:
-        if error.status != 404:
-            raise
+    kept = await unless_absent(client.get(CONFIG_MAP.path(_IN_FORCE.namespace, _IN_FORCE.name)))
+    if kept is None:
         return "unknown, because the webhook runs without --kept-policies"
     files: dict[str, str] = kept.get("data") or {}
     if files == (applied.get("data") or {}):
@@ -253,12 +251,7 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True, *, ba
     entries: list[set[str]] = []
     passing, closed = False, set[str]()
     for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-        try:
-            stored = await client.get(kind.path(name=_CONFIGURATION))
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            stored = {}
+        stored = await unless_absent(client.get(kind.path(name=_CONFIGURATION))) or {}
         entries.append({entry["name"] for entry in stored.get("webhooks") or ()})
         for entry in stored.get("webhooks") or ():
             passing |= entry["name"].startswith("pods.") and entry.get("failurePolicy") == "Ignore"

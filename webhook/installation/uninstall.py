@@ -14,7 +14,8 @@ from typing import Any
 
 from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, ordered, refuses
 from webhook.installation.install import MADE_BY_WEBHOOK, NAMESPACE
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.resources import LEASE, POD
 from webhook.policy.model import NOTICE, PLAN, POD_ANNOTATIONS
 from webhook.reconciler.state.notices import withdrawn_condition
@@ -112,13 +113,8 @@ async def _clear(client: Client, pod: dict[str, Any], annotations: dict[str, Non
     """Take annotations off a pod, and change its status; whether it is still there."""
     metadata = pod["metadata"]
     body = {"metadata": {"uid": metadata["uid"], "annotations": annotations}, "status": status}
-    try:
-        await client.patch(POD.path(metadata["namespace"], metadata["name"], "status"), body, kind="strategic")
-    except ApiError as error:
-        if error.status not in (404, 409):
-            raise
-        return False
-    return True
+    path = POD.path(metadata["namespace"], metadata["name"], "status")
+    return await unless_absent(client.patch(path, body, kind="strategic"), 404, 409) is not None
 
 
 async def _no_pods(client: Client, selector: str) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["NO_ANSWER", "UNDECODABLE", "ApiError", "status_error"]
+__all__ = ["NO_ANSWER", "UNDECODABLE", "ApiError", "status_error", "unless_absent"]
+
+T = TypeVar("T")
 
 NO_ANSWER = 0
 """`ApiError.status` if no answer came: a write may or may not have happened."""
@@ -56,6 +59,16 @@ class ApiError(Exception):
     def causes(self) -> list[str]:
         """The reasons in `details.causes`, such as `DisruptionBudget`."""
         return [str(cause.get("reason", "")) for cause in (self.details or {}).get("causes") or ()]
+
+
+async def unless_absent(asked: Awaitable[T], *absent: int) -> T | None:
+    """The answer; None if the API server answers with one of these statuses, by default 404. Raises other ApiErrors."""
+    try:
+        return await asked
+    except ApiError as error:
+        if error.status in (absent or (404,)):
+            return None
+        raise
 
 
 class _StatusMeta(msgspec.Struct, rename={"continue_": "continue"}):

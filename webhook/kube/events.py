@@ -19,7 +19,7 @@ import msgspec
 
 from webhook.kube.backoff import Backoff
 from webhook.kube.client import Client
-from webhook.kube.errors import NO_ANSWER, ApiError
+from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import EVENT, Resource
@@ -244,11 +244,8 @@ class EventRecorder:
         named = series.body["metadata"]
         counted = {"series": {"count": series.count, "lastObservedTime": rfc3339_micro(series.last)}}
         if series.sent:
-            try:
-                await self._client.patch(EVENT.path(named["namespace"], named["name"]), counted)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            path = EVENT.path(named["namespace"], named["name"])
+            if await unless_absent(self._client.patch(path, counted)) is None:
                 series.sent, series.count = False, 1  # the server has forgotten it; it begins again
                 named = {**named, "name": _name(series.body["regarding"]["name"])}
                 series.body = {**series.body, "eventTime": rfc3339_micro(time.time()), "metadata": named}

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import LEASE
@@ -227,15 +227,10 @@ class LeaderElector:
             else:
                 return True
         # 2. Who holds it?
-        lease: Lease | None
-        try:
-            async with asyncio.timeout(self._patience()):
-                lease = await self._client.get(LEASE.path(self._namespace, self._name), Lease)
+        async with asyncio.timeout(self._patience()):
+            lease = await unless_absent(self._client.get(LEASE.path(self._namespace, self._name), Lease))
+        if lease is not None:
             self._observe(lease)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            lease = None
         # 3. Take it, if it is this candidate's, nobody's, or has lapsed.
         if not self._is_free():
             return False

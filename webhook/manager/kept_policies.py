@@ -12,6 +12,7 @@ import msgspec
 
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
 from webhook.kube.client import ApiError, Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import CONFIG_MAP
 from webhook.policy.files.loading import SUFFIXES
@@ -104,12 +105,8 @@ class KeptPolicies:
             return
         path = f"/metadata/annotations/{ALLOW_REMOVAL.replace('/', '~1')}"
         patch = [{"op": "test", "path": path, "value": self._served}, {"op": "remove", "path": path}]
-        try:
-            await self._client.patch(CONFIG_MAP.path(self.namespace, POLICIES), patch, kind="json")
-        except ApiError as error:
-            if error.status not in (_NOT_FOUND, _INVALID):
-                raise
-        else:
+        patched = self._client.patch(CONFIG_MAP.path(self.namespace, POLICIES), patch, kind="json")
+        if await unless_absent(patched, _NOT_FOUND, _INVALID) is not None:
             log.info(
                 'taken off ConfigMap %s/%s: %s: "%s"; it served one change',
                 *(self.namespace, POLICIES, ALLOW_REMOVAL, self._served),
@@ -117,12 +114,7 @@ class KeptPolicies:
         self._served = ""
 
     async def _get(self, name: str) -> _ConfigMap | None:
-        try:
-            return await self._client.get(CONFIG_MAP.path(self.namespace, name), _ConfigMap)
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
+        return await unless_absent(self._client.get(CONFIG_MAP.path(self.namespace, name), _ConfigMap))
 
 
 def files_by_key(files: Iterable[tuple[str, str]]) -> dict[str, str]:

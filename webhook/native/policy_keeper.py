@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from webhook.kube.client import ApiError, Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import PriorityClass
 from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
@@ -85,11 +86,8 @@ class PolicyKeeper:
             if kind not in _RESOURCES:
                 continue
             path = _RESOURCES[kind].path(name=name)
-            try:
-                stored = await self._client.get(path)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            stored = await unless_absent(self._client.get(path))
+            if stored is None:
                 absent.append(name)
                 continue
             stored["kind"] = kind

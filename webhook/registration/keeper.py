@@ -19,7 +19,7 @@ import msgspec
 
 from webhook.admission.configmaps import PROBE
 from webhook.kube.backoff import exponential
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.resources import (
     DEPLOYMENT,
     MUTATING_WEBHOOK_CONFIGURATION,
@@ -43,7 +43,7 @@ _PATIENCE = 60.0
 """Seconds for which the entries of a replica of another version, or with other policies, are left alone."""
 _LAST = 10.0
 """Seconds that taking the entries away may take when the process ends."""
-_CONFLICT, _NOT_FOUND = 409, 404
+_CONFLICT = 409
 
 Json = dict[str, Any]
 
@@ -153,7 +153,11 @@ class Keeper:
             return self._settings.period
         if not situation.ready():
             return self._soon()
-        configurations = {kind: obj for kind in self._paths if (obj := await self._find(kind)) is not None}
+        configurations = {
+            kind: obj
+            for kind in self._paths
+            if (obj := await unless_absent(self._api.get(self._paths[kind]))) is not None
+        }
         self.in_force = False
         if not configurations:
             self._report(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
@@ -230,22 +234,14 @@ class Keeper:
     async def _withdraw(self) -> None:
         """Take all entries away, so that nothing waits for a server that goes."""
         self.in_force = False
-        for kind in self._paths:
-            while (configuration := await self._find(kind)) is not None and configuration.get("webhooks"):
+        for kind, path in self._paths.items():
+            while (configuration := await unless_absent(self._api.get(path)) or {}).get("webhooks"):
                 try:
                     await self._write(kind, stored.emptied(configuration))
                 except ApiError as error:
                     if error.status != _CONFLICT:
                         raise
         self._report("taken away: giveway is being removed", logging.WARNING)
-
-    async def _find(self, kind: str) -> Json | None:
-        try:
-            return await self._api.get(self._paths[kind])
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return None
-            raise
 
     async def _write(self, kind: str, configuration: Json) -> Json:
         return await self._api.replace(self._paths[kind], configuration)
@@ -264,10 +260,7 @@ async def is_removed(api: ConfigurationClient, namespace: str, deployment: str |
     """Whether no other server follows this one, by its Deployment. Raises ApiError."""
     if deployment is None:
         return False
-    try:
-        deployed = await api.get(DEPLOYMENT.path(namespace, deployment))
-    except ApiError as error:
-        if error.status == _NOT_FOUND:
-            return True
-        raise
-    return bool(deployed["metadata"].get("deletionTimestamp")) or deployed["spec"].get("replicas", 1) == 0
+    deployed = await unless_absent(api.get(DEPLOYMENT.path(namespace, deployment)))
+    if deployed is None or deployed["metadata"].get("deletionTimestamp"):
+        return True
+    return bool(deployed["spec"].get("replicas", 1) == 0)

@@ -15,6 +15,7 @@ import msgspec
 
 from webhook.admission.configmaps import PROBE, answered
 from webhook.kube.client import ApiError, Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.resources import CONFIG_MAP, PRIORITY_CLASS
 
 __all__ = ["Probe", "ProbeClient", "send_probe", "silent_phases"]
@@ -64,11 +65,8 @@ async def send_probe(client: Client, own: str) -> Probe:
     """
     heard: list[str] = []
     body = {"metadata": {"annotations": {"giveway.dev/probe": "doctor"}}}
-    try:
-        await client.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All")
-    except ApiError as error:
-        if error.status != 404:  # without it the fail-closed entry still tells
-            raise
+    # Without the ConfigMap the fail-closed entry still tells
+    await unless_absent(client.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All"))
     versions = frozenset(match[1] for text in heard if (match := _VERSION.match(text)))
     silent = tuple(phase for phase in _PHASES if not answered(phase, heard))
     if not silent:

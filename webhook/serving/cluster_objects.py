@@ -8,7 +8,8 @@ from typing import Protocol, TypeVar
 
 from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup, Objects, Overlay
 from webhook.admission.review import PodView
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import Namespace, PriorityClass
 from webhook.kube.resources import NAMESPACE, POD_GROUP, PRIORITY_CLASS
@@ -175,12 +176,7 @@ class CachedObjects:
 
     async def _get(self, resource: str, path: str, type_: type[T]) -> T | None:
         self.looked_up(resource)
-        try:
-            return await self._client.get(path, type_)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await unless_absent(self._client.get(path, type_))
 
     def _note_default(self, change: Change[PriorityClass]) -> None:
         if change.new is not None and change.new.global_default:

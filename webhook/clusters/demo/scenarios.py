@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from webhook.kube.client import ApiError, Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.instants import epoch
 from webhook.kube.resources import DEPLOYMENT, EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
@@ -99,12 +100,7 @@ class Stage:
 
     async def get(self, name: str) -> Object | None:
         """A pod of this scenario, None if it is gone."""
-        try:
-            return await self.client.get(POD.path(self.namespace, name))
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await unless_absent(self.client.get(POD.path(self.namespace, name)))
 
     async def running(self, name: str, patience: float | None = None) -> float | None:
         """Wait for a pod to run; after how many seconds it did, None if it does not within the patience."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from webhook.kube.client import Client
-from webhook.kube.errors import NO_ANSWER, ApiError
+from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.resources import POD
 from webhook.reconciler.state.annotations import PlanVictim
@@ -98,12 +98,9 @@ class FencedRequests:
     async def read(self, known: ObjectMeta | PlanVictim) -> Pod:
         """The pod as the server has it. Raises StaleError if it is gone or another of its name."""
         path = POD.path(known.namespace, known.name)
-        try:
-            fresh = await self.timely("read", lambda: self._client.get(path, Pod))
-        except ApiError as error:
-            if error.status == 404:
-                raise StaleError(f"{known.namespace}/{known.name} is gone") from error
-            raise
+        fresh = await unless_absent(self.timely("read", lambda: self._client.get(path, Pod)))
+        if fresh is None:
+            raise StaleError(f"{known.namespace}/{known.name} is gone")
         if fresh.metadata.uid != known.uid:
             raise StaleError(f"{known.namespace}/{known.name} is another pod of that name now")
         return fresh

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any
 
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.resources import POD
@@ -136,14 +136,13 @@ class Writer(FencedRequests):
                 current = known or await self.read(pod.metadata)
                 if plan_id_of(current) == plan_id:
                     ours = current.status.nominated_node_name in {"", node}
-                    return await self.patch_status("clear", current, _CLEARED if ours else _WITHOUT_PLAN)
+                    body = _CLEARED if ours else _WITHOUT_PLAN
+                    return await unless_absent(self.patch_status("clear", current, body))
                 if known is None:
                     return current
             except StaleError:
                 return None
             except ApiError as error:
-                if error.status == 404:
-                    return None
                 await self.pause(error, min(attempt, TRIES - 2), also=(409,))
             known = None
         return None
@@ -157,13 +156,9 @@ class Writer(FencedRequests):
         node = pod.status.nominated_node_name
         for attempt in itertools.count():
             try:
-                await self.patch_status("displace", pod, _CLEARED)
+                return await unless_absent(self.patch_status("displace", pod, _CLEARED)) is not None
             except ApiError as error:
-                if error.status == 404:
-                    return False
                 await self.pause(error, attempt, also=(409,))
-            else:
-                return True
             try:
                 pod = await self.read(pod.metadata)
             except StaleError:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from webhook.kube.client import ApiError, Client
+from webhook.kube.errors import unless_absent
 from webhook.kube.lease import Lease
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import LEASE
@@ -117,10 +118,5 @@ class HistoryStore:
         log.warning("the history of evictions in Lease %s/%s: %s", self._namespace, self._name, why)
 
     async def _get(self) -> Lease | None:
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                return await self._client.get(LEASE.path(self._namespace, self._name), Lease)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        async with asyncio.timeout(_PATIENCE):
+            return await unless_absent(self._client.get(LEASE.path(self._namespace, self._name), Lease))
