@@ -9,8 +9,6 @@ from webhook.clusters.simulated.objects import KINDS
 from webhook.inspection import observed
 from webhook.kube import resources
 from webhook.preemption.snapshot.kinds import POD_GROUPS, PODS, SNAPSHOT_KINDS, SnapshotKind
-from webhook.preemption.snapshot.pods import _COLUMNS
-from webhook.preemption.snapshot.snapshot import Snapshot
 
 
 def test_the_simulation_goes_by_the_table():
@@ -64,14 +62,3 @@ def test_the_embedded_server_serves_every_kind_that_is_not_optional():
 def test_a_kind_has_a_name_in_json(resource, field):
     """A list of a kind is called as Kubernetes' own fields are."""
     assert SnapshotKind(resource, object, lambda *_: None, lambda *_: None).field == field
-
-
-def test_every_column_of_the_pods_grows():
-    """The 65th pod has a place in each column, and rows without a pod hold what they are declared with."""
-    snapshot = Snapshot()
-    before = {name: getattr(snapshot.pods, name).dtype for name in _COLUMNS}
-    for _ in range(200):
-        snapshot.pods._new_row()
-    for name, (kind, absent) in _COLUMNS.items():
-        column = getattr(snapshot.pods, name)
-        assert (column.dtype, column.dtype, len(column) >= 200, column[-1]) == (before[name], kind, True, absent), name

@@ -260,4 +260,4 @@ def test_nothing_is_left_of_what_is_gone():
         state.budgets._remove(f"{team}/web", covering)
     assert empty(state.index)
     assert (len(state.expectations), len(state.disruptions), state.disruptions._covers) == (0, 0, {})
-    assert len(state.snapshot.budgets._rows) == 1, "the row of a budget that is gone is used again"
+    assert state.snapshot.budgets.rows == 1, "the row of a budget that is gone is used again"

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from webhook.kube.objects import LabelSelector, PodDisruptionBudget
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import int32
+from webhook.preemption.snapshot.columns import Columns, array, listed
 from webhook.preemption.snapshot.interning import Interner, Table
-from webhook.preemption.snapshot.nodes import grown
 from webhook.preemption.snapshot.pod_view import STARTING, UNREADY, Identity
 from webhook.preemption.snapshot.pods import Pods
 
@@ -134,24 +134,25 @@ class _Coverage:
         return known
 
 
-class DisruptionBudgets:
+class DisruptionBudgets(Columns):
     """All budgets by row, and which of them cover a pod.
 
     Columns by row: `_allowed` disruptions as the status says, `_granted` those that the API server would grant now,
     whether some pods are `_disrupted` already, and whether it is `_lenient` with pods that are not ready.
     """
 
+    _allowed = array(np.int64)
+    _granted = array(np.int64)
+    _disrupted = array(np.bool_)
+    _lenient = array(np.bool_)
+    _budgets: list[Budget | None] = listed(None)
+
     def __init__(self, pods: Pods) -> None:
+        super().__init__()
         self._pods = pods
-        self._rows: list[Budget | None] = []
         self._index: dict[tuple[str, str], int] = {}
-        self._allowed: Ints = np.zeros(16, np.int64)
-        self._granted: Ints = np.zeros(16, np.int64)
-        self._disrupted: Mask = np.zeros(16, np.bool_)
-        self._lenient: Mask = np.zeros(16, np.bool_)
-        self._free: list[int] = []
-        self._loose = _Coverage(pods.identities, self._rows, strict=False)
-        self._strict = _Coverage(pods.identities, self._rows, strict=True)
+        self._loose = _Coverage(pods.identities, self._budgets, strict=False)
+        self._strict = _Coverage(pods.identities, self._budgets, strict=True)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -161,17 +162,11 @@ class DisruptionBudgets:
         meta = budget.metadata
         key = (meta.namespace, meta.name)
         row = self._index.get(key)
-        before = self._rows[row] if row is not None else None
+        before = self._budgets[row] if row is not None else None
         after = _as_budget(budget, before)
-        if row is None and self._free:
-            row = self._index[key] = self._free.pop()
-        elif row is None:
-            row = self._index[key] = len(self._rows)
-            self._rows.append(None)
-            if row == len(self._allowed):
-                self._allowed, self._granted = grown(self._allowed, 2 * row), grown(self._granted, 2 * row)
-                self._disrupted, self._lenient = grown(self._disrupted, 2 * row), grown(self._lenient, 2 * row)
-        self._rows[row] = after
+        if row is None:
+            row = self._index[key] = self.new_row()
+        self._budgets[row] = after
         self._allowed[row] = after.allowed
         self._granted[row] = 0 if after.stale else after.allowed
         self._disrupted[row] = bool(after.disrupted)
@@ -183,15 +178,14 @@ class DisruptionBudgets:
         """Forget a budget."""
         row = self._index.pop((namespace, name), None)
         if row is not None:
-            self._rows[row] = None
-            self._free.append(row)
+            self.free(row)
             self._look_again()
 
     def of(self, row: int, *, strict: bool) -> list[Budget]:
         """The budgets that the pod in this row uses when it goes."""
         coverage = self._coverage(strict=strict)
         which = int(self._sets(np.array([row]), strict=strict)[0])  # may make the sets again
-        budgets = [budget for number in coverage.sets[which] if (budget := self._rows[number])]
+        budgets = [budget for number in coverage.sets[which] if (budget := self._budgets[number])]
         return [budget for budget in budgets if self._pods.names[row] not in budget.disrupted]
 
     def unguarded(self, rows: NDArray[np.intp]) -> Mask:
@@ -202,7 +196,7 @@ class DisruptionBudgets:
         health = self._pods.health.take(rows)
         sets = self._strict.column()  # may make the members again
         members = self._strict.members()
-        lenient = np.append(self._lenient[: len(self._rows)], False)[members].any(axis=1)
+        lenient = np.append(self._lenient[: self.rows], False)[members].any(axis=1)
         spares = lenient & (np.count_nonzero(members >= 0, axis=1) == 1)
         result: Mask = health == STARTING
         unready = np.flatnonzero(health == UNREADY)
@@ -225,7 +219,7 @@ class DisruptionBudgets:
         sets = self._sets(rows, strict=True)
         if strict:
             spent: Mask = self._spent_sets(strict=True)[sets]
-            chosen = (self._left(strict=True) <= 0) & self._disrupted[: len(self._rows)]
+            chosen = (self._left(strict=True) <= 0) & self._disrupted[: self.rows]
             positions, _ = self._uses(rows, sets, chosen, strict=True)
             spent[positions] = True
             exhausted = rows[spent]
@@ -280,10 +274,10 @@ class DisruptionBudgets:
         """Which of the guarded pods go beyond a budget within their group."""
         sets, left = self._sets(rows, strict=strict), self._left(strict=strict)
         beyond: Mask = self._spent_sets(strict=strict)[sets]
-        chosen = (left > 0) | self._disrupted[: len(self._rows)]
+        chosen = (left > 0) | self._disrupted[: self.rows]
         positions, numbers = self._uses(rows, sets, chosen, strict=strict)
         if len(positions):
-            rank = _rank_in_group(groups[positions] * len(self._rows) + numbers, from_end=from_end)
+            rank = _rank_in_group(groups[positions] * self.rows + numbers, from_end=from_end)
             beyond[positions[rank >= left[numbers]]] = True
         return beyond
 
@@ -293,9 +287,9 @@ class DisruptionBudgets:
         if not self._index or not len(gone) or not len(rows):
             return result
         guarded = gone[~self.unguarded(gone)] if evicts else gone
-        everything = np.ones(len(self._rows), np.bool_)
+        everything = np.ones(self.rows, np.bool_)
         _, used = self._uses(guarded, self._sets(guarded, strict=True), everything, strict=True)
-        left = self._left(strict=True) - np.bincount(used, minlength=len(self._rows))
+        left = self._left(strict=True) - np.bincount(used, minlength=self.rows)
         positions, _ = self._uses(rows, self._sets(rows, strict=True), left <= 0, strict=True)
         result[positions] = True
         if evicts:
@@ -316,11 +310,11 @@ class DisruptionBudgets:
 
     def _left(self, *, strict: bool) -> Ints:
         """How many more pods each budget lets go."""
-        return (self._granted if strict else self._allowed)[: len(self._rows)]
+        return (self._granted if strict else self._allowed)[: self.rows]
 
     def _spent_sets(self, *, strict: bool) -> Mask:
         """Which sets have a budget that lets no pod go, whichever pod it is."""
-        spent = (self._left(strict=strict) <= 0) & ~self._disrupted[: len(self._rows)]
+        spent = (self._left(strict=strict) <= 0) & ~self._disrupted[: self.rows]
         members = np.append(spent, False)[self._coverage(strict=strict).members()]  # -1, no budget, reads the last one
         result: Mask = np.count_nonzero(members, axis=1) > 0
         return result
@@ -344,7 +338,7 @@ class DisruptionBudgets:
             at, which = at[order], which[order]
         keep = np.ones(len(at), np.bool_)  # without those that `status.disruptedPods` names
         for number in np.flatnonzero(self._disrupted).tolist():
-            budget = self._rows[number]
+            budget = self._budgets[number]
             if budget is None:
                 continue
             listed = [self._pods.find(budget.namespace, name) for name in budget.disrupted]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from webhook.kube.objects import Device, DeviceClass, ResourceSlice
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.columns import Columns, array
 from webhook.preemption.snapshot.interning import Interner
-from webhook.preemption.snapshot.nodes import grown
 
 __all__ = ["DeviceId", "DeviceIndex", "DeviceShape", "PoolId", "PublishedSlice"]
 
@@ -70,14 +70,22 @@ class PublishedSlice(NamedTuple):
         return "" if self.slice.spec.shared_counters else self.slice.spec.node_name
 
 
-class DeviceIndex:
+class DeviceIndex(Columns):
     """Slices and classes. `host` is the id of the device's node in `hosts`, -1 for one that several nodes may reach.
 
     `holds` is the number of claims that hold the device for themselves. `holder` is the row of the pod whose removal
     frees it, 0 if there is none, -1 if several pods have to go.
     """
 
+    live = array(np.bool_)
+    plain = array(np.bool_)
+    shape = array(np.int32)
+    host = array(np.int32, -1)
+    holds = array(np.int32)
+    holder = array(np.int32)
+
     def __init__(self) -> None:
+        super().__init__()
         self.slices: dict[str, PublishedSlice] = {}
         self.pools: dict[PoolId, dict[str, PublishedSlice]] = {}
         self.local: dict[str, dict[str, PublishedSlice]] = {}
@@ -93,20 +101,12 @@ class DeviceIndex:
         """By the name of an extended resource, the class whose devices serve it."""
         self.hosts: Interner[str, str] = Interner()
         self.shapes: Interner[tuple[str, bytes], DeviceShape] = Interner()
-        self.rows = 0
-        self.live: NDArray[np.bool_] = np.zeros(64, np.bool_)
-        self.plain: NDArray[np.bool_] = np.zeros(64, np.bool_)
-        self.shape: NDArray[np.int32] = np.zeros(64, np.int32)
-        self.host: NDArray[np.int32] = np.full(64, -1, np.int32)
-        self.holds: NDArray[np.int32] = np.zeros(64, np.int32)
-        self.holder: NDArray[np.int32] = np.zeros(64, np.int32)
         self.rows_of: dict[DeviceId, list[int]] = {}
         self.seen_from: dict[str, object] = {}
         """By node, what `preemption.devices` has worked out of the slices that it looks at, until one changes."""
         self.odd_hosts: dict[str, int] = {}
         """By node, how many of its slices are in pools that are not plain."""
         self._odd_slices: set[str] = set()
-        self._free: list[int] = []
 
     def put_slice(self, resource_slice: ResourceSlice) -> list[DeviceId]:
         """Add or update a slice; returns the devices whose holders have to be set.
@@ -130,7 +130,7 @@ class DeviceIndex:
                 changed = [*before.ids, *ids]
                 self._take_out(before)
                 self._free_rows(before)
-            rows = np.array([self._new_row() for _ in devices], np.intp)
+            rows = np.array([self.new_row() for _ in devices], np.intp)
             for identity, row in zip(ids, rows.tolist(), strict=True):
                 self.rows_of.setdefault(identity, []).append(row)
         published = PublishedSlice(resource_slice, ids, shapes, rows)
@@ -222,16 +222,13 @@ class DeviceIndex:
 
     def _free_rows(self, published: PublishedSlice) -> None:
         """Forget the slice's devices."""
-        rows = published.rows
         for shape in published.shapes:
             self.shapes.drop(shape)
-        self.live[rows], self.plain[rows], self.host[rows] = False, False, -1
-        self.holds[rows], self.holder[rows] = 0, 0
-        for identity, row in zip(published.ids, rows.tolist(), strict=True):
+        for identity, row in zip(published.ids, published.rows.tolist(), strict=True):
+            self.free(row)
             self.rows_of[identity].remove(row)
             if not self.rows_of[identity]:
                 del self.rows_of[identity]
-        self._free += rows.tolist()
 
     def _judge_pool(self, pool: PoolId) -> None:
         """Note for every slice of the pool whether its devices can be counted."""
@@ -262,17 +259,6 @@ class DeviceIndex:
             self.odd_hosts[host] = count
         else:
             del self.odd_hosts[host]
-
-    def _new_row(self) -> int:
-        if self._free:
-            return self._free.pop()
-        row = self.rows
-        if row == len(self.live):
-            for name in ("live", "plain", "shape", "host", "holds", "holder"):
-                setattr(self, name, grown(getattr(self, name), 2 * row))
-            self.host[row:] = -1
-        self.rows += 1
-        return row
 
 
 def _check_amounts(resource_slice: ResourceSlice) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.snapshot.columns import grown
+
 __all__ = ["Interner", "Table", "Tables"]
 
 K = TypeVar("K", bound=Hashable)
@@ -97,9 +99,7 @@ class Table(Generic[V]):
         """The answers by id, up to date."""
         interner = self._interner
         if len(self._column) < len(interner):
-            grown = np.zeros(max(16, 2 * len(interner)), self._column.dtype)
-            grown[: len(self._column)] = self._column
-            self._column = grown
+            self._column = grown(self._column, max(16, 2 * len(interner)))
         if self._epoch != interner.epoch:
             self._epoch, self._seen = interner.epoch, len(interner.log)
             self._fill(range(len(interner)))

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Node, Taint
 from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
+from webhook.preemption.snapshot.columns import Columns, array, grown, listed
 from webhook.preemption.snapshot.interning import Interner
 
-__all__ = ["MOST_LABEL_COLUMNS", "Nodes", "Resources", "alphabetical", "grown"]
+__all__ = ["MOST_LABEL_COLUMNS", "Nodes", "Resources", "alphabetical"]
 
 MOST_LABEL_COLUMNS = 64
 """Columns of labels that are kept from decision to decision; a decision that needs more makes them."""
 
 TaintKey = tuple[tuple[str, str, str], ...]
-
-
-def grown(column: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
-    """A copy whose last axis is `size` long, the new part filled with `fill`."""
-    larger = np.full((*column.shape[:-1], size), fill, column.dtype)
-    larger[..., : column.shape[-1]] = column
-    return larger
 
 
 def alphabetical(names: list[str]) -> NDArray[np.int64]:
@@ -66,33 +59,33 @@ class LabelColumn:
             self.values.drop(before)
 
 
-class Nodes:
+class Nodes(Columns):
     """Nodes by row. A row whose `valid` is False holds pods of a node that is not known (yet, or any more).
 
     `allocatable` and `used` have one row a resource (cpu in millicores, the rest in bytes or counts) and one
     column a node; `pod_limit` and `pod_count` are numbers of pods, `nominations` that of pods only nominated there.
     """
 
+    valid = array(np.bool_)
+    unschedulable = array(np.bool_)
+    taints = array(np.int32)
+    pod_limit = array(np.int64)
+    pod_count = array(np.int64)
+    pod_changes = array(np.int64, kept=True)
+    """How often something of the pods in the row has changed, also of those of earlier nodes (`slot_orders`)."""
+    nominations = array(np.int64)
+    allocatable = array(np.int64, lines=3)
+    used = array(np.int64, lines=3)
+    names = listed("")
+    labels: list[dict[str, str]] = listed({})
+    declared: list[frozenset[str]] = listed(frozenset())
+
     def __init__(self, resources: Resources) -> None:
+        super().__init__()
         self.resources = resources
-        self.rows = 0
-        self.names: list[str] = []
-        self.labels: list[dict[str, str]] = []
-        self.declared: list[frozenset[str]] = []
         self.taint_sets: Interner[TaintKey, list[Taint]] = Interner()
-        self.valid: NDArray[np.bool_] = np.zeros(16, np.bool_)
-        self.unschedulable: NDArray[np.bool_] = np.zeros(16, np.bool_)
-        self.taints: NDArray[np.int32] = np.zeros(16, np.int32)
-        self.pod_limit: NDArray[np.int64] = np.zeros(16, np.int64)
-        self.pod_count: NDArray[np.int64] = np.zeros(16, np.int64)
-        self.pod_changes: NDArray[np.int64] = np.zeros(16, np.int64)
-        """How often something of the node's pods has changed."""
-        self.nominations: NDArray[np.int64] = np.zeros(16, np.int64)
-        self.allocatable: NDArray[np.int64] = np.zeros((3, 16), np.int64)
-        self.used: NDArray[np.int64] = np.zeros((3, 16), np.int64)
-        self._no_taints = self.taint_sets.take((), [])
+        self.taint_sets.take((), [])  # id 0, what a row holds that is not in use
         self._index: dict[str, int] = {}
-        self._free: list[int] = []
         self._columns: OrderedDict[str, LabelColumn] = OrderedDict()
         self._alphabet: NDArray[np.int64] | None = None
 
@@ -111,7 +104,8 @@ class Nodes:
         row = self.claim(node.metadata.name)
         limit = amounts.pop("pods", 0)
         columns = [self.resources.row(name) for name in amounts]
-        self.fit_resources()
+        if len(self.resources.names) > len(self.used):
+            self.fit(len(self.resources.names))
         self.pod_limit[row] = limit
         self.allocatable[:, row] = 0
         for column, amount in zip(columns, amounts.values(), strict=True):
@@ -140,24 +134,8 @@ class Nodes:
         row = self._index.get(name)
         if row is not None:
             return row
-        if self._free:
-            row = self._free.pop()
-            self.names[row] = name
-        else:
-            row = self.rows
-            if row == len(self.valid):
-                size = 2 * row  # the columns grow
-                for column in (
-                    "valid", "unschedulable", "taints", "pod_limit", "pod_count", "pod_changes", "nominations",
-                    "allocatable", "used",
-                ):  # fmt: skip
-                    setattr(self, column, grown(getattr(self, column), size))
-                for labels in self._columns.values():
-                    labels.ids = grown(labels.ids, size, -1)
-            self.rows += 1
-            self.names.append(name)
-            self.labels.append({})
-            self.declared.append(frozenset())
+        row = self.new_row()
+        self.names[row] = name
         self.taints[row] = self.taint_sets.take((), [])
         self._alphabet = None
         self._index[name] = row
@@ -169,18 +147,8 @@ class Nodes:
             return
         del self._index[self.names[row]]
         self.taint_sets.drop(int(self.taints[row]))
-        self.taints[row] = self._no_taints
-        self.names[row] = ""
         self._alphabet = None
-        self._free.append(row)
-
-    def fit_resources(self) -> None:
-        """Give every known resource its row."""
-        missing = len(self.resources.names) - len(self.used)
-        if missing > 0:
-            width = self.used.shape[1]
-            self.used = np.vstack([self.used, np.zeros((missing, width), np.int64)])
-            self.allocatable = np.vstack([self.allocatable, np.zeros((missing, width), np.int64)])
+        self.free(row)
 
     def alphabetical(self) -> NDArray[np.int64]:
         """The place of each row's name among all names in alphabetical order."""
@@ -223,7 +191,7 @@ class Nodes:
     def _column(self, key: str) -> LabelColumn:
         column = self._columns.get(key)
         if column is None:
-            column = self._columns[key] = LabelColumn(len(self.valid))
+            column = self._columns[key] = LabelColumn(self.capacity)
             for row, labels in enumerate(self.labels):
                 if key in labels:
                     column.put(row, labels[key])
@@ -237,3 +205,8 @@ class Nodes:
         self.labels[row] = labels
         for key, column in self._columns.items():
             column.put(row, labels.get(key))
+
+    def _grow(self, size: int) -> None:
+        super()._grow(size)
+        for labels in self._columns.values():
+            labels.ids = grown(labels.ids, size, -1)

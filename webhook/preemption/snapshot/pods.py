@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, PodAffinityTerm
 from webhook.preemption.snapshot.amounts import occupied
+from webhook.preemption.snapshot.columns import Columns, array, grown, listed
 from webhook.preemption.snapshot.interning import Interner
-from webhook.preemption.snapshot.nodes import Nodes, grown
+from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of, index_of
 from webhook.preemption.snapshot.pod_info import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
 from webhook.preemption.snapshot.pod_view import (
@@ -40,30 +41,7 @@ _NO_CLAIMS = PodClaims(frozenset(), frozenset())
 Importance = tuple[int, float, str, str, int]
 
 
-_FIRST_ROWS = 64
-_COLUMNS: dict[str, tuple[type[np.generic], int]] = {
-    "node": (np.int32, -1),
-    "nominated": (np.int32, -1),
-    "priority": (np.int64, 0),
-    "start": (np.float64, 0),
-    "terminating": (np.bool_, 0),
-    "gone_at": (np.float64, 0),
-    "grace": (np.float64, 0),
-    "disruption": (np.int8, 0),
-    "health": (np.int8, 0),
-    "identity": (np.int32, 0),
-    "profile": (np.int32, 0),
-    "owner": (np.int32, 0),
-    "port_set": (np.int32, 0),
-    "anti_set": (np.int32, 0),
-    "claim_set": (np.int32, 0),
-    "group": (np.int32, 0),
-    "member_index": (np.int32, 0),
-}
-"""Every column with one value a row: its type, and what a row without a pod holds. They are made and grow by this."""
-
-
-class Pods:
+class Pods(Columns):
     """Pods by row; `node` is the row of the node, -1 for a row without a pod or a pod without a node.
 
     `nominated` is the row of the node that a pod without one is nominated to, else -1, also for a pod that is held
@@ -72,31 +50,32 @@ class Pods:
     a pod gets to end.
     """
 
-    node: NDArray[np.int32]
-    nominated: NDArray[np.int32]
-    priority: NDArray[np.int64]
-    start: NDArray[np.float64]
-    terminating: NDArray[np.bool_]
-    gone_at: NDArray[np.float64]
-    grace: NDArray[np.float64]
-    disruption: NDArray[np.int8]
-    health: NDArray[np.int8]
-    identity: NDArray[np.int32]
-    profile: NDArray[np.int32]
-    owner: NDArray[np.int32]
-    port_set: NDArray[np.int32]
-    anti_set: NDArray[np.int32]
-    claim_set: NDArray[np.int32]
-    group: NDArray[np.int32]
-    member_index: NDArray[np.int32]
+    node = array(np.int32, -1)
+    nominated = array(np.int32, -1)
+    priority = array(np.int64)
+    start = array(np.float64)
+    terminating = array(np.bool_)
+    gone_at = array(np.float64)
+    grace = array(np.float64)
+    disruption = array(np.int8)
+    health = array(np.int8)
+    identity = array(np.int32)
+    profile = array(np.int32)
+    owner = array(np.int32)
+    port_set = array(np.int32)
+    anti_set = array(np.int32)
+    claim_set = array(np.int32)
+    group = array(np.int32)
+    member_index = array(np.int32)
+    amounts = array(np.int64, lines=3)
+    names = listed("")
+    namespaces = listed("")
+    uids = listed("")
 
     def __init__(self, nodes: Nodes, annotations: frozenset[str]) -> None:
+        super().__init__()
         self.nodes = nodes
         self.annotations = annotations
-        self.rows = 1
-        self.names: list[str] = [""]
-        self.namespaces: list[str] = [""]
-        self.uids: list[str] = [""]
         self.identities: Interner[tuple[str, tuple[tuple[str, str], ...]], Identity] = Interner()
         self.profiles: Interner[Profile, Profile] = Interner()
         self.owners: Interner[Owner, Owner] = Interner()
@@ -105,9 +84,6 @@ class Pods:
         self.claims: Interner[PodClaims, PodClaims] = Interner()
         self.groups: Interner[GroupKey, GroupKey] = Interner()
         self.grouped = PodGroups()
-        for name, (kind, absent) in _COLUMNS.items():
-            setattr(self, name, np.full(_FIRST_ROWS, absent, kind))
-        self.amounts: NDArray[np.int64] = np.zeros((3, _FIRST_ROWS), np.int64)
         self._unadvertised: dict[int, dict[str, int]] = {}
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
@@ -118,7 +94,7 @@ class Pods:
         self._nominee_rows: NDArray[np.intp] | None = None
         self._order: list[list[Importance]] = []
         self._index: dict[str, dict[str, int]] = {}
-        self._free: list[int] = []
+        self.new_row()  # row 0
         self.ports.take((), ())  # id 0 is "none" here and below
         self.claims.take(_NO_CLAIMS, _NO_CLAIMS)
         self.groups.take(NO_GROUP, NO_GROUP)
@@ -181,7 +157,7 @@ class Pods:
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
         if row is None:
-            row, stays = self._new_row(), False
+            row, stays = self.new_row(), False
             index[meta.name], self.names[row], self.namespaces[row] = row, meta.name, meta.namespace
         else:
             place = self._node_name(row), self.priority[row], self.start[row]
@@ -224,12 +200,8 @@ class Pods:
         self._note_leaving(row, leaves=False)
         self._nominate(row, "")
         self._drop_references(row)
-        self.amounts[:, row] = 0
         self._unadvertised.pop(row, None)
-        self.priority[row] = 0
-        self.port_set[row] = self.anti_set[row] = self.claim_set[row] = 0
-        self.names[row] = self.namespaces[row] = self.uids[row] = ""
-        self._free.append(row)
+        self.free(row)
         return row
 
     def _drop_references(self, row: int) -> None:
@@ -294,10 +266,9 @@ class Pods:
         self.amounts[:, row] = column
 
     def _fit_resources(self) -> None:
-        """Give every resource of a node its column."""
-        missing = len(self.nodes.resources.names) - len(self.amounts)
-        if missing > 0:
-            self.amounts = np.vstack([self.amounts, np.zeros((missing, self.amounts.shape[1]), np.int64)])
+        """Give every resource of a node its line."""
+        if len(self.nodes.resources.names) > len(self.amounts):
+            self.fit(len(self.nodes.resources.names))
 
     def _node_name(self, row: int) -> str:
         node = int(self.node[row])
@@ -376,21 +347,6 @@ class Pods:
             self.slots = taller
         if count > width:
             self.slots = grown(self.slots, 2 * width)
-
-    def _new_row(self) -> int:
-        if self._free:
-            return self._free.pop()
-        row = self.rows
-        if row == len(self.node):
-            size = 2 * row  # the columns grow
-            for name, (_, absent) in _COLUMNS.items():
-                setattr(self, name, grown(getattr(self, name), size, absent))
-            self.amounts = grown(self.amounts, size)
-        self.rows += 1
-        self.names.append("")
-        self.namespaces.append("")
-        self.uids.append("")
-        return row
 
 
 def _fixed(rows: set[int]) -> NDArray[np.intp]:

@@ -1,0 +1,107 @@
+"""Tables of columns: what each declares is made, grows, and is emptied when its row is taken back."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.preemption.building import as_pod, budget, node, pod
+from webhook.kube.objects import Node, PodDisruptionBudget
+from webhook.preemption.snapshot.columns import Columns
+from webhook.preemption.snapshot.slot_orders import SlotOrders
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+TABLES = ["nodes", "pods", "devices", "budgets"]
+
+
+def columns(table, *, row):
+    """By name, the type of each column (None for a list) and what it holds in a row, as a list."""
+    found = {name: getattr(table, name) for name in table.declarations}
+    return {
+        name: (column.dtype, column[..., row].ravel().tolist())
+        if isinstance(column, np.ndarray)
+        else (None, column[row])
+        for name, column in found.items()
+    }
+
+
+def declared(table):
+    """The same as the table declares it."""
+    return {
+        name: (None, absent) if kind is None else (np.dtype(kind), [absent] * max(1, lines))
+        for name, (kind, absent, lines, _) in table.declarations.items()
+    }
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_column_grows(name):
+    """Beyond its first rows a table has a place in each column, and holds there what the column is declared with."""
+    table = getattr(Snapshot(), name)
+    first = table.capacity
+    rows = [table.new_row() for _ in range(5 * first)]
+    assert table.rows == rows[-1] + 1
+    assert columns(table, row=rows[-1]) == columns(table, row=rows[0]) == declared(table)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_row_that_is_taken_back_is_empty(name):
+    """Each column holds there what it is declared with, unless it is kept, also after the table has grown."""
+    table = getattr(Snapshot(), name)
+    row = [table.new_row() for _ in range(5 * table.capacity)][-1]
+    for column, (kind, absent, _, _) in table.declarations.items():
+        getattr(table, column)[(..., row) if kind else row] = 1 if absent == 0 else 0
+    table.free(row)
+    kept = {column for column, (_, _, _, kept) in table.declarations.items() if kept}
+    held = columns(table, row=row)
+    assert {column for column, value in held.items() if value != declared(table)[column]} == kept
+    assert table.new_row() == row
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_column_is_made_beside_the_declared_ones(name):
+    """Every array of a table that has a place a row grows with it."""
+    table = getattr(Snapshot(), name)
+    table._grow(1000)
+    arrays = {
+        column for column, array in vars(table).items() if isinstance(array, np.ndarray) and array.shape[-1] > 900
+    }
+    assert arrays == {column for column, (kind, *_) in table.declarations.items() if kind}
+    assert isinstance(table, Columns)
+
+
+def test_what_is_left_of_a_node_does_not_pass_to_the_next():
+    """The row of a node that is gone is that of another one, which is not known yet: nothing is unschedulable there."""
+    snapshot = Snapshot()
+    snapshot.set_node(msgspec.convert(node("n1", unschedulable=True), Node))
+    snapshot.remove_node("n1")
+    snapshot.set_pod(as_pod(pod("a", on="n2")))
+    nodes = snapshot.nodes
+    assert (nodes.rows, nodes.names) == (1, ["n2"])
+    assert not nodes.unschedulable.any()
+    assert not nodes.allocatable.any()
+    assert nodes.pod_limit.tolist() == [0] * nodes.capacity
+
+
+def test_what_is_left_of_a_budget_is_nothing():
+    """A budget that is gone lets no pods go and disrupts none."""
+    snapshot = Snapshot()
+    made = budget(
+        "web", {"app": "a"}, 3, disruptedPods={"a": "2026-01-01T00:00:00Z"}, currentHealthy=2, desiredHealthy=1
+    )
+    snapshot.set_budget(msgspec.convert(made, PodDisruptionBudget))
+    full = columns(snapshot.budgets, row=0)
+    snapshot.remove_budget("default/web")
+    assert [name for name, value in declared(snapshot.budgets).items() if full[name] == value] == []
+    assert columns(snapshot.budgets, row=0) == declared(snapshot.budgets)
+
+
+def test_an_order_of_pods_is_made_again_for_a_row_that_is_used_again():
+    """Another node in the row of one that is gone, after as many changes of its pods, has its own pods in order."""
+    snapshot = Snapshot()
+    pods, order = snapshot.pods, SlotOrders(snapshot.pods).order("the lowest priority first")
+    for on, made, expected in (("n1", {"a": 1, "b": 2}, ["a", "b"]), ("n2", {"c": 2, "d": 1}, ["d", "c"])):
+        for name, priority in made.items():
+            snapshot.set_pod(as_pod(pod(name, on=on, priority=priority)))
+        rows = order.slots_of(np.array([0]), lambda rows: [-pods.priority[rows]])
+        assert [pods.names[row] for row in rows[0]] == expected
+        for name in reversed(made):
+            snapshot.remove_pod(f"default/{name}")
