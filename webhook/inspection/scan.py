@@ -20,6 +20,7 @@ from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.objects import Namespace, PodDisruptionBudget, PriorityClass
+from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import Resource
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 from webhook.policy.model import Policies
@@ -313,7 +314,7 @@ def _owner(resource: Resource, meta: _MetaHead) -> str:
     owner = next((reference for reference in meta.owner_references or () if reference.controller), None)
     if owner is None:
         return _NO_OWNER
-    suffix = (meta.labels or {}).get("pod-template-hash")
+    suffix = (meta.labels or {}).get(TEMPLATE_HASH)
     if owner.kind == "ReplicaSet" and suffix and owner.name.endswith(f"-{suffix}"):
         return f"Deployment {owner.name.removesuffix(f'-{suffix}')}"
     return f"{owner.kind} {owner.name}"

@@ -5,16 +5,20 @@ Has a pod ended, whose is it, where can it run; which kinds of workloads there a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
 
 __all__ = [
+    "POD_DELETION_COST",
+    "TEMPLATE_HASH",
     "TEMPLATE_PATHS",
     "WORKLOADS",
     "WorkloadKind",
     "controller_of",
+    "deletion_cost",
     "is_deferred",
     "is_last_resort",
     "is_pinned",
@@ -25,6 +29,11 @@ __all__ = [
     "workload_of",
 ]
 
+POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' annotation of pods: which of them a ReplicaSet removes first, those of the lowest cost."""
+TEMPLATE_HASH = "pod-template-hash"
+"""The label by which the pods of a Deployment's ReplicaSets are told apart."""
+_DELETION_COST = re.compile(r"0|-\d{1,10}|[1-9]\d{0,9}", re.ASCII)
 _HOSTNAME = "kubernetes.io/hostname"
 _LONGEST_KIND, _LONGEST_NAME = 63, 253
 """Characters that the kind and the name of an object have at most; the API server takes any owner reference."""
@@ -54,10 +63,17 @@ def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str
     """`workload_of` a pod with these labels whose controller is of that kind and name; empty if there is none such."""
     if not kind or len(kind) > _LONGEST_KIND or len(name) > _LONGEST_NAME:
         return ""
-    revision = labels.get("pod-template-hash")
+    revision = labels.get(TEMPLATE_HASH)
     if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
         kind, name = "Deployment", name[: -len(revision) - 1]
     return f"{kind}/{namespace}/{name}"
+
+
+def deletion_cost(annotations: Mapping[str, str]) -> int:
+    """As Kubernetes reads it: an int32 without plus or leading zeros; anything else counts as 0."""
+    text = annotations.get(POD_DELETION_COST, "0")
+    value = int(text) if _DELETION_COST.fullmatch(text) else 0
+    return value if -(2**31) <= value < 2**31 else 0
 
 
 def is_last_resort(pod: Pod) -> bool:

@@ -8,7 +8,7 @@ from tests.preemption.building import NOW
 from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, share, strategy_of
 from webhook.clusters.model.disruption import WorkloadScale, expected_pods, unconfirmed
 from webhook.clusters.model.jobs import JobLimits, job_step
-from webhook.clusters.model.pods import by_deletion_order, replica_changes
+from webhook.clusters.model.pods import by_deletion_order, replica_changes, template_hash
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Condition, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
 
@@ -86,9 +86,26 @@ def test_pods_go_in_the_order_of_kubernetes():
     assert [one.metadata.name for one in replica_changes(pods, 6).delete] == order[:2]
 
 
-def test_an_unreadable_deletion_cost_counts_as_none():
-    """As kube-controller-manager takes it."""
-    assert [one.metadata.name for one in by_deletion_order([pod("a", cost="much"), pod("b", cost="-1")])] == ["b", "a"]
+@pytest.mark.parametrize(
+    "cost", ["much", "-", "+1", " 1", "1 ", "1_0", "01", "1.0", "2147483648", "-2147483649", "\u0661"]
+)
+def test_an_unreadable_deletion_cost_counts_as_none(cost):
+    """As kube-controller-manager takes it: cheaper than 1, dearer than -1."""
+    pods = [pod("a", cost="1"), pod("b", cost=cost), pod("c", cost="-1")]
+    assert [one.metadata.name for one in by_deletion_order(pods)] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize("cost", ["2", "2147483647"])
+def test_a_readable_deletion_cost_counts(cost):
+    """The dearer pod goes last, whatever its name."""
+    pods = [pod("a", cost=cost), pod("b", cost="1"), pod("c", cost="-2147483648")]
+    assert [one.metadata.name for one in by_deletion_order(pods)] == ["c", "b", "a"]
+
+
+def test_a_template_is_known_by_what_it_says():
+    """The order of its labels does not matter; a change of one does."""
+    first, second, third = ({"labels": labels} for labels in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}, {"a": "1"}))
+    assert template_hash(first) == template_hash(second) != template_hash(third)
 
 
 def test_the_scale_of_a_budget_is_that_of_the_workloads_on_top():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from webhook.kube.objects import Pod
-from webhook.kube.pods import is_terminal
+from webhook.kube.pods import deletion_cost, is_terminal
 
-__all__ = ["PodChanges", "by_deletion_order", "is_active", "is_ready", "replica_changes"]
+__all__ = ["PodChanges", "by_deletion_order", "is_active", "is_ready", "replica_changes", "template_hash"]
 
-_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"": 0, "Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -54,7 +56,7 @@ def by_deletion_order(pods: list[Pod]) -> list[Pod]:
             bool(pod.spec.node_name),
             _PHASES.get(pod.status.phase, 2),
             is_ready(pod),
-            _deletion_cost(pod),
+            deletion_cost(pod.metadata.annotations or {}),
             -sharing[pod.spec.node_name],
         )
     )
@@ -67,8 +69,6 @@ def _ready_since(pod: Pod) -> str:
     return next(times, None) or pod.status.start_time or "~"
 
 
-def _deletion_cost(pod: Pod) -> int:
-    try:
-        return int((pod.metadata.annotations or {}).get(_DELETION_COST, "0"))
-    except ValueError:
-        return 0
+def template_hash(template: Any) -> str:
+    """What tells the pods of one version of a template from those of another, in a label."""
+    return hashlib.sha256(msgspec.json.encode(template, order="deterministic")).hexdigest()[:10]

@@ -5,23 +5,21 @@ A Deployment has a ReplicaSet for each template; `webhook.clusters.model.deploym
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import msgspec
 
 from webhook.clusters.model.deployments import ReplicaCounts, rollout_step, strategy_of
-from webhook.clusters.model.pods import is_ready
+from webhook.clusters.model.pods import is_ready, template_hash
 from webhook.clusters.simulated.controllers import Controllers, PodOwner, pods_wanted, with_replicas
 from webhook.clusters.simulated.objects import PodTemplate, SimulatedWorkload, WorkloadSpec
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.object_cache import Change
 from webhook.kube.objects import ObjectMeta, OwnerReference, Pod, key_of
-from webhook.kube.pods import controller_of
+from webhook.kube.pods import TEMPLATE_HASH, controller_of
 
 __all__ = ["Workloads"]
 
-_HASH = "pod-template-hash"
 Json = dict[str, Any]
 
 
@@ -65,7 +63,7 @@ class Workloads:
             # A Deployment that is not in the snapshot is known by the names of its ReplicaSets
             for (kind, name), owner in by_key.items():
                 labels = (owner.sample.metadata.labels or {}) if owner.sample is not None else {}
-                if kind == "ReplicaSet" and labels.get(_HASH) and name == f"{key}-{labels[_HASH]}":
+                if kind == "ReplicaSet" and labels.get(TEMPLATE_HASH) and name == f"{key}-{labels[TEMPLATE_HASH]}":
                     owners.append(owner)
         if owners:
             self._controllers.scale(max(owners, key=lambda owner: len(owner.active)), replicas)
@@ -86,7 +84,7 @@ class Workloads:
         """The ReplicaSet whose template is this one, but for the label with its hash (`FindNewReplicaSet`)."""
         for owner, replica_set in self._sets_of(deployment):
             own = replica_set.spec.template or PodTemplate()
-            labels = {key: text for key, text in (own.metadata.labels or {}).items() if key != _HASH}
+            labels = {key: text for key, text in (own.metadata.labels or {}).items() if key != TEMPLATE_HASH}
             same_labels = labels == (template.metadata.labels or {})
             if same_labels and own.metadata.annotations == template.metadata.annotations and own.spec == template.spec:
                 return owner
@@ -99,9 +97,9 @@ class Workloads:
             return
         newest = self._newest(key, template)
         if newest is None:
-            digest = hashlib.sha256(msgspec.json.encode(template)).hexdigest()[:10]
+            digest = template_hash(template)
             meta = deployment.metadata
-            labels = {**(template.metadata.labels or {}), _HASH: digest}
+            labels = {**(template.metadata.labels or {}), TEMPLATE_HASH: digest}
             labelled = msgspec.structs.replace(template.metadata, labels=labels)
             made = SimulatedWorkload(
                 metadata=ObjectMeta(

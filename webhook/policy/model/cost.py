@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from webhook.policy.model.values import POD_DELETION_COST, RECOGNISED_ANNOTATION
+from webhook.kube.pods import POD_DELETION_COST
+from webhook.policy.model.values import RECOGNISED_ANNOTATION
 from webhook.policy.shapes.object_shape import Field, mapping
 from webhook.policy.shapes.shapes import Duration, ListOf
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.cel.fields import unknown_fields
 from webhook.policy.cel.program import CelError, CelProblem, Program
 from webhook.policy.shapes.findings import Mention, Reader, Severity
@@ -56,8 +57,6 @@ TOLERATION_SECONDS = "preemption-toleration.scheduling.x-k8s.io/toleration-secon
 """PreemptionToleration's annotation of a PriorityClass: for how long after their start the others do not."""
 MARK = "giveway.dev/preemption"
 """The label by which the webhook hands a pod's preemption to the reconciler."""
-POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-"""Kubernetes' annotation of pods: which of them a ReplicaSet removes first, those of the lowest cost."""
 MANAGED = "managed"
 """The value of the mark."""
 PLAN = "giveway.dev/plan"

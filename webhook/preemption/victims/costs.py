@@ -7,7 +7,6 @@ back first, and candidates that are equal by priority are compared by what their
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.instants import InstantError, epoch
-from webhook.policy.model import POD_DELETION_COST, EvictionCost
+from webhook.kube.pods import deletion_cost
+from webhook.policy.model import EvictionCost
 from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
 
 __all__ = ["COST_KEYS", "VictimCosts", "VictimSets", "checkpoint", "ends_in", "victim_costs"]
 
-_DELETION_COST = re.compile(r"0|-\d{1,10}|[1-9]\d{0,9}", re.ASCII)
 Rows = NDArray[np.intp]
 Column = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,7 +56,9 @@ class VictimCosts(NamedTuple):
     def deletion_cost(self, rows: Rows) -> Ints:
         """What `controller.kubernetes.io/pod-deletion-cost` says; 0 if it is not there or no int32."""
         pods = self.snapshot.pods
-        costs: Ints = self.snapshot.table(("deletion cost",), pods.profiles, np.int64, _deletion_cost)
+        costs: Ints = self.snapshot.table(
+            ("deletion cost",), pods.profiles, np.int64, lambda profile: deletion_cost(dict(profile.annotations))
+        )
         return costs[pods.profile[rows]]
 
     def saved(self, rows: Rows) -> Column:
@@ -199,13 +200,6 @@ def victim_costs(snapshot: Snapshot, rules: Rules | None, evicted: Ints | None =
     assert rules is not None
     assert rules.policy is not None
     return VictimCosts(snapshot, cost, rules.policy.grace_period, evicted)
-
-
-def _deletion_cost(profile: Profile) -> int:
-    """As Kubernetes reads it: an int32 without plus or leading zeros; anything else counts as 0."""
-    text = dict(profile.annotations).get(POD_DELETION_COST, "0")
-    value = int(text) if _DELETION_COST.fullmatch(text) else 0
-    return value if -(2**31) <= value < 2**31 else 0
 
 
 def checkpoint(annotations: Mapping[str, str], keys: Iterable[str]) -> float:

@@ -13,17 +13,18 @@ from webhook.clusters.embedded.standins.controller import (
     Unstructured,
     tolerating,
 )
-from webhook.clusters.embedded.standins.podcontrol import owner_reference, put_status, template_hash
+from webhook.clusters.embedded.standins.podcontrol import owner_reference, put_status
 from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, strategy_of
+from webhook.clusters.model.pods import template_hash
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
+from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import DEPLOYMENT, POD, REPLICA_SET, Resource
 
 __all__ = ["DeploymentController"]
 
-HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 
 
@@ -73,7 +74,8 @@ class DeploymentController(Controller):
         sets = list(self._of_owner.get(deployment.metadata.uid, {}).values())
         digest = template_hash(deployment.spec["template"])
         current = next(
-            (replica_set for replica_set in sets if (replica_set.metadata.labels or {}).get(HASH) == digest), None
+            (replica_set for replica_set in sets if (replica_set.metadata.labels or {}).get(TEMPLATE_HASH) == digest),
+            None,
         )
         others = [replica_set for replica_set in sets if replica_set is not current]
         if not deployment.metadata.deletion_timestamp and not deployment.spec.get("paused"):
@@ -94,9 +96,9 @@ class DeploymentController(Controller):
         """Make the replica set of the present template."""
         template = copy.deepcopy(deployment.spec["template"])
         labels = template.setdefault("metadata", {}).setdefault("labels", {})
-        labels[HASH] = digest
+        labels[TEMPLATE_HASH] = digest
         selector = copy.deepcopy(deployment.spec["selector"])
-        selector.setdefault("matchLabels", {})[HASH] = digest
+        selector.setdefault("matchLabels", {})[TEMPLATE_HASH] = digest
         name, strategy = f"{deployment.metadata.name}-{digest}", _strategy(deployment)
         others = [_counts(replica_set) for replica_set in sets]
         step = rollout_step(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +19,7 @@ from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import POD, Resource
 
-__all__ = ["PodControl", "owner_reference", "put_status", "template_hash"]
+__all__ = ["PodControl", "owner_reference", "put_status"]
 
 
 class PodControl:
@@ -113,11 +111,6 @@ def owner_reference(resource: Resource, owner: Unstructured) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def template_hash(template: dict[str, Any]) -> str:
-    """What tells the pods of one version of a template from those of another, in a label."""
-    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
 
 
 async def put_status(client: Client, resource: Resource, workload: Unstructured, status: dict[str, Any]) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.embedded.standins.controller import Controller, StandInInformers, Unstructured
-from webhook.clusters.embedded.standins.podcontrol import PodControl, put_status, template_hash
+from webhook.clusters.embedded.standins.podcontrol import PodControl, put_status
 from webhook.clusters.model.daemon_sets import daemon_changes, pinned, takes
 from webhook.clusters.model.jobs import JobLimits, has_ended, is_failed, job_step
-from webhook.clusters.model.pods import is_active, is_ready, replica_changes
+from webhook.clusters.model.pods import is_active, is_ready, replica_changes, template_hash
 from webhook.clusters.model.stateful_sets import stateful_changes
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
