@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,9 @@ class Exclusion(IntEnum):
     OWN_GROUP = 12
 
 
+_OfGroup = Literal[Exclusion.GROUP, Exclusion.GROUP_BUDGET, Exclusion.NEVER_DISRUPTED, Exclusion.OWN_GROUP]
+
+
 class ExcludedPod(NamedTuple):
     """A pod that may not be a victim: `namespace/name`, `policy/rule`, and the sentence for people."""
 
@@ -105,7 +108,7 @@ class PotentialVictims(NamedTuple):
 
     def excluded(self, row: int) -> ExcludedPod | None:
         """Why the pod in this row may not go, by its code, with the numbers of now; None if it may."""
-        pods, code = self.snapshot.pods, int(self.code[row])
+        pods, code = self.snapshot.pods, Exclusion(int(self.code[row]))
         match code:
             case Exclusion.NONE:
                 return None
@@ -122,19 +125,24 @@ class PotentialVictims(NamedTuple):
                 rule, text = "pairs", "no pair of the policy lets this preemptor evict it"
             case Exclusion.EXCLUDED:
                 rule = "exclusion"
-                text = "it is excluded: it would not go, its replacement could run nowhere else, or a rate is used up"
+                text = (
+                    "it is excluded: it would not go or comes back, it leaves too late, a rate is used up, its workload"
+                    " evicted the preemptor's, or its replacement could run nowhere else"
+                )
             case Exclusion.SEVERAL_BUDGETS:
                 names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
                 rule, text = "budget", f"the Eviction API lets no pod go that several budgets cover: {names}"
             case Exclusion.GROUP | Exclusion.GROUP_BUDGET | Exclusion.NEVER_DISRUPTED | Exclusion.OWN_GROUP:
-                rule, text = "group", self._said_of_group(row)
-            case _:
+                rule, text = "group", self._said_of_group(row, code)
+            case Exclusion.BUDGET:
                 budgets = self.snapshot.budgets.of(row, strict=True)
                 spent = ", ".join(budget.name for budget in budgets if budget.allowed <= 0)
                 stale = ", ".join(budget.name for budget in budgets if budget.stale)
                 rule, text = "budget", f"its disruption budget allows no more disruptions: {spent}"
                 if not spent:
                     text = f"the status of its disruption budget is older than its spec: {stale}"
+            case _:
+                assert_never(code)
         return ExcludedPod(f"{pods.namespaces[row]}/{pods.names[row]}", f"{self.rules.name}/{rule}", text)
 
     def _protected(self, row: int) -> tuple[str, str]:
@@ -165,18 +173,21 @@ class PotentialVictims(NamedTuple):
         """The priority that counts for the pod in this row: that of its group if the group goes whole."""
         return int(self.snapshot.pods.priority[row] if self.units is None else self.units.priority[row])
 
-    def _said_of_group(self, row: int) -> str:
+    def _said_of_group(self, row: int, code: _OfGroup) -> str:
         """Why the pod's group keeps it from going."""
         pods = self.snapshot.pods
         group = pods.groups.values[pods.group[row]]
-        match self.code[row]:
+        match code:
             case Exclusion.GROUP:
                 return f"{group} goes whole or not at all, and {self._who_stays(row)}"
             case Exclusion.GROUP_BUDGET:
                 return f"{group} goes whole, and a disruption budget does not let all of it go"
             case Exclusion.NEVER_DISRUPTED:
                 return f"the policy lets nobody of {group} go"
-        return f"the preemptor belongs to {group}, too"
+            case Exclusion.OWN_GROUP:
+                return f"the preemptor belongs to {group}, too"
+            case _:
+                assert_never(code)
 
     def _who_stays(self, row: int) -> str:
         """The member of the pod's group that may not go, and why."""

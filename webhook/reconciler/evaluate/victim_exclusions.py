@@ -1,7 +1,8 @@
 """Pods that the policy's rules allow as victims and that a decision excludes for another reason: masks by pod row.
 
-There are four reasons. The pod's owner puts it back on the node. The API server does not remove it. The rate of its
-owner or node is used up. Its replacement could run on no other node, so it is taken only if nothing else helps.
+Its owner or its kubelet puts it back on the node. The API server does not remove it. It leaves already, but too late.
+A rate that it counts in is used up. Its workload evicted that of the preemptor, and the policy keeps the evictor
+(`past_evictions`). Its replacement could run on no other node, so it is taken only if nothing else helps.
 """
 
 from __future__ import annotations
