@@ -79,7 +79,7 @@ class Decision:
         """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
         self._check_fresh()
         state = without_pods(self._state, gone)
-        return self._names(run_filters(state, self._failures.excluded).fits)
+        return self._names(run_filters(state, self._failures.left_out).fits)
 
     @cached_property
     def unresolvable(self) -> list[str]:

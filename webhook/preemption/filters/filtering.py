@@ -100,7 +100,7 @@ class Failures(NamedTuple):
 
     `code` is 0 where the preemptor fits, -1 for a row without a known node, else the check's place in `checks` plus
     one. `lacking` has a row a resource counter: which of them are short if the resources check failed. `fits` are the
-    nodes (rows, ascending) on which the preemptor fits but for those in `excluded`, which the caller rules out. After
+    nodes (rows, ascending) on which the preemptor fits but for those in `left_out`, which the caller rules out. After
     an `error` the attempt is over, and nothing is known of any node.
     """
 
@@ -108,7 +108,7 @@ class Failures(NamedTuple):
     resolvable: Mask
     lacking: Mask
     fits: Rows
-    excluded: Rows
+    left_out: Rows
     checks: list[FilterCheck]
     counters: list[Counter]
     error: str = ""
@@ -192,38 +192,38 @@ def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
     return replace(state, with_nominated=state.with_nominated._replace(counters=less))
 
 
-def run_filters(state: PreFilterState, excluded: Rows = NO_PODS) -> Failures:
+def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
     """Run all checks on all nodes: with the nominated pods, and without them if their absence could do harm.
 
     Nominated pods use things up, so what fits beside them mostly fits without them. There are two exceptions, because
-    a nominated pod may still go elsewhere: required affinity to it, and a volume that both use. On the `excluded`
-    nodes (rows) the preemptor neither fits nor preempts, whatever the checks say.
+    a nominated pod may still go elsewhere: required affinity to it, and a volume that both use. On the nodes
+    `left_out` (rows) the preemptor neither fits nor preempts, whatever the checks say.
     """
     try:
-        return _failures(state, excluded)
+        return _failures(state, left_out)
     except DemandError as error:
-        return _ended(state, excluded, f'running "DynamicResources" filter plugin: {error}')
+        return _ended(state, left_out, f'running "DynamicResources" filter plugin: {error}')
 
 
-def _failures(state: PreFilterState, excluded: Rows) -> Failures:
+def _failures(state: PreFilterState, left_out: Rows) -> Failures:
     """What `run_filters` says. Raises DemandError."""
     if state.error:
-        return _ended(state, excluded, state.error)
+        return _ended(state, left_out, state.error)
     code, resolvable, lacking = _run(state, state.with_nominated)
     fits = code == 0
     if state.with_nominated is not state.without_nominated and (state.affinity or state.limits):
         codes, curable, short = _run(state, state.without_nominated)
         code[fits], resolvable[fits], lacking[:, fits] = codes[fits], curable[fits], short[:, fits]
         fits = code == 0
-    fits[excluded] = False
-    return Failures(code, resolvable, lacking, np.flatnonzero(fits), excluded, state.checks, state.counters)
+    fits[left_out] = False
+    return Failures(code, resolvable, lacking, np.flatnonzero(fits), left_out, state.checks, state.counters)
 
 
-def _ended(state: PreFilterState, excluded: Rows, error: str) -> Failures:
+def _ended(state: PreFilterState, left_out: Rows, error: str) -> Failures:
     count = state.limit.shape[1]
     nothing = np.zeros(count, np.bool_)
     code = np.full(count, -1, np.int16)
-    return Failures(code, nothing, nothing[:0, np.newaxis], NO_PODS, excluded, state.checks, state.counters, error)
+    return Failures(code, nothing, nothing[:0, np.newaxis], NO_PODS, left_out, state.checks, state.counters, error)
 
 
 def _where_listed(counter: Counter, devices: DeviceFilter) -> Counter:
@@ -238,7 +238,7 @@ def nodes_where_preemption_might_help(failures: Failures) -> Rows:
     for check in failures.checks:
         if check.mask is not None:
             resolvable &= ~check.mask
-    resolvable[failures.excluded] = False
+    resolvable[failures.left_out] = False
     return np.flatnonzero(resolvable)
 
 

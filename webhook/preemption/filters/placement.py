@@ -55,8 +55,8 @@ def placement_checks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[Filt
         checks.append(FilterCheck(reason, False, "mask", _elsewhere(nodes, (spec.node_name,))))
     checks.append(FilterCheck("node(s) had untolerated taint(s)", False, "mask", taint_mask(nodes, spec.tolerations)))
     if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
-        excluded = ~required_mask(nodes, incoming.pod)
-        checks.append(FilterCheck("node(s) didn't match Pod's node affinity/selector", False, "mask", excluded))
+        unmatched = ~required_mask(nodes, incoming.pod)
+        checks.append(FilterCheck("node(s) didn't match Pod's node affinity/selector", False, "mask", unmatched))
     return checks
 
 

@@ -5,7 +5,7 @@ room. So there is a number of users for every (node, volume), of the drivers tha
 only on nodes where the claims of the pods, each taken for a volume, could be too many: elsewhere nothing is looked up.
 
 Not known: volumes that are still being detached (VolumeAttachments), disks that pods name themselves, Portworx volumes
-of the in-tree kind, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 1.36). None of them excludes a node.
+of the in-tree kind, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 1.36). None of them leaves out a node.
 """
 
 from __future__ import annotations

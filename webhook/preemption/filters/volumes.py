@@ -1,6 +1,6 @@
 """Volumes: where the preemptor's claims let it run (VolumeRestrictions, VolumeBinding and VolumeZone of 1.36).
 
-Limits of volumes per node are in `volume_limits`. Free space of storage classes is not known and excludes no node.
+Limits of volumes per node are in `volume_limits`. Free space of storage classes is not known and leaves out no node.
 """
 
 from __future__ import annotations

@@ -83,25 +83,25 @@ def decide_gang(
     *,
     exclusions: Mask | None = None,
     leaving: Rows = NO_PODS,
-    excluded_nodes: Collection[str] = (),
+    left_out: Collection[str] = (),
     evicted: NDArray[np.int64] | None = None,
     keeps_budgets: bool = False,
 ) -> GangDecision:
     """Decide for the missing members of a gang together; `now` is in seconds since the epoch.
 
     `exclusions` are pods that may not go whatever the rules say, by pod row. The pods in the rows `leaving` count as
-    gone. On `excluded_nodes` nobody is placed. `evicted` is by pod row how often the pod's workload was evicted
+    gone. On the nodes `left_out` nobody is placed. `evicted` is by pod row how often the pod's workload was evicted
     recently. With `keeps_budgets` nobody goes beyond a budget, whatever the rules say. Raises ClusterError for a member
     that cannot be read.
     """
     if gang.incomplete:
         return GangDecision(gang, reason=gang.incomplete)
-    excluded = np.array([row for name in excluded_nodes if (row := snapshot.nodes.find(name)) is not None], np.intp)
+    out = np.array([row for name in left_out if (row := snapshot.nodes.find(name)) is not None], np.intp)
     version = snapshot.version
     with TrialPlacement(snapshot, gang.waiting) as trial:
         may_not_go, lately = trial.padded(exclusions), trial.padded(evicted)
         decision = _Decision(trial, gang, rules, now, leaving=leaving, keeps_budgets=keeps_budgets).decide(
-            excluded, may_not_go, lately
+            out, may_not_go, lately
         )
     snapshot.version = version  # it is as before
     return decision
@@ -121,10 +121,10 @@ class _Decision:
         self._keeps_budgets = keeps_budgets or rules.strict_budgets
         self._shapes = _in_order(shapes_of(gang, trial.snapshot, by_labels=rules.pairs is not None), gang)
 
-    def decide(self, excluded: Rows, exclusions: Mask | None, evicted: Ints | None) -> GangDecision:
-        """The decision if nobody is placed on the `excluded` nodes (rows), and pods of the `exclusions` may not go."""
+    def decide(self, left_out: Rows, exclusions: Mask | None, evicted: Ints | None) -> GangDecision:
+        """The decision if nobody is placed on the nodes `left_out` (rows), and pods of the `exclusions` may not go."""
         gang = self._gang
-        domains = list(self._domains(excluded))
+        domains = list(self._domains(left_out))
         # 1. Nobody goes if they fit, or will once those are gone that leave anyway.
         for outside in domains:
             placer = Placer(self._trial, outside)
@@ -136,7 +136,7 @@ class _Decision:
         # 3. The cheapest room in any domain.
         potential = self._potential(exclusions, evicted)
         units = EvictionUnits(potential, self._rules, keeps_budgets=self._keeps_budgets)
-        best, where = None, excluded
+        best, where = None, left_out
         for outside in self._promising(domains, units):
             solution = self._room(outside, units)
             if solution is not None and (best is None or units.price(solution.units) < units.price(best.units)):
@@ -212,11 +212,11 @@ class _Decision:
         if units is not None:
             code[units.kept_by(code == Exclusion.BUDGET) & (code == Exclusion.NONE)] = Exclusion.GROUP
 
-    def _domains(self, excluded: Rows) -> Iterator[Rows]:
+    def _domains(self, left_out: Rows) -> Iterator[Rows]:
         """For each domain in which the members may be together the nodes (rows) outside; those of bound ones only."""
         nodes = self._trial.snapshot.nodes
         if not self._gang.topology_keys:
-            yield excluded
+            yield left_out
             return
         known = nodes.known()
         labels = np.stack([nodes.label(key)[known] for key in self._gang.topology_keys])
@@ -224,7 +224,7 @@ class _Decision:
         for domain in np.unique(labels[:, usable], axis=1).T if usable.any() else ():
             inside = known[usable & (labels == domain[:, None]).all(axis=0)]
             if np.isin(self._gang.secured, inside).all():
-                yield np.union1d(excluded, np.setdiff1d(known, inside)).astype(np.intp)
+                yield np.union1d(left_out, np.setdiff1d(known, inside)).astype(np.intp)
 
     def _promising(self, domains: list[Rows], units: EvictionUnits) -> list[Rows]:
         """The domains in which there is room if all go who may, if there are many those with the most room."""

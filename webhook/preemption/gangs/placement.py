@@ -60,16 +60,16 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
 
 
 class Placer:
-    """Puts members on nodes in a trial; on the `excluded` nodes (rows) none goes.
+    """Puts members on nodes in a trial; on the nodes `left_out` (rows) none goes.
 
     Members that ask for devices get them in turn. Of two shapes that do only one goes to a node, since the scheduler
     may give the one what is meant for the other. Where devices can be shared, and of a shape that asks for volumes that
     are yet to be bound, one member goes to a node: what the one before got there is not known.
     """
 
-    def __init__(self, trial: TrialPlacement, excluded: Rows) -> None:
+    def __init__(self, trial: TrialPlacement, left_out: Rows) -> None:
         self.trial = trial
-        self.excluded = excluded
+        self.left_out = left_out
         self.placed: list[Placed] = []
         self._with_devices: dict[int, bytes] = {}
         """By row, the nodes of members with devices, and which those ask for; empty if that says too little."""
@@ -84,8 +84,8 @@ class Placer:
         elif state.devices is not None:
             asks = state.devices.asks
             occupied = [node for node, other in self._with_devices.items() if other != asks]
-        excluded = np.union1d(self.excluded, np.array(occupied, np.intp)).astype(np.intp) if occupied else self.excluded
-        return state, run_filters(state, excluded)
+        left_out = np.union1d(self.left_out, np.array(occupied, np.intp)).astype(np.intp) if occupied else self.left_out
+        return state, run_filters(state, left_out)
 
     def _binds_volumes(self, pod: Pod) -> bool:
         claims = self.trial.snapshot.claims

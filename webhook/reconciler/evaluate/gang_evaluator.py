@@ -115,7 +115,7 @@ def evaluate_gang(
     decision, beyond, avoided, taker = GangDecision(gang), 0, set(left_out), ""
     for _ in range(_TRIES):
         for excluded in (exclusions | last, exclusions):
-            on_others = partial(decided, excluded_nodes=avoided)
+            on_others = partial(decided, left_out=avoided)
             decision, beyond = _within_rates(evaluator, on_others, excluded, rates)
             if (decision.placements and not beyond) or not last.any():
                 break
@@ -136,7 +136,7 @@ def evaluate_gang(
         return past.kept_from(Unschedulable(decision.reason, limited=exhausted.until is not None, due=due))
     # 3. If it fits as things are, that is kube-scheduler's business.
     if not decision.victims:
-        at_once = decide_gang(state.snapshot, gang, rules, wall, exclusions=exclusions, excluded_nodes=left_out)
+        at_once = decide_gang(state.snapshot, gang, rules, wall, exclusions=exclusions, left_out=left_out)
         if at_once.fits:
             return Fits(tuple(sorted({placement.node for placement in at_once.placements})))
     # 4. Within attempts, and if nobody of higher priority would take the room.
