@@ -330,6 +330,10 @@ class Plan:
             self.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
             self.newcomers.add(workload_of(newcomer))
 
+    def note_leaving(self, uid: str, until: float) -> float:
+        """This pod leaves the node, and has its time until then; what was noted first counts, and is returned."""
+        return self.leaving.setdefault(uid, until)
+
     def note_room(self, since: float, now: float) -> None:
         """The preemptor has fitted on the node since then; infinite if it does not."""
         if math.isinf(since) and math.isfinite(self.roomy):

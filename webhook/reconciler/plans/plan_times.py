@@ -87,4 +87,4 @@ def _room_comes(plan: Plan, context: PlanContext) -> float:
 def _end_by_own_clock(plan: Plan, pod: Pod, now: float) -> float:
     """By when a pod that leaves has had its time, since the plan first saw it leave; all in monotonic seconds."""
     written = pod.metadata.deletion_grace_period_seconds
-    return plan.leaving.setdefault(pod.metadata.uid, now + (grace_of(pod) if written is None else written))
+    return plan.note_leaving(pod.metadata.uid, now + (grace_of(pod) if written is None else written))
