@@ -3,15 +3,16 @@
 The executor asks before each step and before each try, the plan manager whenever something has happened, a new leader
 for what it finds on pods, and a rehearsal for what it only imagines: so all of them go by the same rules.
 
-A plan goes through stages. `STAGES` has a row for each: what to do next in it, when it is written on the preemptor, and
-which step of a plan the page shows. A new stage is
+A plan goes through stages. `STAGES` has a row for each: what to do next in it, which step of a plan the page shows,
+when it is written on the preemptor, and how long it may take. A new stage is
 1. a name in `PlanStage` (`state.annotations`), at its place in the order,
 2. a function here from a `Situation` to the next action, and its row: `Enter` goes on to another stage, `Wait` has the
    plan looked at again at that time or when something happens to its node; `plan.since` has when each stage began,
 3. an `Enter` of it in the stage before (`_nominating`: the stage that the nomination is written with),
 4. if it does something new, an action (`plans.actions.Step`) and its case in `evict.executor.Executor._step`.
-Adoption, rehearsal, the page and the record follow. What must survive the process beside the times is a field of
-`PlanRecord`; annotations that the reconciler writes on victims are rows of `POD_ANNOTATIONS`.
+Adoption, the page and the record follow. A rehearsed plan goes through no stages: it counts how long they may take.
+What must survive the process beside the times is a field of `PlanRecord`; annotations that the reconciler writes on
+victims are rows of `POD_ANNOTATIONS`.
 """
 
 from __future__ import annotations
@@ -307,13 +308,15 @@ class StageRow(NamedTuple):
     """The step of a plan that the page shows, a place in `page.html.STEPS`."""
     write_after: float
     """Seconds that it lasts before it is written on the preemptor; 0 for before anything is done in it."""
+    seconds: Callable[[PreemptionPolicy], float] = lambda _: 0.0
+    """How long it may take by the policy, beside `planTimeout`: the first deadline and a rehearsal count it."""
 
 
 STAGES: Mapping[PlanStage, StageRow] = MappingProxyType(
     {
         PlanStage.NOMINATING: StageRow(_nominating, 1, math.inf),
         PlanStage.ASSEMBLING: StageRow(_assembling, 1, math.inf),
-        PlanStage.NOTIFYING: StageRow(_notifying, 1, 0.0),
+        PlanStage.NOTIFYING: StageRow(_notifying, 1, 0.0, lambda policy: policy.victims.notice),
         PlanStage.EVICTING: StageRow(_evicting, 2, 0.0),
         PlanStage.WAITING: StageRow(_waiting, 3, 5.0),
     }

@@ -10,7 +10,7 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.clock import Now
-from webhook.reconciler.plans.next_action import PlanContext
+from webhook.reconciler.plans.next_action import STAGES, PlanContext
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import awaits_deallocation
 from webhook.reconciler.preemptors import grace_under
@@ -19,12 +19,13 @@ __all__ = ["fits_elsewhere", "time_for", "time_limit"]
 
 
 def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
-    """Seconds a plan may take: the policy's, from when the last of its victims has had its notice and its time to end.
+    """Seconds a plan may take: the policy's, from when its stages are over and the last victim has had its time to end.
 
     If it were given up earlier, they would have ended for nothing, and others after them.
     """
     graces = [grace_under(policy, victim) for victim in victims]
-    return policy.plan_timeout + (policy.victims.notice + max(graces) if graces else 0.0)
+    stages = sum(row.seconds(policy) for row in STAGES.values())
+    return policy.plan_timeout + (stages + max(graces) if graces else 0.0)
 
 
 def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
