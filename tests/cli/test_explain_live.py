@@ -11,7 +11,8 @@ from webhook.kube.objects import Pod
 from webhook.kube.resources import CONFIG_MAP, EVENT, NAMESPACE, POD
 from webhook.policy.model import Limits, Rate
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord
 

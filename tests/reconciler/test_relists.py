@@ -10,7 +10,7 @@ import pytest
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.objects.meta import Condition
 from webhook.policy.model import EvictionMode
-from webhook.reconciler.plans.plan import Ending
+from webhook.reconciler.plans.endings import Ending
 
 pytestmark = pytest.mark.skipped_waits
 

@@ -32,8 +32,9 @@ from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.gang_preemption import GangPreemption, leave_out
 from webhook.reconciler.plans import news as plan_news
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
+from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
-from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptor_evaluation import PreemptorEvaluation
 from webhook.reconciler.preemptors import PolicySet, is_marked
@@ -374,14 +375,14 @@ class Reconciler:
         entry, node = self.queue.get(plan.key), plan.record.node
         shunned = ending is Ending.TIMED_OUT and pod is not None and self.evaluator.fits_on(pod, node)
         evicted = self.plan_manager.siblings.have_evicted(plan)
-        if entry is not None and (shunned or (ending.lost_room and evicted)):
+        if entry is not None and (shunned or (ENDINGS[ending].lost_room and evicted)):
             left = entry.nodes.plan_failed(node, now - plan.started, now, taken=not shunned)
             self.reporter.left_out(plan.key, left, now)
         # 4. Decide again, at once or after a while.
-        if ending.ends_preemptor:
+        if ENDINGS[ending].ends_preemptor:
             self.queue.remove(plan.key)
         else:
-            in_vain, at_once = evicted and ending.blames_preemptor, ending.allows_retry_at_once
+            in_vain, at_once = evicted and ENDINGS[ending].blames_preemptor, ENDINGS[ending].at_once
             reason, lost = f"its last plan ended: {ending}", ending is Ending.LOST
             self.queue.plan_ended(plan.key, now, in_vain=in_vain, lost=lost, at_once=at_once, reason=reason)
         self._wake()

@@ -19,7 +19,8 @@ from webhook.policy.model import READY, PreemptorNaming
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable, Waits
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.node_backoff import LeftOut
 from webhook.reconciler.queue.queue import QueueState

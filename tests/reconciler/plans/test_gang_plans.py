@@ -9,7 +9,7 @@ from webhook.kube.objects import PodGroup
 from webhook.policy.model import GroupDisruption, Groups
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
 from webhook.reconciler.plans.actions import End, Enter, Try
-from webhook.reconciler.plans.plan import Ending
+from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.state.annotations import PlanStage
 
 GANG = "scheduling.x-k8s.io/pod-group"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.reconciler.acting import PODS, playing
 from tests.reconciler.builders import Desk, Setting, node, preemptor
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.plan import Ending, Plan, to_displace
+from webhook.reconciler.plans.endings import ENDINGS, Ending
+from webhook.reconciler.plans.plan import Plan, to_displace
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord
@@ -58,19 +62,21 @@ def test_who_is_displaced(requests, displaced: list[str]):
     assert [pod.metadata.name for pod in to_displace(setting.state, plan)] == displaced
 
 
-@pytest.mark.parametrize(
-    ("ending", "counts"),
-    [
-        (Ending.DISPLACED, False),
-        (Ending.LOST, False),
-        (Ending.NODE_GONE, False),
-        (Ending.TIMED_OUT, True),
-        (Ending.SPACE_TAKEN, True),
-        (Ending.FAILED, True),
-        (Ending.REFUSED, True),
-    ],
-)
-async def test_attempts_that_count(ending: Ending, counts: bool):
+_NO_ATTEMPT = {
+    Ending.DISPLACED,
+    Ending.GANG,
+    Ending.LOST,
+    Ending.NODE_GONE,
+    # Nothing is tried again after these
+    Ending.BOUND,
+    Ending.RESIZED,
+    Ending.DELETED,
+    Ending.DEPOSED,
+}
+
+
+@pytest.mark.parametrize("ending", Ending)
+async def test_attempts_that_count(ending: Ending):
     """A plan that evicted in vain counts, unless it was displaced, or its nomination or its node was taken away."""
     setting = Setting(node("n1"))
     reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, None)
@@ -79,7 +85,16 @@ async def test_attempts_that_count(ending: Ending, counts: bool):
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0, gone={"uid-v"})
     reconciler.plan_manager.index.add(plan)
     reconciler._end(plan, ending)
-    assert entry.attempts == int(counts)
+    assert entry.attempts == int(ending not in _NO_ATTEMPT)
+
+
+def test_every_ending_has_a_row_and_is_told_to_people():
+    """What an ending means is said in the code, and what happened in the table of the page for operators."""
+    assert list(ENDINGS) == list(Ending)
+    page = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    _, _, table = page.partition("| ending | what happened |\n|---|---|\n")
+    rows = itertools.takewhile(lambda line: line.startswith("|"), table.splitlines())
+    assert sorted(row.split("`")[1] for row in rows) == sorted(Ending)
 
 
 async def test_a_clearing_that_never_began():

@@ -14,8 +14,9 @@ from webhook.kube.instants import rfc3339
 from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, NOTICE, READY, Victims
 from webhook.reconciler.plans.actions import Enter, Notify, Wait
 from webhook.reconciler.plans.adoption import recalled
+from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import Notices, askable, not_told
-from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.state.annotations import (

@@ -13,8 +13,8 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.plans import next_action
 from webhook.reconciler.plans.actions import Ask, End, Wait
+from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.next_action import STAGES
-from webhook.reconciler.plans.plan import Ending
 from webhook.reconciler.state.annotations import PLAN, PlanStage, encode
 
 

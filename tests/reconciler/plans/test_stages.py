@@ -15,6 +15,7 @@ from tests.reconciler.acting import Play, managing, playing
 from tests.reconciler.builders import START, Desk, Setting, node, pod, preemptor
 from tests.workloads import eventually
 from webhook.kube.instants import epoch, rfc3339
+from webhook.page.html import STEPS
 from webhook.policy.model import RECONCILER_ANNOTATIONS, EvictionMode
 from webhook.reconciler.plans import next_action, plan_manager
 from webhook.reconciler.plans.actions import Action, Displace, Enter, Try, Wait
@@ -93,8 +94,11 @@ def test_who_changes_a_plan():
 
 
 def test_every_stage_has_a_row():
-    """A stage without a row of what is done in it is none."""
+    """A stage without a row of what is done in it is none; the page shows each as one of its steps, in their order."""
     assert list(STAGES) == list(PlanStage)
+    steps = [row.step for row in STAGES.values()]
+    assert steps == sorted(steps)
+    assert all(0 <= step < len(STEPS) for step in steps)
 
 
 @pytest.mark.skipped_waits

@@ -20,8 +20,9 @@ from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.notice_writer import NoticeWriter
 from webhook.reconciler.evict.writer import EvictionResult, Writer
 from webhook.reconciler.plans.actions import Ask, Displace, End, Enter, Nominate, Notify, Spare, Step, Try, Wait
+from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.next_action import is_chosen, policy_for
-from webhook.reconciler.plans.plan import Ending, Plan, is_there
+from webhook.reconciler.plans.plan import Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
@@ -302,10 +303,8 @@ class Executor:
     async def _ask(self, plan: Plan, victim: PlanVictim) -> Ending | None:
         """Ask one victim to leave; why the plan must end, None if it goes on."""
         pod, policy = self._state.pods.get(victim.key), self._policy(plan)
-        if plan.ended is not None:
+        if plan.ended is not None or pod is None or policy is None or not is_there(self._state, plan, victim):
             return plan.ended
-        if pod is None or policy is None or not is_there(self._state, plan, victim):
-            return None
         grace, judged = policy.grace_period, pod
 
         async def wanted() -> bool:

@@ -18,7 +18,8 @@ from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.reconciler.evict.fenced_requests import TRIES, DeposedError, FencedRequests, StaleError
-from webhook.reconciler.plans.plan import Ending, Plan, is_there
+from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.plan import Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanVictim

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from webhook.kube.objects import Pod
-from webhook.reconciler.plans.plan import Ending
+from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.state.annotations import PlanStage, PlanVictim
 
 __all__ = [

@@ -29,9 +29,10 @@ from webhook.preemption.gangs.gang import form_gang
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Enter, Nominate, Notify, Spare, Try, Wait
+from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import askable, not_told
 from webhook.reconciler.plans.objections import basis, has_budget, is_doubtful, objection
-from webhook.reconciler.plans.plan import Ending, Plan, remaining, to_displace
+from webhook.reconciler.plans.plan import Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
 from webhook.reconciler.plans.unneeded import unneeded
 from webhook.reconciler.preemptors import PolicySet, is_marked

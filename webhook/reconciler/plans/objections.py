@@ -13,7 +13,8 @@ from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.budget_checks import beyond_budget
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import PlanVictim
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import msgspec
 import numpy as np
@@ -19,11 +18,11 @@ from webhook.preemption.decision import fits_on
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
+from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage, PlanVictim
 from webhook.reconciler.state.state import State
 
 __all__ = [
-    "Ending",
     "Plan",
     "PlanLook",
     "group_names",
@@ -31,45 +30,6 @@ __all__ = [
     "remaining",
     "to_displace",
 ]
-
-
-class Ending(StrEnum):
-    """Why a plan is over."""
-
-    BOUND = "bound"
-    RESIZED = "resized"
-    DELETED = "deleted"
-    LOST = "nomination-lost"
-    NODE_GONE = "node-gone"
-    SPACE_TAKEN = "space-taken"
-    DEVICES_TAKEN = "devices-taken"
-    TIMED_OUT = "timed-out"
-    REFUSED = "budget-refused"
-    FAILED = "failed"
-    OUTDATED = "outdated"
-    DISPLACED = "displaced"
-    GANG = "gang-given-up"
-    DEPOSED = "deposed"
-
-    @property
-    def ends_preemptor(self) -> bool:
-        """Whether there is nothing left to do for the preemptor, or not for this process."""
-        return self in {Ending.BOUND, Ending.RESIZED, Ending.DELETED, Ending.DEPOSED}
-
-    @property
-    def lost_room(self) -> bool:
-        """Whether others took what was freed."""
-        return self in {Ending.SPACE_TAKEN, Ending.DEVICES_TAKEN}
-
-    @property
-    def blames_preemptor(self) -> bool:
-        """Whether the ending says that evicting did not help this preemptor: then it uses up one of its attempts."""
-        return self not in {Ending.DISPLACED, Ending.LOST, Ending.NODE_GONE, Ending.GANG}
-
-    @property
-    def allows_retry_at_once(self) -> bool:
-        """Whether another decision, made at once, may do better: the first time it need not wait."""
-        return not self.blames_preemptor or self.lost_room or self in {Ending.FAILED, Ending.OUTDATED}
 
 
 _MOMENT = 1.0

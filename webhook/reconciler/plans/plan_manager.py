@@ -22,10 +22,11 @@ from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
 from webhook.reconciler.plans.actions import Action, End, Enter, Wait
+from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoesOn, StageLasts, VictimsCountAsGone
 from webhook.reconciler.plans.next_action import STAGES, PlanContext, next_action, over, policy_for, was_cleared
 from webhook.reconciler.plans.notices import Notices
-from webhook.reconciler.plans.plan import Ending, Plan, group_names
+from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for, takers
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_limit
@@ -226,7 +227,7 @@ class PlanManager:
         plan.end(ending)
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
         self._touch_others(plan)
-        if ending.lost_room and self.siblings.have_evicted(plan):
+        if ENDINGS[ending].lost_room and self.siblings.have_evicted(plan):
             for owner in plan.owners & (plan.newcomers | takers(self._state, plan)):
                 self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
         if ending is Ending.TIMED_OUT:
