@@ -9,6 +9,7 @@ import pytest
 from tests.bench.large_cluster import REPLICAS, LargeCluster
 from webhook.kube.objects import Pod
 from webhook.kube.objects.sharing import SharedParts, SharedPods
+from webhook.kube.pods import RESIZE_PENDING
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 DECODER = msgspec.json.Decoder(Pod)
@@ -125,6 +126,17 @@ def test_what_nobody_reads_is_left_out():
     assert (kept.spec.containers[0].image, [port.host_port for port in kept.spec.containers[0].ports]) == ("", [81])
     assert [volume.name for volume in kept.spec.volumes] == ["v"]
     assert msgspec.to_builtins(kept.status.conditions) == [{"type": "Ready", "status": "False"}]
+
+
+@pytest.mark.parametrize(
+    ("type_", "timed", "kept"), [(RESIZE_PENDING, (), True), ("a", ("a",), True), ("b", ("a",), False)]
+)
+def test_some_instants_are_read(type_, timed, kept):
+    """Since when a pod wants to grow decides when it is its turn; who reads further instants says so."""
+    since = "2026-01-01T00:00:00Z"
+    status = {"conditions": [{"type": type_, "status": "True", "message": "why", "lastTransitionTime": since}]}
+    [condition] = SharedPods(timed=timed)(decoded(spec={"nodeName": "n1"}, status=status)).status.conditions
+    assert (condition.message, condition.last_transition_time) == ("", since if kept else None)
 
 
 def test_the_snapshot_is_the_same():

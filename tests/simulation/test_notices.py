@@ -2,9 +2,11 @@
 
 import pytest
 
-from tests.simulation.clusters import cluster_of, evicted, loaded, node, placed, pod, policy_text, run
-from webhook.clusters.model.kubelet import READY_SECONDS
-from webhook.policy.model import CAN_BE_PREEMPTED, NOTICE
+from tests.simulation.clusters import NOW, cluster_of, evicted, loaded, node, placed, pod, policy_text, run, write
+from webhook.clusters.model.kubelet import READY_SECONDS, seconds_to_ready
+from webhook.kube.instants import rfc3339
+from webhook.policy.model import CAN_BE_PREEMPTED, NOTICE, NOTICE_CONDITION
+from webhook.simulation.cluster_file.reading import read_cluster
 
 
 def one_victim(ready: str = ""):
@@ -30,6 +32,16 @@ def test_a_simulation_waits_for_the_notice(spec, ready, least, most):
     assert (name, by) == ("v", "giveway")
     assert least <= at <= most
     assert at < placed(result)["p"] < at + 60
+
+
+def test_a_file_keeps_since_when_a_pod_was_told(tmp_path):
+    """A pod that was told 20 s before the file was written, and answers after 30, has 10 s left."""
+    body = pod("v", "2", on="a", annotations={READY_SECONDS: "30"})
+    told = {"type": NOTICE_CONDITION, "status": "True", "lastTransitionTime": rfc3339(NOW - 20)}
+    body["status"]["conditions"].append(told)
+    write(tmp_path / "c.gz", iter([("Node", node("a", "2")), ("Pod", body)]))
+    read = read_cluster([tmp_path / "c.gz"]).of("Pod")["default/v"]
+    assert seconds_to_ready(read, NOW) == 10.0
 
 
 def test_a_node_that_comes_takes_the_notice_off():

@@ -13,6 +13,7 @@ from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
 
 __all__ = [
     "POD_DELETION_COST",
+    "RESIZE_PENDING",
     "TEMPLATE_HASH",
     "TEMPLATE_PATHS",
     "WORKLOADS",
@@ -34,6 +35,8 @@ POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 TEMPLATE_HASH = "pod-template-hash"
 """The label by which the pods of a Deployment's ReplicaSets are told apart."""
 _DELETION_COST = re.compile(r"0|-\d{1,10}|[1-9]\d{0,9}", re.ASCII)
+RESIZE_PENDING = "PodResizePending"
+"""The condition of a pod on a node that wants to grow or to shrink, and may not yet."""
 _HOSTNAME = "kubernetes.io/hostname"
 _LONGEST_KIND, _LONGEST_NAME = 63, 253
 """Characters that the kind and the name of an object have at most; the API server takes any owner reference."""
@@ -140,13 +143,13 @@ def resize_pending(pod: Pod) -> str:
 
     The condition's status is not read, as by kube-scheduler (`IsPodResizeInfeasible`).
     """
-    reasons = (condition.reason for condition in pod.status.conditions or () if condition.type == "PodResizePending")
+    reasons = (condition.reason for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
     return next(reasons, "")
 
 
 def is_deferred(pod: Pod) -> bool:
     """Whether the pod is on a node and wants to grow, for which there is no room now."""
     return bool(pod.spec.node_name) and any(
-        condition.type == "PodResizePending" and condition.reason == "Deferred" and condition.status != "False"
+        condition.type == RESIZE_PENDING and condition.reason == "Deferred" and condition.status != "False"
         for condition in pod.status.conditions or ()
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
-from webhook.kube.pods import is_deferred, resize_pending
+from webhook.kube.pods import RESIZE_PENDING, is_deferred, resize_pending
 from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
 from webhook.policy.model import MANAGED, MARK, Policies, PreemptionPolicy
 from webhook.preemption.snapshot.pod_view import grace_of
@@ -121,7 +121,7 @@ def lacks_post_filter(pod: Pod) -> bool:
 def unschedulable_since(pod: Pod) -> float | None:
     """Seconds since the epoch since when the scheduler finds no node, or the kubelet no room to grow; else None."""
     if is_deferred(pod):
-        pending = next(condition for condition in pod.status.conditions or () if condition.type == "PodResizePending")
+        pending = next(condition for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
         return instant(pending.last_transition_time or pod.metadata.creation_timestamp)
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":

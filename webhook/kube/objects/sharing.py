@@ -8,12 +8,14 @@ few hundred bytes: names, uids, versions, instants, nodes. Everything else is re
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 import msgspec
 
 from webhook.kube.objects.meta import Condition, OwnerReference
 from webhook.kube.objects.pod import Pod, PodSpec, Volume
+from webhook.kube.pods import RESIZE_PENDING
 
 __all__ = ["SharedParts", "SharedPods"]
 
@@ -72,11 +74,12 @@ class SharedPods:
     """Makes of decoded pods what is kept of them; call it with each.
 
     Of a pod that has a node no decision reads images, ports that are not the host's, volumes that bind it to nothing,
-    and the messages and instants of its conditions. They are left out: they differ from workload to workload, or from
-    pod to pod.
+    and the messages and instants of its conditions, but for since when it wants to grow and the instants of the
+    conditions `timed`. They are left out: they differ from workload to workload, or from pod to pod.
     """
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = _MOST, *, timed: Collection[str] = ()) -> None:
+        self._timed = frozenset((RESIZE_PENDING, *timed))
         self._specs: SharedParts[PodSpec] = SharedParts(most)
         self._labels: SharedParts[dict[str, str]] = SharedParts(most)
         self._annotations: SharedParts[dict[str, str]] = SharedParts(most, repeated=True)  # each plan comes once
@@ -109,7 +112,9 @@ class SharedPods:
                 spec.volumes = [volume for volume in spec.volumes if volume != Volume(name=volume.name)] or None
             if status.conditions:
                 for condition in status.conditions:
-                    condition.message, condition.last_transition_time = "", None
+                    condition.message = ""
+                    if condition.type not in self._timed:
+                        condition.last_transition_time = None
                 status.conditions = self._conditions.get(_encode(status.conditions), status.conditions)
         # A spec with the parts of the first one that was equal but for node and volumes
         node, volumes = texts.get(spec.node_name, spec.node_name), spec.volumes

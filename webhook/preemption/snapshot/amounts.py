@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from webhook.kube.objects import Condition, Container, Node, Pod, Quantity
-from webhook.kube.pods import is_deferred, resize_pending
+from webhook.kube.pods import RESIZE_PENDING, is_deferred, resize_pending
 from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "wished",
 ]
 
-_PENDING, _INFEASIBLE = "PodResizePending", "Infeasible"
+_INFEASIBLE = "Infeasible"
 CPU, MEMORY, EPHEMERAL_STORAGE = "cpu", "memory", "ephemeral-storage"
 _COUNTED = ("hugepages-", "attachable-volumes-")
 """What the scheduler counts, by how its name begins, beside cpu, memory, ephemeral storage and names with a slash."""
@@ -90,7 +90,7 @@ def wished(pod: Pod) -> Amounts:
     if not is_deferred(pod):
         return {}
     no_wish = msgspec.structs.replace(
-        pod, status=msgspec.structs.replace(pod.status, conditions=[Condition(type=_PENDING, reason=_INFEASIBLE)])
+        pod, status=msgspec.structs.replace(pod.status, conditions=[Condition(type=RESIZE_PENDING, reason=_INFEASIBLE)])
     )
     held = occupied(no_wish)
     return {name: amount - held.get(name, 0) for name, amount in occupied(pod).items() if amount > held.get(name, 0)}

@@ -17,6 +17,7 @@ from webhook.clusters.simulated.objects import KINDS, ClusterObjects, kind_of
 from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.objects.sharing import SharedPods
+from webhook.policy.model import POD_CONDITIONS
 from webhook.simulation.cluster_file.format import (
     ClusterFileError,
     Header,
@@ -68,7 +69,7 @@ def read_cluster(paths: Iterable[Path], tell: Tell | None = None, *, now: float 
     """
     files = list(paths)
     objects = ClusterObjects(0.0)
-    share, snapshots = SharedPods(), 0
+    share, snapshots = SharedPods(timed=POD_CONDITIONS), 0
     for path in files:
         try:
             with path.open("rb") as raw:

@@ -28,6 +28,7 @@ from webhook.kube.objects import (
     ResourceClaim,
     Volume,
 )
+from webhook.kube.pods import RESIZE_PENDING
 from webhook.policy.model import ANSWERS, OWN_ANNOTATIONS, POD_CONDITIONS, RECONCILER_ANNOTATIONS
 from webhook.preemption.snapshot.pod_groups import GROUP_ANNOTATIONS
 
@@ -41,7 +42,7 @@ _AMOUNT = re.compile(r"[+-]?(\d+(\.\d+)?[a-zA-Z]{0,2})+|\d{4}-\d\d-\d\dT[\d:.]+(
 _LENGTH = 6
 ALWAYS_KEPT = frozenset((*RECONCILER_ANNOTATIONS, *ANSWERS, *GROUP_ANNOTATIONS))
 """Annotations that decide whatever the policies read."""
-_CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget", "PodResizePending", *POD_CONDITIONS})
+_CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget", RESIZE_PENDING, *POD_CONDITIONS})
 _VOCABULARY = _CONDITIONS | {
     "Complete", "Failed",
     "Recreate", "RollingUpdate", "OnDelete",
