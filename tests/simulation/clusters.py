@@ -192,7 +192,7 @@ def large(nodes: int, pods: int, preemptors: int, *, grace: int = 30) -> Iterato
 
 
 def write(path: Path, objects: Iterator[tuple[str, Json]]) -> int:
-    """Write a snapshot; how many objects it has."""
+    """Write a cluster file; how many objects it has."""
     keys = sorted(KEPT_ANNOTATIONS | {PLAN, DECISION, PROTECTION_DURATION})
     header = Header(format=FORMAT, version=VERSION, taken_at=rfc3339(NOW), annotations=keys)
     with path.open("wb") as stream:

@@ -1,4 +1,4 @@
-"""Snapshots: what is written and read, what is left out, and what a file with a fault is answered with."""
+"""Cluster files: what is written and read, what is left out, and what a file with a fault is answered with."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_cut_or_flipped_packed_file_is_noticed(small, tmp_path):
             read_cluster([bad])
 
 
-def test_a_missing_file_and_two_snapshots_are_refused(small, tmp_path):
+def test_a_missing_file_and_two_cluster_files_are_refused(small, tmp_path):
     """There is one sentence for a file that is not there, and for two clusters at once."""
     with pytest.raises(ClusterFileError, match="No such file"):
         read_cluster([tmp_path / "none"])
@@ -254,7 +254,7 @@ spec:
 
 
 def test_rules_that_read_what_is_not_there_cannot_be_judged():
-    """By rule: fields, annotations and whole objects that a snapshot lacks; the others are judged."""
+    """By rule: fields, annotations and whole objects that a cluster file lacks; the others are judged."""
     objects = cluster_of([node("a", "1")], [])
     objects.annotations = frozenset({"note"})
     found = judgeable(loaded(RULES), objects)
@@ -323,8 +323,8 @@ def policies(tmp_path: Path) -> str:
     return str(tmp_path / "policies")
 
 
-def test_decide_reads_snapshots_and_lists(small, tmp_path, policies):
-    """For every pod that waits, or for those that are named; the time is that of the snapshot."""
+def test_decide_reads_cluster_files_and_lists(small, tmp_path, policies):
+    """For every pod that waits, or for those that are named; the time is that of the file."""
     result = decided(str(small), "--policies", policies)
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row["name"] for row in rows] == ["default/p00000", "default/p00001"]
@@ -337,7 +337,7 @@ def test_decide_reads_snapshots_and_lists(small, tmp_path, policies):
     assert "there is no pod default/q" in decided(str(small), "--pod", "default/q").output
 
 
-def test_explain_reads_snapshots(small, policies):
+def test_explain_reads_cluster_files(small, policies):
     """The same words as for a live pod; a policy that reads what is not there cannot be judged."""
     arguments = ["explain", "pod", "p00000", "--policies", policies, "--snapshot", str(small)]
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
@@ -374,7 +374,7 @@ def test_a_list_is_as_old_as_what_last_happened_in_it(tmp_path):
     ],
 )
 def test_a_beginning_that_cannot_be(small, policies, now, words):
-    """`--now` is an instant, and nothing in the snapshot is newer."""
+    """`--now` is an instant, and nothing in the file is newer."""
     result = CliRunner().invoke(main, ["simulate", str(small), "--policies", policies, "--now", now])
     assert result.exit_code == 2
     assert words in result.output

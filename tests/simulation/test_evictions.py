@@ -138,7 +138,7 @@ def test_workload_controllers_replace_in_their_own_ways():
 
 
 def test_pods_of_an_operators_own_controller_come_back_under_their_names():
-    """A controller of a kind that no snapshot has is taken to do as a StatefulSet's does, and nothing fails."""
+    """A controller of a kind that no cluster file has is taken to do as a StatefulSet's does, and nothing fails."""
     pods = [pod("v-0", "2", on="a", owner=("Rollout", "v")), pod("p", "2", "high")]
     objects = cluster_of([node("a", "2"), node("b", "2")], pods)
     objects.objects["Node"]["b"].spec.unschedulable = True

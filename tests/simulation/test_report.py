@@ -99,7 +99,7 @@ def test_hostile_texts_are_printed_literally():
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    """A small snapshot and two sets of policies: files of the command."""
+    """A small cluster file and two sets of policies: files of the command."""
     write(tmp_path / "c.gz", large(3, 30, 2))
     for name, text in (
         ("a", POLICY),
@@ -134,7 +134,7 @@ def test_thresholds_decide_the_exit_code(files, condition, code):
 
 
 def test_what_is_not_understood_is_explained(files, tmp_path):
-    """A threshold of an unknown name names the known ones; a file that is no snapshot ends with 2."""
+    """A threshold of an unknown name names the known ones; a file that is no cluster file ends with 2."""
     result = invoke(*files, "--fail-on", "sorrow > 3")
     assert result.exit_code == 2
     assert all(name in result.output for name in METRICS)

@@ -230,7 +230,7 @@ def test_a_change_that_cannot_be_made_is_named(step, said):
         run(full(), None, step)
 
 
-def test_names_of_a_snapshot_do_nothing_to_the_terminal_of_who_reads_a_message():
+def test_names_of_a_cluster_file_do_nothing_to_the_terminal_of_who_reads_a_message():
     """What there is instead is told with its control characters as text."""
     with pytest.raises(WhatIfError) as raised:
         run(cluster_of([node("\x1b[2Jn", "1")], []), None, "0s:without-node z")

@@ -62,8 +62,8 @@ def command(
     choose = _from_policies(policies) if policies is not None else (lambda _pod: kubernetes_rules())
     named = [Path(name) for name in files if name != "-"]
     if named and not pods:
-        from webhook.simulation.cluster_file.reading import is_snapshot  # noqa: PLC0415
-    if pods or any(is_snapshot(path) for path in named):
+        from webhook.simulation.cluster_file.reading import is_cluster_file  # noqa: PLC0415
+    if pods or any(is_cluster_file(path) for path in named):
         _answer_pods(files, pods, policies, choose, timing, explain=explain)
         return
     failed, number = False, 0
@@ -94,7 +94,7 @@ def _answer_pods(
     *,
     explain: bool,
 ) -> None:
-    """Decide for pods of a snapshot."""
+    """Decide for pods of a cluster file."""
     from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
     from webhook.policy.model import Policies  # noqa: PLC0415
     from webhook.simulation.cluster_file.format import ClusterFileError  # noqa: PLC0415

@@ -48,7 +48,7 @@ class Cluster(NamedTuple):
 
     name: Any
     line: Any
-    """A `Line`; None for a pod of a snapshot, which is taken by itself."""
+    """A `Line`; None for a pod of a cluster file, which is taken by itself."""
     preemptor: Pod
     now: float
 

@@ -135,7 +135,7 @@ def _key_of(target: tuple[str, ...], namespace: str | None) -> str:
 
 
 def _explain_offline(key: str, policies: Path, files: tuple[Path, ...]) -> None:
-    """Explain a pod of a snapshot."""
+    """Explain a pod of a cluster file."""
     policy_set = PolicySet(load_or_raise(policies))
     objects = read_cluster(files)
     check_judgeable(policy_set.policies, objects)

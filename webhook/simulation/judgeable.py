@@ -1,4 +1,4 @@
-"""What policies read of a cluster, and which of their rules can be judged by what a snapshot has of it."""
+"""What policies read of a cluster, and which of their rules can be judged by what a cluster file has of it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ROOTS = re.compile(r"\b(object|oldObject)\b(?!\s*\.\s*\??\s*(?:metadata|spec|ki
 _MEMBER = re.compile(r"\.\s*\??\s*([A-Za-z_]\w*)(?!\w*\s*\()")
 _STRING = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""")
 _LEFT_OUT = frozenset({"image", "message", "description", "finalizers", "ports"})
-"""Fields that the types have and a snapshot does not (`snapshot.redacting`)."""
+"""Fields that the types have and a cluster file does not (`cluster_file.redacting`)."""
 _OF_REQUEST = frozenset({"operation", "namespace", "name", "dryRun", "resource", "kind", "group", "version", "userInfo",
                          "username", "groups", "subResource"})  # fmt: skip
 
 
 class Judgeable(NamedTuple):
-    """The policies without the rules that a snapshot cannot answer, and why each of those is left out, by its id."""
+    """The policies without the rules that a cluster file cannot answer, and why each is left out, by its id."""
 
     policies: Policies
     left_out: dict[str, str]
@@ -52,7 +52,7 @@ def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
 
 
 def words_of(policies: Policies) -> frozenset[str]:
-    """Every text in the policies, for what must keep its name in an anonymous snapshot if they are to mean the same."""
+    """Every text in the policies: what must keep its name in an anonymous file if they are to mean the same."""
     return frozenset(_texts(msgspec.to_builtins(policies)))
 
 
@@ -114,7 +114,7 @@ def _expressions(rule: PriorityRule) -> tuple[str, ...]:
 
 
 def _lacking(expression: str, objects: ClusterObjects) -> str:
-    """What an expression reads that a snapshot does not have: said of too much rather than of too little."""
+    """What an expression reads that a cluster file does not have: said of too much rather than of too little."""
     if objects.annotations is not None and (keys := sorted(_annotations_in(expression) - objects.annotations)):
         return f"it reads the annotation {', '.join(keys)}, which the snapshot does not have"
     plain = _STRING.sub('""', expression)

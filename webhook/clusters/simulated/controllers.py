@@ -188,7 +188,7 @@ class Controllers:
     def _replace(self, owner: PodOwner, pod: Pod) -> None:
         """Make one like it, for an owner of which nothing else is known."""
         workload = self._tracker.get(owner.kind, owner.key)
-        # A DaemonSet that is not in a snapshot that has some is gone; any other controller is taken to be there
+        # A DaemonSet that is not in a cluster file that has some is gone; any other controller is taken to be there
         is_gone = owner.kind == "DaemonSet" and workload is None and self._tracker.all("DaemonSet")
         if owner.kind == "Node" or is_gone:
             return

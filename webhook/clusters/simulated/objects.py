@@ -94,7 +94,7 @@ class SimulatedService(KubeStruct):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind in a snapshot; without the `needed` ones nothing can be said."""
+    """A kind in a cluster file; without the `needed` ones nothing can be said."""
 
     resource: Resource
     type: type[Any]

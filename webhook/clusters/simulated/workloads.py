@@ -60,7 +60,7 @@ class Workloads:
             kinds = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
             owners = [by_key[kind, key] for kind in kinds if (kind, key) in by_key][:1]
         if deployment is None and not owners:
-            # A Deployment that is not in the snapshot is known by the names of its ReplicaSets
+            # A Deployment that is not in the cluster file is known by the names of its ReplicaSets
             for (kind, name), owner in by_key.items():
                 labels = (owner.sample.metadata.labels or {}) if owner.sample is not None else {}
                 if kind == "ReplicaSet" and labels.get(TEMPLATE_HASH) and name == f"{key}-{labels[TEMPLATE_HASH]}":

@@ -27,7 +27,7 @@ Tell = Callable[[str, int, int | None], None]
 async def collect(
     client: Client, stream: IO[bytes], annotations: Collection[str], anonymizer: Anonymizer | None, tell: Tell
 ) -> tuple[int, dict[str, str]]:
-    """Write a snapshot; returns how many objects it has, and by kind why it is absent.
+    """Write a cluster file; returns how many objects it has, and by kind why it is absent.
 
     Pods that have ended are left out: they decide nothing. Raises ClusterFileError if a kind that is needed cannot be
     read, ApiError if the cluster cannot be reached.

@@ -49,7 +49,7 @@ class ClusterFileError(Exception):
 
 
 class LongLineError(ClusterFileError):
-    """A line that is longer than any that a snapshot has."""
+    """A line that is longer than any that a cluster file has."""
 
 
 class Header(msgspec.Struct, rename="camel", kw_only=True):
@@ -76,7 +76,7 @@ _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
 
 
 class ClusterFileWriter:
-    """Writes a snapshot object by object; `close()` makes it whole."""
+    """Writes a cluster file object by object; `close()` makes it whole."""
 
     def __init__(self, stream: IO[bytes], header: Header) -> None:
         self._gzip = gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=_LEVEL, mtime=0)
@@ -104,7 +104,7 @@ class ClusterFileWriter:
 
 
 def is_header(line: bytes) -> bool:
-    """Whether a file that begins with this line is, or was meant to be, a snapshot."""
+    """Whether a file that begins with this line is, or was meant to be, a cluster file."""
     return line.lstrip().startswith(b'{"format"')
 
 

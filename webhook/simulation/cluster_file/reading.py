@@ -1,4 +1,4 @@
-"""Files to the objects of a cluster: snapshots, and what `kubectl get -o json` prints, packed or not."""
+"""Files to the objects of a cluster: cluster files, and what `kubectl get -o json` prints, packed or not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from webhook.simulation.cluster_file.format import (
 )
 from webhook.simulation.cluster_file.redacting import redact
 
-__all__ = ["is_snapshot", "read_cluster"]
+__all__ = ["is_cluster_file", "read_cluster"]
 
 _HAPPENED = re.compile(
     rb'"(?:creationTimestamp|startTime|startedAt|lastTransitionTime|time)": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)'
@@ -39,8 +39,8 @@ _CHUNK = 16 << 20
 _GZIP = b"\x1f\x8b"
 
 
-def is_snapshot(path: Path) -> bool:
-    """Whether a file is a snapshot, or anything else that is packed: not one cluster a line."""
+def is_cluster_file(path: Path) -> bool:
+    """Whether this is a cluster file, or anything else that is packed: not one cluster a line."""
     with path.open("rb") as stream:
         begins = stream.read(1 << 12)
     return begins.startswith(_GZIP) or is_header(begins)
@@ -62,18 +62,18 @@ Tell = Callable[[int, int], None]
 
 
 def read_cluster(paths: Iterable[Path], tell: Tell | None = None, *, now: float | None = None) -> ClusterObjects:
-    """The cluster in these files: one snapshot, or lists of kubectl.
+    """The cluster in these files: one cluster file, or lists of kubectl.
 
-    It was taken at `now` (seconds since the epoch); without that when the snapshot says, or at the newest time in the
-    lists. `tell` gets how many bytes of how many have been read, packed. Raises ClusterFileError.
+    It was taken at `now` (seconds since the epoch); without that when the cluster file says, or at the newest time in
+    the lists. `tell` gets how many bytes of how many have been read, packed. Raises ClusterFileError.
     """
     files = list(paths)
     objects = ClusterObjects(0.0)
-    share, snapshots = SharedPods(timed=POD_CONDITIONS), 0
+    share, whole = SharedPods(timed=POD_CONDITIONS), 0
     for path in files:
         try:
             with path.open("rb") as raw:
-                snapshots += _read(raw, path, objects, share, tell)
+                whole += _read(raw, path, objects, share, tell)
         except (IsADirectoryError, PermissionError, FileNotFoundError) as error:
             raise ClusterFileError(f"{path}: {error.strerror}") from error
     if now is not None and now < objects.taken_at:
@@ -81,7 +81,7 @@ def read_cluster(paths: Iterable[Path], tell: Tell | None = None, *, now: float 
             f"{rfc3339(now)} is before what the files tell of, which goes to {rfc3339(objects.taken_at)}"
         )
     objects.taken_at = now if now is not None else objects.taken_at or time.time()
-    if snapshots and len(files) > 1:
+    if whole and len(files) > 1:
         raise ClusterFileError(
             f"{files[0]}: a snapshot is a whole cluster by itself; name one, or only lists of kubectl"
         )
@@ -97,7 +97,7 @@ def read_cluster(paths: Iterable[Path], tell: Tell | None = None, *, now: float 
 
 
 def _read(raw: IO[bytes], path: Path, objects: ClusterObjects, share: SharedPods, tell: Tell | None) -> bool:
-    """Read one file; whether it is a snapshot. Of a List the objects of kinds that decide nothing are passed over."""
+    """Read one file; whether it is a cluster file. Of a List, objects of kinds that decide nothing are passed over."""
     name, size = str(path), path.stat().st_size
     is_packed = raw.read(2) == _GZIP
     packed = size if is_packed else 0

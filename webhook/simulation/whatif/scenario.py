@@ -39,7 +39,7 @@ class _Scale(_Strict):
 
 
 class _AddNodes(_Strict):
-    """So many nodes like one of the snapshot: of that instance type, or of that name."""
+    """So many nodes like one of the cluster file: of that instance type, or of that name."""
 
     count: int
     like: str
