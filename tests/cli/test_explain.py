@@ -141,7 +141,7 @@ def test_a_running_pod_is_told_who_could_evict_it(setting, capsys):
 
 
 def test_hostile_names_are_said_literally(monkeypatch, capsys):
-    """A cluster file may name pods and nodes as no API server would: nothing in a name moves the cursor or is markup."""
+    """A cluster file may name pods and nodes as no API server would: no name moves the cursor or is markup."""
     monkeypatch.setenv("COLUMNS", "400")
     evil = "\x1b[2J[red]x[/red]\u202e\r"
     setting = Setting(node(evil), node("n2"), under=policy(victims=Victims(mode=VictimMode.OPT_OUT)))

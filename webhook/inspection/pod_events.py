@@ -12,13 +12,14 @@ import msgspec
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
 from webhook.kube.resources import POD, Resource
+from webhook.reconciler.reporting import CONTROLLER
 from webhook.reconciler.state.annotations import DecisionRecord, decision_of
 
 __all__ = ["DecisionAgainst", "Told", "decisions_against", "told_of"]
 
 _EVENTS = Resource("", "v1", "events", "Event")
 """In the core group, where the role `view` lets tenants read them."""
-_TELLING = ("giveway.dev/reconciler", "default-scheduler")
+_TELLING = (CONTROLLER, "default-scheduler")
 """Who tells of preemption: `reportingComponent`, or `source.component` of old Events."""
 _PAGE = 500
 

@@ -21,6 +21,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
 from webhook.page.model import Evictions, OwnerEvictions
 from webhook.preemption.snapshot.pod_view import disruption_of
+from webhook.reconciler.reporting import Line
 from webhook.reconciler.state.annotations import DECISION, DecisionRecord, carries, decision_of
 
 __all__ = ["BUCKETS", "DecisionHistory", "Known", "PendingPods"]
@@ -80,10 +81,10 @@ class DecisionHistory:
     def told(self, line: dict[str, Any]) -> None:
         """Take a structured log line: a decision, or the end of a plan."""
         try:
-            if line.get("message") == "decision":
+            if line.get("message") == Line.DECISION:
                 record = msgspec.convert(line, DecisionRecord)
                 self._add(Known(record, str(line["preemptor"]), epoch(record.at), own=True))
-            elif line.get("message") == "plan ended" and (known := self._known.get(line["plan"])):
+            elif line.get("message") == Line.PLAN_ENDED and (known := self._known.get(line["plan"])):
                 known.ending = str(line["ending"])
         except Exception:
             log.exception("the page does not show %s", line.get("message"))

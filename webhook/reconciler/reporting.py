@@ -27,12 +27,24 @@ from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
 from webhook.reconciler.state.notices import NoticeRecord, is_ready, notice_of
 
-__all__ = ["DEVICES_TAKEN", "Evaluation", "Reporter", "Tell"]
+__all__ = ["CONTROLLER", "DEVICES_TAKEN", "Evaluation", "Line", "Reporter", "Tell"]
 
 log = logging.getLogger(__name__)
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes the fields of one structured log line."""
+
+
+class Line:
+    """The messages of those lines that are read back: by the page, and by what a simulation reports."""
+
+    DECISION = "decision"
+    PLAN_ENDED = "plan ended"
+    BUDGET_REFUSED = "budget refused"
+
+
+CONTROLLER = "giveway.dev/reconciler"
+"""Who tells, in Events."""
 DEVICES_TAKEN = "DevicesTaken"
 """The reason of the Event on a preemptor that says who took the devices of its plan."""
 _SHOWN = 5
@@ -140,7 +152,7 @@ class Reporter:
             note = f"Evicts pods in turn: {told}; limits.cycles of the policy says who stays"
             self._event(pod, "PreemptionCycle", "Preempting", note)
         fields = ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record)
-        self._tell("decision", preemptor=plan.key, priority=plan.priority, **fields)
+        self._tell(Line.DECISION, preemptor=plan.key, priority=plan.priority, **fields)
         return record
 
     def wrote(self, write: str, seconds: float) -> None:
@@ -202,7 +214,7 @@ class Reporter:
     def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
         """A disruption budget did not let a victim go."""
         self.metrics.budget_refusals.inc()
-        self._tell("budget refused", plan=plan.record.id, preemptor=plan.key, victim=victim.key)
+        self._tell(Line.BUDGET_REFUSED, plan=plan.record.id, preemptor=plan.key, victim=victim.key)
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
         """All victims that had to go for a plan have been asked to leave."""
@@ -233,7 +245,7 @@ class Reporter:
         fields = {"ending": ending.value, "seconds": round(seconds, 3)}
         if note:
             fields["reason"] = note
-        self._tell("plan ended", plan=plan.record.id, preemptor=plan.key, **fields)
+        self._tell(Line.PLAN_ENDED, plan=plan.record.id, preemptor=plan.key, **fields)
         if ending is Ending.DEVICES_TAKEN and pod is not None:
             self._event(pod, DEVICES_TAKEN, "Preempting", f"Node {plan.record.node} is given up: {note}", distinct=True)
 

@@ -27,12 +27,11 @@ from webhook.reconciler.plans.eviction_ledger import EVICTIONS, NO_STORE, Ledger
 from webhook.reconciler.plans.history_store import HistoryStore, history_lease
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.reporting import Reporter, Tell
+from webhook.reconciler.reporting import CONTROLLER, Reporter, Tell
 from webhook.reconciler.state.state import State
 
 __all__ = ["ReconcilerOptions", "ReconcilerService"]
 
-_CONTROLLER = "giveway.dev/reconciler"
 _SHOWN = 50
 """Workloads whose evictions are metrics."""
 _DAY = 86_400.0
@@ -82,7 +81,7 @@ class ReconcilerService:
         self.pending = PendingPods()
         self.state.pods.handlers += [self.history.changed, self.pending.changed]
         dropped = self.metrics.events_dropped
-        recorder = EventRecorder(client, _CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
+        recorder = EventRecorder(client, CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
         self._recorder = None if options.dry_run else recorder
         self._owners = None if options.dry_run else OwnerEvents(client, recorder)
         self._elector: LeaderElector | None = None

@@ -24,7 +24,7 @@ from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.reporting import Evaluation, Reporter
+from webhook.reconciler.reporting import Evaluation, Line, Reporter
 from webhook.reconciler.state.annotations import DecisionRecord
 from webhook.reconciler.state.state import State
 
@@ -35,9 +35,8 @@ class _Reporter(Reporter):
     """Notes when time alone may change what was found for a preemptor."""
 
     def __init__(self, history: SimulationHistory, clock: VirtualClock) -> None:
-        super().__init__(
-            ReconcilerMetrics(CollectorRegistry()), lambda line: history.tell(line, clock.monotonic()), None
-        )
+        super().__init__(ReconcilerMetrics(CollectorRegistry()), self._hear, None)
+        self._history, self._virtual = history, clock
         self.waits_for_time: dict[str, bool] = {}
         self.evaluations = 0
 
@@ -50,6 +49,16 @@ class _Reporter(Reporter):
         else:
             self.waits_for_time[key_of(pod)] = isinstance(outcome, Fits)
         return super().evaluated(evaluation, wall, dry_run=dry_run)
+
+    def _hear(self, line: dict[str, Any]) -> None:
+        """Take a line of the log."""
+        match line["message"]:
+            case Line.DECISION:
+                self._history.decided(line, self._virtual.monotonic())
+            case Line.PLAN_ENDED:
+                self._history.endings[line["ending"]] += 1
+            case Line.BUDGET_REFUSED:
+                self._history.budget_refusals += 1
 
 
 class SimulatedReconciler:

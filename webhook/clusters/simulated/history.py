@@ -144,18 +144,12 @@ class SimulationHistory:
         if pod.metadata.uid in self.pods or pod.spec.node_name:
             self.story(pod).gone = at
 
-    def tell(self, line: dict[str, Any], at: float) -> None:
-        """A line of the reconciler's log."""
-        match line["message"]:
-            case "decision":
-                victims = line.get("victims", ())
-                self._grounds |= {victim["pod"]: line for victim in victims}
-                keys = tuple(victim["pod"] for victim in victims)
-                self.decisions.append(SimulatedDecision(at, line["preemptor"], line["node"], line["policy"], keys))
-            case "plan ended":
-                self.endings[line["ending"]] += 1
-            case "budget refused":
-                self.budget_refusals += 1
+    def decided(self, line: dict[str, Any], at: float) -> None:
+        """The reconciler has made a plan; of the decision comes the line of its log."""
+        victims = line.get("victims", ())
+        self._grounds |= {victim["pod"]: line for victim in victims}
+        keys = tuple(victim["pod"] for victim in victims)
+        self.decisions.append(SimulatedDecision(at, line["preemptor"], line["node"], line["policy"], keys))
 
     def preempted(self, victim_uid: str, preemptor: str) -> None:
         """kube-scheduler has told whom a victim went for."""
