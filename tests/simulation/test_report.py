@@ -27,7 +27,7 @@ from webhook.cli.main import main
 from webhook.cli.simulate_tables import print_summaries
 from webhook.kube.instants import time_span
 from webhook.policy.model import Policies
-from webhook.simulation.report.compare import differences
+from webhook.simulation.report.compare import differences, metric_text
 from webhook.simulation.report.html import page
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 
@@ -41,15 +41,25 @@ def both() -> tuple[Summary, Summary]:
 def test_differences_are_told_as_sentences():
     """The totals first, then whose pods."""
     assert differences(*both()) == [
-        "With B 2 more pods evicted: 2, not 0.",
-        "With B 1 more pod waiting in the end: 2, not 1.",
+        "With B 2 more pods are evicted: 2, not 0.",
+        "With B 1 more pod waits in the end: 2, not 1.",
         "With B 2 h more of work is lost.",
-        "With B 2 pods of ReplicaSet/default/web are evicted that stay with A.",
-        "With B 2 pods of ReplicaSet/default/web wait in the end that run with A.",
-        "With A Pod/default/p waits in the end that runs with B.",
+        "With B 2 pods of ReplicaSet/default/web are evicted. With A they stay.",
+        "With B 2 pods of ReplicaSet/default/web wait in the end. With A they run.",
+        "With A Pod/default/p waits in the end. With B it runs.",
     ]
     a, _ = both()
-    assert differences(a, a) == ["A and A do the same."]
+    assert differences(a, a) == ["A and A give the same numbers."]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_no_metric_differs_without_a_word(name):
+    """A metric that alone is another one is told with its value, also one without a sentence of its own."""
+    a = msgspec.structs.replace(both()[0], metrics=dict.fromkeys(METRICS, 0))
+    b = msgspec.structs.replace(a, name="B", metrics={**a.metrics, name: 600})
+    sentences = differences(a, b)
+    assert len(sentences) == 1
+    assert metric_text(name, 600) in sentences[0]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +129,7 @@ def test_every_format_says_the_difference_first(files, layout):
     """Tables, JSON and Markdown."""
     result = invoke(*files, "--format", layout)
     assert result.exit_code == 0, result.output
-    assert "With b 4 fewer pods evicted: 0, not 4." in result.output[:300]
+    assert "With b 4 fewer pods are evicted: 0, not 4." in result.output[:300]
 
 
 @pytest.mark.parametrize(

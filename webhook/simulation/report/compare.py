@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from webhook.kube.instants import time_span
-from webhook.simulation.report.summary import Group, Summary
+from webhook.simulation.report.summary import METRICS, Group, Summary
 
 __all__ = ["differences", "ending", "metric_text"]
 
@@ -19,18 +19,18 @@ _SHARES = frozenset({"cpu-free", "memory-free"})
 
 
 def differences(a: Summary, b: Summary) -> list[str]:
-    """Sentences that say how `b` differs from `a`; without a difference the sentence that says so."""
+    """Sentences that say how `b` differs from `a`. If there are none, each metric that differs; else that none does."""
     sentences: list[str] = []
-    for metric, words in (
-        ("evictions", "evicted"),
-        ("evictions-by-drain", "evicted by the drain"),
-        ("waiting", "waiting in the end"),
+    for metric, singular, plural in (
+        ("evictions", "pod is evicted", "pods are evicted"),
+        ("evictions-by-drain", "pod is evicted by the drain", "pods are evicted by the drain"),
+        ("waiting", "pod waits in the end", "pods wait in the end"),
     ):
         before, after = int(a.metrics[metric]), int(b.metrics[metric])
         if change := after - before:
             more = "more" if change > 0 else "fewer"
-            pods = _by_number(abs(change), "pod", "pods")
-            sentences.append(f"With {b.name} {abs(change)} {more} {pods} {words}: {after}, not {before}.")
+            pods = _by_number(abs(change), singular, plural)
+            sentences.append(f"With {b.name} {abs(change)} {more} {pods}: {after}, not {before}.")
     lost = b.metrics["work-lost"] - a.metrics["work-lost"]
     if abs(lost) >= _LEAST_WORK:
         sentences.append(f"With {b.name} {time_span(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
@@ -40,21 +40,21 @@ def differences(a: Summary, b: Summary) -> list[str]:
             sentences.append(f"With {b.name} {after} {words}, not {before}.")
     sentences += _gangs(a, b)
     sentences += _namespaces(a, b)
-    # Pods evicted with the one that stay with the other
+    # Pods that are evicted with the one, and stay with the other
     evicted = []
     for summary, other in ((b, a), (a, b)):
         spared = {row.pod for row in other.evictions}
         counts = Counter(row.owner for row in summary.evictions if row.pod not in spared)
         evicted += [(count, owner, summary.name, other.name) for owner, count in counts.items()]
     for count, owner, with_, stays in sorted(evicted, key=lambda row: (-row[0], row[1], row[2])):
-        are, stay = _by_number(count, "is", "are"), _by_number(count, "stays", "stay")
-        sentences.append(f"With {with_} {_pods_of(owner, count)} {are} evicted that {stay} with {stays}.")
+        are, stay = ("is", "it stays") if count == 1 else ("are", "they stay")
+        sentences.append(f"With {with_} {_pods_of(owner, count)} {are} evicted. With {stays} {stay}.")
     sentences += _owners_placed(a, b)
     for summary, other in ((b, a), (a, b)):
         for name, why in summary.refused.items():
             if name not in other.refused:
                 sentences.append(f"With {summary.name} {name} is refused, and with {other.name} it is not: {why}")
-    return sentences or [f"{a.name} and {b.name} do the same."]
+    return sentences or list(_metrics(a, b)) or [f"{a.name} and {b.name} give the same numbers."]
 
 
 def ending(summary: Summary) -> str:
@@ -68,6 +68,15 @@ def metric_text(name: str, value: float) -> str:
     if name in _TIMES:
         return time_span(value)
     return f"{value:.0%}" if name in _SHARES else f"{value:g}"
+
+
+def _metrics(a: Summary, b: Summary) -> Iterator[str]:
+    """Each metric that people see differ."""
+    for name, words in METRICS.items():
+        before, after = (metric_text(name, summary.metrics[name]) for summary in (a, b))
+        if before != after:
+            what = words.partition(":")[0].removesuffix(", in seconds")
+            yield f"{what[0].upper()}{what[1:]}: {after} with {b.name}, {before} with {a.name}."
 
 
 def _gangs(a: Summary, b: Summary) -> Iterator[str]:
@@ -111,7 +120,7 @@ def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
 
 
 def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
-    """By owner: first pods that wait with the one and run with the other, then how much later they are placed."""
+    """By owner: first whose pods wait with the one and run with the other, then how much later they are placed."""
     before, after = ({group.name: group for group in summary.owners} for summary in (a, b))
     waiting: list[tuple[int, str]] = []
     later: list[tuple[float, str]] = []
@@ -123,8 +132,8 @@ def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
             later.append((other.longest - group.longest, owner))
     for change, owner in sorted(waiting, key=lambda row: (-abs(row[0]), row[1])):
         with_, runs, count = (b.name, a.name, change) if change > 0 else (a.name, b.name, -change)
-        wait, run = _by_number(count, "waits", "wait"), _by_number(count, "runs", "run")
-        yield f"With {with_} {_pods_of(owner, count)} {wait} in the end that {run} with {runs}."
+        wait, run = ("waits", "it runs") if count == 1 else ("wait", "they run")
+        yield f"With {with_} {_pods_of(owner, count)} {wait} in the end. With {runs} {run}."
     for seconds, owner in sorted(later, key=lambda row: (-abs(row[0]), row[1])):
         if abs(seconds) >= _LEAST:
             yield f"With {b.name} {owner} is placed {time_span(abs(seconds))} {'later' if seconds > 0 else 'earlier'}."

@@ -120,7 +120,7 @@ METRICS = {
     "evictions-by-drain": "pods evicted by a drain",
     "lost-with-nodes": "pods lost with their nodes",
     "waiting": "pods that wait in the end",
-    "waiting-preemptors": "of them pods that giveway preempts for",
+    "waiting-preemptors": "waiting pods that giveway preempts for",
     "running": "pods that run in the end",
     "placed": "pods placed",
     "refused": "workloads and pods that admission refuses",
