@@ -72,6 +72,34 @@ def check_options(words, where):
             assert option in known, f"{where}: giveway {command.name} has no option {option}"
 
 
+def commands(command, *names):
+    """Every command with options of its own, and by what words it is called."""
+    context = click.Context(command)
+    if not isinstance(command, click.Group):
+        return [pytest.param(" ".join(names), command, id=" ".join(names))]
+    below = ((name, command.get_command(context, name)) for name in command.list_commands(context))
+    return [found for name, inner in below for found in commands(inner, *names, name)]
+
+
+HIDDEN = {"--fault-point": "it ends the process where a test says"}
+
+
+@pytest.mark.parametrize(("name", "command"), commands(main))
+def test_every_option_has_a_page(name, command):
+    """Each option of a command stands on a page that names the command, unless it is hidden and listed here."""
+    pages = [page.read_text() for page in PAGES if page.name not in {"CHANGELOG.md", "CONTRIBUTING.md"}]
+    text = "\n".join(page for page in pages if re.search(rf"giveway {name}\b", page))
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert {option.opts[0] for option in options if option.hidden} <= HIDDEN.keys()
+    spellings = {option: [*option.opts, *option.secondary_opts] for option in options if not option.hidden}
+    assert [names for names in spellings.values() if not any(on_page(one, text) for one in names)] == []
+
+
+def on_page(option, text):
+    """Whether an option stands there, and not only as a part of a longer one."""
+    return re.search(rf"(?<![-\w]){re.escape(option)}(?![-\w])", text)
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """A directory as a fresh clone, with `giveway` on the PATH."""
