@@ -327,3 +327,22 @@ async def test_the_source_makes_no_difference(client, caplog):
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("pair", [("a", "a-b"), ("a b.yaml", "a-b.yaml")], ids=["objects", "files"])
+async def test_policies_have_one_order(pair, client):
+    """Of defaults the first that applies wins, so what reads the kept policies has them in the webhook's order."""
+    source = Objects(**{name: TEAMS.replace("teams", f"from-{at}") for at, name in enumerate(pair)})
+    one = PolicyChooser(
+        source,
+        PolicyMetrics(CollectorRegistry()),
+        kept=KeptPolicies(client, SYSTEM, "giveway-policies-in-force"),
+    )
+    task = asyncio.create_task(one.follow())
+    try:
+        await asyncio.wait_for(one.settled.wait(), 10)
+        inspected = await read_policies(client, None, SYSTEM)
+        assert names(one) == [policy.name for policy in inspected.priority]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -220,6 +220,8 @@ class PolicyChooser:
 
 
 def _read(source: PolicySource) -> _Set:
+    """What a source offers, in the order in which it is kept: all who read it have the same."""
     texts, findings = source.read()
-    loaded = load_texts(texts)
-    return _Set(files_by_key(texts), Loaded(loaded.policies, findings + loaded.findings))
+    files = files_by_key(texts)
+    loaded = load_texts([text for _, text in sorted(zip(files, texts, strict=True))])
+    return _Set(files, Loaded(loaded.policies, findings + loaded.findings))
