@@ -23,6 +23,7 @@ from webhook.kube.objects import (
     Namespace,
     Node,
     ObjectMeta,
+    OwnerReference,
     Pod,
     PodDisruptionBudget,
     PodGroup,
@@ -74,21 +75,7 @@ _PAGE = 500
 Progress = Callable[[str, int, int | None], None]
 
 
-class _ObservedOwner(msgspec.Struct, rename="camel", gc=False):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    controller: bool | None = None
-
-
-class _ObservedMeta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    creation_timestamp: str = ""
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[_ObservedOwner] | None = None
+class _ObservedMeta(ObjectMeta):
     managed_fields: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -300,10 +287,7 @@ def _summary(
     """What checks read of a pod; `shared` holds labels and `texts` words that other pods have as well."""
     meta, spec = pod.metadata, pod.spec
     labels = meta.labels or {}
-    owner = next(
-        (reference for reference in meta.owner_references or () if reference.controller),
-        _ObservedOwner(),
-    )
+    owner = next((reference for reference in meta.owner_references or () if reference.controller), OwnerReference())
     at, by = "", ""
     if pod.status.nominated_node_name and not spec.node_name:
         with suppress(msgspec.DecodeError, RecursionError):
@@ -328,7 +312,7 @@ def _summary(
         scheduler_name=once(spec.scheduler_name),
         node=once(spec.node_name),
         nominated=once(pod.status.nominated_node_name),
-        created=meta.creation_timestamp,
+        created=meta.creation_timestamp or "",
         nominated_at=at,
         nominated_by=by,
         group=group,
@@ -336,10 +320,8 @@ def _summary(
 
 
 def _as_member(pod: _Pod) -> Pod:
-    """The pod with that by which it says which group it belongs to, and no more."""
-    meta = ObjectMeta(namespace=pod.metadata.namespace)
-    meta.labels, meta.annotations = pod.metadata.labels, pod.metadata.annotations
-    return Pod(metadata=meta, spec=PodSpec(scheduling_group=pod.spec.scheduling_group))
+    """The pod with that by which it says which group it belongs to."""
+    return Pod(metadata=pod.metadata, spec=PodSpec(scheduling_group=pod.spec.scheduling_group))
 
 
 def _note(observed: Observed, plural: str, error: ApiError, forbidden: str) -> None:

@@ -19,7 +19,7 @@ from webhook.inspection.scope import in_reach
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.kube.errors import unless_absent
-from webhook.kube.objects import Namespace, PodDisruptionBudget, PriorityClass
+from webhook.kube.objects import Condition, Namespace, ObjectMeta, PodDisruptionBudget, PriorityClass
 from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import Resource
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
@@ -80,42 +80,21 @@ class Report(msgspec.Struct, rename="camel"):
         return sum(row.objects for row in self.rows if row.verdict == verdict)
 
 
-class _OwnerHead(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    controller: bool | None = None
-
-
-class _MetaHead(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[_OwnerHead] | None = None
-
-
 class _SpecHead(msgspec.Struct, rename="camel"):
     node_name: str | None = None
     priority_class_name: str | None = None
     scheduler_name: str = "default-scheduler"
 
 
-class _Condition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
 class _StatusHead(msgspec.Struct):
     phase: str = ""
-    conditions: list[_Condition] | None = None
+    conditions: list[Condition] | None = None
 
 
 class _Head(msgspec.Struct):
     """What a scan itself reads of an object, of whatever kind."""
 
-    metadata: _MetaHead
+    metadata: ObjectMeta
     spec: _SpecHead | None = None
     status: _StatusHead | None = None
 
@@ -307,7 +286,7 @@ _OTHERS = "further owners"
 _NO_OWNER = "no controller"
 
 
-def _owner(resource: Resource, meta: _MetaHead) -> str:
+def _owner(resource: Resource, meta: ObjectMeta) -> str:
     """The owner by which an object is counted: of a pod the workload that people wrote."""
     if resource is not resources.POD:
         return f"{resource.kind} {meta.name}"
