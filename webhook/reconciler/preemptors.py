@@ -6,7 +6,7 @@ scheduler.
 
 from __future__ import annotations
 
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects import Pod
 from webhook.kube.pods import RESIZE_PENDING, is_deferred, resize_pending
 from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
@@ -18,7 +18,6 @@ __all__ = [
     "PolicySet",
     "grace_under",
     "ineligible_reason",
-    "instant",
     "is_marked",
     "lacks_post_filter",
     "unschedulable_since",
@@ -122,16 +121,8 @@ def unschedulable_since(pod: Pod) -> float | None:
     """Seconds since the epoch since when the scheduler finds no node, or the kubelet no room to grow; else None."""
     if is_deferred(pod):
         pending = next(condition for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
-        return instant(pending.last_transition_time or pod.metadata.creation_timestamp)
+        return epoch_or(pending.last_transition_time or pod.metadata.creation_timestamp, 0.0)
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
-            return instant(condition.last_transition_time or pod.metadata.creation_timestamp)
+            return epoch_or(condition.last_transition_time or pod.metadata.creation_timestamp, 0.0)
     return None
-
-
-def instant(text: str | None) -> float:
-    """Seconds since the epoch, 0 for what is no instant."""
-    try:
-        return epoch(text or "")
-    except InstantError:
-        return 0.0

@@ -9,9 +9,9 @@ from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, victim
 from tests.reconciler.simulation import Simulation
+from webhook.kube.instants import epoch_or
 from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
 from webhook.reconciler.plans import adoption, plan_manager, plan_times
-from webhook.reconciler.preemptors import instant
 
 
 def names_its_node_under_many_leaders() -> Simulation:
@@ -43,7 +43,7 @@ def believe_the_deadline(patch: Patch) -> None:
     def written(plan: Any, context: Any, timeout: float) -> float:
         del timeout
         clock = context.evaluator.clock
-        return clock.monotonic() + instant(plan.record.deadline) - clock.wall()
+        return clock.monotonic() + epoch_or(plan.record.deadline, 0.0) - clock.wall()
 
     patch.setattr(plan_manager, "time_limit", written)
 

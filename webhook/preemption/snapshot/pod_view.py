@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import InstantError, epoch, epoch_or
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.pods import controller_of
 from webhook.preemption.snapshot.amounts import ClusterError, int32
@@ -113,12 +113,7 @@ def profile_of(pod: Pod, kept: frozenset[str]) -> Profile:
 
 def end_of(meta: ObjectMeta) -> float:
     """When the pod's grace period ends, in seconds; infinite if it is not terminating or does not say."""
-    if meta.deletion_timestamp is None:
-        return math.inf
-    try:
-        return epoch(meta.deletion_timestamp)
-    except InstantError:
-        return math.inf
+    return math.inf if meta.deletion_timestamp is None else epoch_or(meta.deletion_timestamp, math.inf)
 
 
 def grace_of(pod: Pod) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import epoch_or
 from webhook.kube.pods import deletion_cost
 from webhook.policy.model import EvictionCost
 from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
@@ -207,10 +207,5 @@ def checkpoint(annotations: Mapping[str, str], keys: Iterable[str]) -> float:
 
     In seconds since the epoch.
     """
-    for key in keys:
-        if text := annotations.get(key):
-            try:
-                return epoch(text)
-            except InstantError:
-                continue
-    return -math.inf
+    said = (epoch_or(annotations[key], -math.inf) for key in keys if key in annotations)
+    return next((at for at in said if at > -math.inf), -math.inf)

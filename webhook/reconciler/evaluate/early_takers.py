@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects import Pod, key_of
 from webhook.preemption.decision import fits_on
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices
@@ -25,7 +26,7 @@ from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.candidates import Candidate
-from webhook.reconciler.preemptors import instant, unschedulable_since
+from webhook.reconciler.preemptors import unschedulable_since
 from webhook.reconciler.state.state import State
 
 __all__ = ["ONE_BY_ONE", "ChosenCandidate", "EarlyTakers", "choose"]
@@ -96,7 +97,7 @@ class EarlyTakers:
         uid, meta = other.metadata.uid, other.metadata
         if uid in self._served or self._snapshot.device_claims.planned_for(uid):
             return False
-        return unschedulable_since(other) is not None or now - instant(meta.creation_timestamp) < _OVERLOOKED
+        return unschedulable_since(other) is not None or now - epoch_or(meta.creation_timestamp, 0.0) < _OVERLOOKED
 
     def missed_by_all(self, decision: Decision) -> Iterator[Candidate]:
         """Of the candidates after the best ones those to which no pod that waits comes, in the order of preference."""

@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.page.model import (
     Certificate,
@@ -32,7 +33,7 @@ from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.next_action import STAGES
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.preemptors import instant, is_marked, unschedulable_since
+from webhook.reconciler.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
@@ -156,8 +157,8 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
                 node=record.node,
                 policy=record.policy,
                 step=STAGES[record.stage if to_be_asked else PlanStage.WAITING].step,
-                begun=min(map(instant, record.stages.values()), default=None),
-                until=instant(record.deadline) or None,
+                begun=min((epoch_or(at, 0.0) for at in record.stages.values()), default=None),
+                until=epoch_or(record.deadline, 0.0) or None,
                 reserved=pod.status.nominated_node_name == record.node,
                 more_victims=len(gone),
                 devices=_devices(

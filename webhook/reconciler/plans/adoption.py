@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.kube.instants import epoch
+from webhook.kube.instants import epoch, epoch_or
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model import PreemptionPolicy
@@ -25,7 +25,7 @@ from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.plan_times import time_for
-from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_post_filter
+from webhook.reconciler.preemptors import PolicySet, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PLAN,
     DecidedVictim,
@@ -106,7 +106,7 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         now + time_for(there, policy),
         timeout=policy.plan_timeout,
         stage=record.stage if remaining or record.gang else PlanStage.WAITING,
-        since={stage: now - max(0.0, wall - instant(at)) for stage, at in record.stages.items()},
+        since={stage: now - max(0.0, wall - epoch_or(at, 0.0)) for stage, at in record.stages.items()},
         written=record.stage,
         seen=True,
         notices=_notices(remaining, record, now, wall),
@@ -118,7 +118,7 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     )
     if (decision := decision_of(pod)) is not None and decision.plan == record.id:
         owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
-        plan.recall(owners, _came_since(manager.evaluator, record, instant(decision.at)))
+        plan.recall(owners, _came_since(manager.evaluator, record, epoch_or(decision.at, 0.0)))
     manager.index.add(plan)
     for victim in record.victims:
         if state.pod_of(victim.key, victim.uid) is None:
@@ -146,7 +146,7 @@ def _came_since(evaluator: Evaluator, record: PlanRecord, at: float) -> set[str]
     there = [
         state.pod_of(on_node.key, on_node.uid) for on_node in state.pods_on(record.node) if on_node.uid not in victims
     ]
-    return {workload_of(pod) for pod in there if pod and instant(pod.metadata.creation_timestamp) >= at - _AHEAD}
+    return {workload_of(pod) for pod in there if pod and epoch_or(pod.metadata.creation_timestamp, 0.0) >= at - _AHEAD}
 
 
 def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float) -> dict[str, float]:
@@ -162,7 +162,7 @@ def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float
 
 def _ends(manager: PlanManager, victim: Pod, policy: PreemptionPolicy) -> float:
     """When a victim that is leaving has had its time to end, in monotonic seconds."""
-    left = instant(victim.metadata.deletion_timestamp) - manager.clock.wall()
+    left = epoch_or(victim.metadata.deletion_timestamp, 0.0) - manager.clock.wall()
     return manager.clock.monotonic() + min(max(0.0, left), time_for([victim], policy))
 
 
@@ -229,7 +229,8 @@ def recalled(
     plans that were over when it was written is not looked for here; of those under way then the decision tells more.
     """
     present = [pod for pod in preemptors if not pod.metadata.deletion_timestamp]
-    written = [(instant(decision.at), decision, pod) for pod in present if (decision := decision_of(pod)) is not None]
+    decisions = ((decision_of(pod), pod) for pod in present)
+    written = [(epoch_or(decision.at, 0.0), decision, pod) for decision, pod in decisions if decision is not None]
     later = [row for row in written if row[0] >= ledger.at - 1.0 or row[1].plan in ledger.plans]
     told = sorted((row for row in later if row[0] <= wall + _AHEAD), key=lambda row: -row[0])
     if not told:
@@ -272,7 +273,7 @@ def _planned(preemptor: Pod, decision: DecisionRecord, pods: Mapping[str, Pod]) 
 def _was_there(pod: Pod, decision: DecisionRecord, at: float) -> bool:
     """Whether a pod is the one that a decision named, and no later one: it is older, or still has its plan's notice."""
     notice = notice_of(pod)
-    return instant(pod.metadata.creation_timestamp) < at - _SKEW or (
+    return epoch_or(pod.metadata.creation_timestamp, 0.0) < at - _SKEW or (
         notice is not None and notice.plan == decision.plan
     )
 
@@ -288,7 +289,7 @@ class _Births:
     def __init__(self, pods: Iterable[Pod], since: float) -> None:
         self._times: dict[str, list[float]] = {}
         for pod in pods:
-            born = instant(pod.metadata.creation_timestamp)
+            born = epoch_or(pod.metadata.creation_timestamp, 0.0)
             if born >= since - _SKEW:
                 self._times.setdefault(workload_of(pod), []).append(born)
         for times in self._times.values():

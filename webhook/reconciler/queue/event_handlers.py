@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from webhook.kube.informer import Change
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, ResourceClaim
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
-from webhook.reconciler.preemptors import PolicySet, instant, unschedulable_since
+from webhook.reconciler.preemptors import PolicySet, unschedulable_since
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.state.annotations import decision_of, not_own
 from webhook.reconciler.state.state import State
@@ -93,7 +94,7 @@ class EventHandlers:
             entry.attempts = max(
                 0, decision.attempt if decision.victims or decision.more_victims else decision.attempt - 1
             )
-            entry.attempted = now - max(0.0, wall - instant(decision.at))
+            entry.attempted = now - max(0.0, wall - epoch_or(decision.at, 0.0))
             entry.decay(now)
         return True
 

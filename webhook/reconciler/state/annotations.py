@@ -21,6 +21,7 @@ than the webhook or lie in a namespace that it leaves out: what no version of gi
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -28,7 +29,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects import Pod
 from webhook.policy.model import ANSWERS, DECISION, PLAN, RECONCILER_ANNOTATIONS
 from webhook.reconciler.state.plan_victims import PlanVictim, are_digests, digests_of, found_again
@@ -336,11 +337,7 @@ def _are_names(*texts: str) -> bool:
 
 
 def _is_instant(text: str) -> bool:
-    try:
-        epoch(text)
-    except InstantError:
-        return False
-    return True
+    return math.isfinite(epoch_or(text, math.inf))
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
