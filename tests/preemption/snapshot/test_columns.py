@@ -94,6 +94,68 @@ def test_what_is_left_of_a_budget_is_nothing():
     assert columns(snapshot.budgets, row=0) == declared(snapshot.budgets)
 
 
+FULL = {
+    "metadata": {
+        "name": "a",
+        "namespace": "team",
+        "uid": "uid-a",
+        "labels": {"app": "a", "jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/job-global-index": "3"},
+        "ownerReferences": [{"kind": "Job", "name": "j", "uid": "uid-j", "controller": True}],
+        "deletionTimestamp": "2027-01-15T08:00:00Z",
+    },
+    "spec": {
+        "nodeName": "n1",
+        "priority": 7,
+        "priorityClassName": "low",
+        "schedulerName": "other",
+        "terminationGracePeriodSeconds": 5,
+        "containers": [
+            {
+                "name": "c",
+                "ports": [{"containerPort": 80, "hostPort": 80}],
+                "resources": {"requests": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}},
+            }
+        ],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", "labelSelector": {}}]
+            }
+        },
+    },
+    "status": {
+        "phase": "Running",
+        "startTime": "2027-01-15T07:00:00Z",
+        "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}],
+    },
+}
+"""A pod that says all that the columns keep."""
+UNBOUND = {"nominated"}
+"""Columns that a pod on a node leaves as they are: only a pod without one has a nomination that counts."""
+
+
+def test_a_pod_fills_every_column():
+    """What `put` forgets would hold what an empty row holds; when the pod is gone, each column is as before."""
+    snapshot = Snapshot()
+    snapshot.set_pod(as_pod(pod("first", on="n0")))  # what is counted from 0 begins with another pod
+    snapshot.set_pod(as_pod(FULL))
+    waiting = pod("b")
+    waiting["status"]["nominatedNodeName"] = "n1"
+    snapshot.set_pod(as_pod(waiting))
+    pods = snapshot.pods
+    rows = {name: pods.find(namespace, name) for namespace, name in (("team", "a"), ("default", "b"))}
+
+    def as_declared(name):
+        held = columns(pods, row=rows[name])
+        return {column for column, value in declared(pods).items() if held[column] == value}
+
+    assert as_declared("a") == UNBOUND
+    assert not UNBOUND & as_declared("b")
+    snapshot.remove_pod("team/a")
+    snapshot.remove_pod("default/b")
+    assert as_declared("a") == as_declared("b") == pods.declarations.keys()
+
+
 def test_an_order_of_pods_is_made_again_for_a_row_that_is_used_again():
     """Another node in the row of one that is gone, after as many changes of its pods, has its own pods in order."""
     snapshot = Snapshot()
