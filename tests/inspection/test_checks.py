@@ -1,8 +1,11 @@
 """The checks of `giveway doctor`, each over a cluster made by hand: what it finds, and what it leaves alone."""
 
 import base64
+import pkgutil
 import re
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 
 import msgspec
@@ -21,6 +24,7 @@ from tests.inspection.observing import (
     severities,
     summary,
 )
+from webhook.inspection import checks
 from webhook.inspection.checks import (
     budgets,
     certificates,
@@ -346,6 +350,28 @@ def test_the_tested_versions_are_the_documented_ones():
     [ran] = re.findall(r"all \d+ passed on (.*?) \(", page)
     assert tuple(map(int, re.findall(r"1\.(\d+)", ran))) == TESTED
     assert f"Kubernetes 1.{OLDEST} or newer" in (docs / "install.md").read_text()
+
+
+def test_every_check_is_in_the_table():
+    """A public function of a file of checks that yields findings has a row in `CHECKS`, and one only."""
+    modules = [import_module(f"{checks.__name__}.{module.name}") for module in pkgutil.iter_modules(checks.__path__)]
+    defined = [
+        function
+        for module in modules
+        for name, function in vars(module).items()
+        if isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
+        if function.__annotations__["return"] == "Iterator[ClusterFinding]"
+    ]
+    assert {check.run for check in CHECKS} == set(defined)
+    assert len(CHECKS) == len(defined)
+
+
+def test_every_check_is_explained():
+    """The page on operations has each check by its name, and no other."""
+    page = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    table = page.partition("| check | what it finds |\n")[2].partition("\n\n")[0]
+    explained = re.findall(r"`([a-z-]+)`", " ".join(re.findall(r"^\|(.*?) \| ", table, re.MULTILINE)))
+    assert sorted(explained) == sorted([*(check.name for check in CHECKS), "canary"])
 
 
 def test_what_cannot_be_read_is_not_checked():
