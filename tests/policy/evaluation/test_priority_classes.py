@@ -141,5 +141,4 @@ def test_managed_classes(name, managed, twin):
     found = engine(
         rules(ALLOWED), preemption='preemptors: {priorityClasses: ["online-*", "*-critical"], twins: {old: new}}'
     ).managed(name)
-    assert (found is not None) is managed
-    assert found is None or found.twin == twin
+    assert (found is not None, found and found.twin) == (managed, twin)
