@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from webhook.reconciler.state.annotations import (
     PLAN,
     DecidedVictim,
     DecisionRecord,
+    GangRecord,
     PlanDevice,
     PlanRecord,
     PlanStage,
@@ -229,6 +232,39 @@ def test_nobody_is_looked_for_elsewhere_in_vain(named: tuple[PlanVictim, ...], t
     read = plan_of(annotated(PLAN, encode(msgspec.structs.replace(RECORD, victims=named))))
     found, _ = with_names(read, named[:there], lambda: pytest.fail("all pods are looked at"))
     assert set(found.victims) == set(named[:there])
+
+
+FIELDS = {
+    1: {"id", "node", "victims", "deadline", "policy", "attempt", "version"},
+    2: {"digests"},
+    3: {"stage", "stages", "devices", "resize", "groups"},
+    4: {"gang"},
+    5: {"notice"},
+}
+"""The fields of a plan by the lowest version that is written with them: what older ones must not pass over has a new one."""
+PARTS = {
+    PlanVictim: {"namespace", "name", "uid", "group"},
+    PlanDevice: {"driver", "pool", "device"},
+    GangRecord: {"id", "members"},
+}
+
+
+def test_every_field_of_a_plan_belongs_to_a_version():
+    """A field that is new is put in the row of its version here: whether older versions may pass over it is decided."""
+    assert set(PlanRecord.__struct_fields__) == set().union(*FIELDS.values())
+    for part, fields in PARTS.items():
+        assert set(part.__struct_fields__) == fields, part
+    for version, readable in ((max(FIELDS), True), (max(FIELDS) + 1, False)):
+        text = annotated(PLAN, f'{{"id":"a","node":"n","version":{version}}}')
+        with nullcontext() if readable else pytest.raises(UnreadableError):
+            plan_of(text)
+
+
+def test_the_version_of_a_plan_is_that_of_its_fields():
+    """A plan is of the oldest version that may read it."""
+    gang = GangRecord("g", ("p",))
+    assert (RECORD.version, RECORD.for_gang(gang).version, RECORD.with_notice(1.0).version) == (3, 4, 5)
+    assert RECORD.with_notice(1.0).for_gang(gang).version == RECORD.for_gang(gang).with_notice(1.0).version == 5
 
 
 def test_unknown_fields_are_passed_over():
