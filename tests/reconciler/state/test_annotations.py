@@ -241,7 +241,7 @@ FIELDS = {
     4: {"gang"},
     5: {"notice"},
 }
-"""The fields of a plan by the lowest version that is written with them: what older ones must not pass over has a new one."""
+"""The fields of a plan by the lowest version that is written with them: what it must not be read without."""
 PARTS = {
     PlanVictim: {"namespace", "name", "uid", "group"},
     PlanDevice: {"driver", "pool", "device"},

@@ -96,7 +96,7 @@ class Evaluator:
         now, wall = at
         limits = policy.limits.at(wall)
         # 1. Which pods will be gone soon enough to wait for them, and which rates are used up.
-        leaving = self.soon_gone(policy, at)
+        leaving = self.leaving_soon(policy, at)
         self.limiter.remember(policy.limits)
         exhausted = self.limiter.exhausted(limits, now)
         rates = Rates(self.state, limits, self.limiter.remaining(limits, now)) if has_rates(limits) else None
@@ -173,9 +173,9 @@ class Evaluator:
         there = victims[snapshot.pods.node[victims] == snapshot.nodes.find(node)]
         if not len(there) or not ahead.anybody:
             return ""
-        soon = np.setdiff1d(self.soon_gone(policy, at), there)
-        soon = soon[snapshot.pods.node[soon] == snapshot.nodes.find(node)]
-        needed = victims_needed(snapshot, pod, node, soon, without=there) if len(soon) else soon
+        leaving = np.setdiff1d(self.leaving_soon(policy, at), there)
+        leaving = leaving[snapshot.pods.node[leaving] == snapshot.nodes.find(node)]
+        needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
         return blocked_text(ahead.blocking) if ahead.taken(np.concatenate([there, needed])) else ""
 
     def decide_again(self, pod: Pod, rules: Rules) -> Decision:
@@ -197,7 +197,7 @@ class Evaluator:
         by = evictor_name(pod) if pod is not None else f"{BARE}{preemptor}"
         self.limiter.history.note(workload_of(victim), self.clock.monotonic(), by)
 
-    def soon_gone(self, policy: PreemptionPolicy, at: Now) -> Rows:
+    def leaving_soon(self, policy: PreemptionPolicy, at: Now) -> Rows:
         """The pod rows of those that leave soon enough to be counted on rather than to evict others."""
         return self.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
 
@@ -318,9 +318,9 @@ class Evaluator:
         elif NOT_NOW in decision.rejections and not decision.reason:
             reason = "wherever evicting pods makes room, more would have to go than the policy's limits allow now"
         elif exhausted.until is not None:
-            reason += f"; {exhausted.names} leaves out pods that would do otherwise"
+            reason += f"; {exhausted.names} excludes pods that would do otherwise"
         if limits.setbacks:
-            reason += "; pods that would not go, or come back at once, are left out for now"
+            reason += "; pods that would not go, or come back at once, are excluded for now"
         if NOT_NOW in decision.rejections and limits.rates is not None and limits.rates.left.until is not None:
             dues.append((limits.rates.left.until, "the first eviction that counts leaves its window"))
         rated = exhausted.until is not None or bool(decision.rejections - {AHEAD, BEYOND_BUDGET})

@@ -92,7 +92,7 @@ def evaluate_gang(
     gang = form_gang(state.snapshot, pods, members.secured)
     gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
     # 2. Decide with the pods excluded that evicting would not remove, or must not now; those of last resort at last.
-    leaving = evaluator.soon_gone(policy, at)
+    leaving = evaluator.leaving_soon(policy, at)
     limits = policy.limits.at(wall)
     evaluator.limiter.remember(policy.limits)
     exhausted = evaluator.limiter.exhausted(limits, now)
@@ -140,9 +140,8 @@ def evaluate_gang(
         if at_once.fits:
             return Fits(tuple(sorted({placement.node for placement in at_once.placements})))
     # 4. Within attempts, and if nobody of higher priority would take the room.
-    if (
-        kept := _kept_from(evaluator, decision, policy, attempts, promised=promised, leaving=leaving, at=at)
-    ) is not None:
+    kept = _kept_from(evaluator, decision, policy, attempts, promised=promised, leaving=leaving, at=at)
+    if kept is not None:
         return kept
     placed = (
         (pod, past.closed_by(what) if isinstance(what, Evicts) else what)

@@ -22,9 +22,9 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
 NOT_NOW = 1
-"""Barred because of the recent evictions: it may stand once they have left their windows."""
+"""Rejected because of the recent evictions: it may stand once they have left their windows."""
 _NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster", 5: "perWorkload", 6: "perNamespace", 7: "perLabel"}
-"""Barred permanently: these victims are more than the rate allows in a whole window. Other filters have other codes."""
+"""Rejected for good: these victims are more than the rate allows in a whole window. Other filters have other codes."""
 
 
 class _Counted(NamedTuple):

@@ -52,9 +52,9 @@ def claims_in_the_way(snapshot: Snapshot, plan: Plan) -> list[tuple[str, list[De
     """The claims, by `namespace/name`, that hold these devices of the plan and that no pod that leaves will free."""
     if not plan.record.devices:
         return []
-    going = [snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()]
-    going += [victim.uid for victim in plan.record.victims if victim.uid not in plan.unneeded]
-    return snapshot.device_claims.in_the_way(plan.devices, plan.uid, going)
+    leaving = [snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()]
+    leaving += [victim.uid for victim in plan.record.victims if victim.uid not in plan.unneeded]
+    return snapshot.device_claims.in_the_way(plan.devices, plan.uid, leaving)
 
 
 def taken_text(taken: Sequence[tuple[str, Sequence[DeviceId]]]) -> str:
