@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+import msgspec
+
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.objects import ObjectMeta, Pod
@@ -87,13 +89,13 @@ class FencedRequests:
         condition: dict[str, Any],
         *,
         whatever: bool = False,
-    ) -> Pod:
+    ) -> None:
         """Write annotations and a condition of a pod, if it is still as it is known, or whatever it is by now."""
         meta = pod.metadata
         known = {"uid": meta.uid} if whatever else {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = {"metadata": {**known, "annotations": annotations}, "status": {"conditions": [condition]}}
         path = POD.path(meta.namespace, meta.name, "status")
-        return await self.timely(what, lambda: self._client.patch(path, body, kind="strategic", as_=Pod))
+        await self.timely(what, lambda: self._client.patch(path, body, kind="strategic", as_=msgspec.Raw))
 
     async def read(self, known: ObjectMeta | PlanVictim) -> Pod:
         """The pod as the server has it. Raises StaleError if it is gone or another of its name."""
