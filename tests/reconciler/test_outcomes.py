@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.reconciler.random_bindings import troubled_bindings
 from tests.reconciler.random_clusters import lived_in_trouble, troubled
 from tests.reconciler.random_devices import troubled_devices
 from tests.reconciler.simulation import Simulation
@@ -37,6 +38,7 @@ def in_vain(seed: int, cluster: Cluster = troubled) -> list[str]:
     ("cluster", "first", "number"),
     [
         *(pytest.param(troubled, first, 50, id=f"{first}") for first in range(0, 200, 50)),
+        *(pytest.param(troubled_bindings, first, 30, id=f"bindings-{first}") for first in range(0, 60, 30)),
         *(pytest.param(troubled_devices, first, 30, id=f"devices-{first}") for first in range(0, 60, 30)),
     ],
 )
@@ -44,6 +46,7 @@ def test_every_eviction_ends_in_a_bound_pod(cluster: Cluster, first: int, number
     """In clusters in which a good deal goes wrong, no plan that has evicted ends otherwise, also one for devices.
 
     What no nomination keeps from others is outside: devices that come free one by one.
+    Bindings are host ports, anti-affinity on a node, and taints.
     """
     found = {seed: said for seed in range(first, first + number) if (said := in_vain(seed, cluster))}
     assert not found
@@ -83,6 +86,14 @@ def test_clusters_that_were_found_later(cluster: Cluster, seed: int):
 def test_the_same_in_many_more_clusters_with_devices(seed: int):
     """The same over many more clusters with devices."""
     assert not in_vain(seed, troubled_devices)
+
+
+@pytest.mark.soak
+@settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 10**9))
+def test_the_same_in_many_more_clusters_with_bindings(seed: int):
+    """The same over many more clusters in which pods are bound to others on their node."""
+    assert not in_vain(seed, troubled_bindings)
 
 
 @pytest.mark.soak

@@ -162,6 +162,37 @@ def test_a_nomination_keeps_room_also_if_it_fits_no_more():
     assert outcome.behind
 
 
+PORT = {"containers": [{"resources": {"requests": {"cpu": "1"}}, "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+OTHER_PORT = {
+    "containers": [{"resources": {"requests": {"cpu": "1"}}, "ports": [{"containerPort": 80, "hostPort": 81}]}]
+}
+TERM = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}
+APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
+WEB = {"labels": {"app": "web"}}
+
+
+@pytest.mark.parametrize(
+    ("own", "front", "goes"),
+    [
+        pytest.param({}, {"spec": PORT}, True, id="the one in front alone takes a host port"),
+        pytest.param({"spec": PORT}, {"spec": OTHER_PORT}, True, id="they take different host ports"),
+        pytest.param({"spec": PORT}, {"spec": PORT}, False, id="they take the same host port"),
+        pytest.param({"spec": APART}, WEB, False, id="the preemptor's anti-affinity"),
+        pytest.param(WEB, {"spec": APART}, False, id="the anti-affinity of the one in front"),
+        pytest.param(WEB, WEB, True, id="no anti-affinity"),
+        pytest.param({"spec": APART}, {}, True, id="an anti-affinity against others"),
+    ],
+)
+def test_nobody_goes_if_the_one_in_front_takes_more_than_room(own: dict, front: dict, goes: bool):
+    """Room for both is of no use to the preemptor if it cannot be on one node with the pod that comes first."""
+    setting = Setting(zoned("n1", "8", "a"))
+    setting.add(*(pod(f"v{number}", "2", node="n1") for number in range(4)))
+    setting.add(preemptor("front", "1", priority=200, **{"class_name": "other", **front}))
+    outcome = setting.evaluate(preemptor("p", "1", **own))
+    assert isinstance(outcome, Evicts if goes else Unschedulable)
+    assert goes or outcome.behind
+
+
 def test_a_lower_preemptor_does_not_keep_room_from_a_higher_one():
     """Room made for a pod of lower priority is waited for: that one gives way, as kube-scheduler has it."""
     setting = full("v2", "v3")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.objects import Pod
 from webhook.preemption.filters.counters import UNBOUNDED
 from webhook.preemption.filters.devices import nodes_served
-from webhook.preemption.snapshot.pod_info import PodInfo
+from webhook.preemption.snapshot.pod_info import PodInfo, affinity_terms, conflicts, host_ports
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
 from webhook.reconciler.state.waiting_pods import WaitingGroup
@@ -21,7 +22,9 @@ __all__ = [
     "needed_by",
     "nominated_there",
     "not_nominated_elsewhere",
+    "share_no_node",
     "times_in",
+    "without_room_of",
 ]
 
 Ints = NDArray[np.int64]
@@ -114,3 +117,27 @@ def times_in(free: Ints, need: Ints) -> Ints:
     wanted = need > 0
     times: Ints = (free[wanted] // need[wanted][:, None]).min(axis=0)
     return np.maximum(times, 0)
+
+
+def without_room_of(snapshot: Snapshot, free: Ints, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Ints:
+    """What is free as long as the pods in these rows stay."""
+    kept = np.zeros_like(free)
+    add_amounts(kept, snapshot.pods.amounts, rows, columns[snapshot.pods.node[rows]])
+    return free - kept
+
+
+def share_no_node(snapshot: Snapshot, incoming: PodInfo, other: Pod, nodes: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """On which of the nodes (rows) the two pods cannot be together: by a host port, or by anti-affinity of either."""
+    if any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports):
+        return np.ones(len(nodes), np.bool_)
+    apart = np.zeros(len(nodes), np.bool_)
+    meta, pod = other.metadata, incoming.pod
+    if not incoming.anti_affinity and other.spec.affinity is None:
+        return apart
+    theirs = affinity_terms(other, anti=True)
+    pairs = [(term, meta.namespace, meta.labels or {}) for term in incoming.anti_affinity]
+    pairs += [(term, pod.metadata.namespace, incoming.labels) for term in theirs]
+    for term, namespace, labels in pairs:
+        if term.selects(namespace, labels, snapshot.namespace_labels(namespace)):
+            apart |= snapshot.nodes.label(term.topology_key)[nodes] >= 0
+    return apart

@@ -3,7 +3,7 @@
 A nomination keeps room from pods of equal and lower priority. A pod of higher priority that waits, whoever preempts
 for it or nobody, takes what is emptied as soon as it fits there. So the preemptor has to fit beside all of those, when
 its victims are gone, and also when the pods are gone that leave the node anyway; and whether those that are nominated
-elsewhere come or not. The same holds of devices, if both ask for them.
+elsewhere come or not. The same holds of devices, if both ask for them, of host ports and of anti-affinity.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from webhook.reconciler.evaluate.candidate_room import (
     needed_by,
     nominated_there,
     not_nominated_elsewhere,
+    share_no_node,
     times_in,
+    without_room_of,
 )
 from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
 from webhook.reconciler.evaluate.gangs_ahead import come_together
@@ -158,7 +160,7 @@ class PodsAhead:
             self._note_kept(codes, room, DevicesAhead(candidates, nobody, needs, devices).lost(codes == 0))
         # 2. Pods of higher priority are placed first.
         for example, lost in self._shortages(
-            candidates, groups, own[:, None], beside, needs=needs, held_devices=devices
+            candidates, groups, own[:, None], beside, incoming=incoming, needs=needs, held_devices=devices
         ):
             self._note_lost(codes, lost, example)
         return codes
@@ -170,12 +172,13 @@ class PodsAhead:
         own: Ints,
         beside: Ints,
         *,
+        incoming: PodInfo | None = None,
         needs: DeviceFilter | None = None,
         held_devices: Mapping[int, Sequence[DeviceId]] = MappingProxyType({}),
     ) -> Iterator[tuple[Pod, Mask]]:
         """Place the groups in every room that may come up: who comes, and the candidates that lack `own` after that.
 
-        What stands `beside` is kept from it, too; both are by candidate. `needs` are its devices.
+        What stands `beside` is kept from it, too; both are by candidate. `incoming` needs it, and `needs` of devices.
         """
         snapshot, free = self._state.snapshot, free_without(self._state.snapshot, candidates)
         later, columns = self._leaving_beside(candidates), columns_of(snapshot, candidates)
@@ -186,7 +189,7 @@ class PodsAhead:
         nominated = any((some < most).any() for (_, most), (_, some) in zip(everybody, without_nominated, strict=True))
         rooms = [(free, later[:0]), (free, later)] if len(later) else [(free, later)]
         if len(stays := self._merely_planned(candidates)):
-            rooms.append((self._without_room_of(free, stays, columns), later[:0]))
+            rooms.append((without_room_of(snapshot, free, stays, columns), later[:0]))
         lost = np.zeros(len(candidates.nodes), np.bool_)
         for made, gone in rooms:
             for coming in (everybody, without_nominated) if nominated else (everybody,):
@@ -194,12 +197,17 @@ class PodsAhead:
                 add_amounts(room, snapshot.pods.amounts, gone, columns[snapshot.pods.node[gone]])
                 left = DevicesAhead(candidates, gone, needs, held_devices) if needs else None
                 for example, count, rest in self._placed(coming, candidates, gone, room, left):
-                    short = ~(rest - beside >= own).all(axis=0)
+                    short = ~(rest - beside >= own).all(axis=0) | self._apart(example, incoming, candidates)
                     if left is not None:
                         short |= left.lost((count > 0) & ~lost)
                     short &= count > 0
                     lost |= short
                     yield example, short
+
+    def _apart(self, ahead: Pod, incoming: PodInfo | None, candidates: Candidates) -> Mask:
+        """On which candidates the two would not be together: by a host port or anti-affinity."""
+        nobody = np.zeros(len(candidates.nodes), np.bool_)
+        return nobody if incoming is None else share_no_node(self._state.snapshot, incoming, ahead, candidates.nodes)
 
     def _held_room(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> _HeldRoom:
         snapshot = self._state.snapshot
@@ -263,12 +271,6 @@ class PodsAhead:
         ]
         planned: Rows = rows[np.array(stays, np.bool_)] if len(rows) else rows
         return planned
-
-    def _without_room_of(self, free: Ints, rows: Rows, columns: NDArray[np.intp]) -> Ints:
-        """What is free as long as the pods in these rows stay."""
-        pods, kept = self._state.snapshot.pods, np.zeros_like(free)
-        add_amounts(kept, pods.amounts, rows, columns[pods.node[rows]])
-        return free - kept
 
     def _leaving_beside(self, candidates: Candidates) -> Rows:
         """The pods that leave the candidates anyway, beside their victims."""
