@@ -28,22 +28,21 @@ from webhook.inspection.checks import (
     webhooks,
 )
 from webhook.inspection.cluster_findings import Check, ClusterFinding, FindingSeverity
-from webhook.inspection.observed import Observed
+from webhook.inspection.observed import CONFIGURATIONS, Observed
 
 __all__ = ["CHECKS", "examine"]
 
-_CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _RBAC = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 
 CHECKS = (
-    Check("installed", _CONFIGURATIONS, installation.present),
-    Check("answers", ("giveway-probe", *_CONFIGURATIONS), answering.silent),
-    Check("deployments", ("deployments", *_CONFIGURATIONS), installation.deployed),
+    Check("installed", CONFIGURATIONS, installation.present),
+    Check("answers", ("giveway-probe", *CONFIGURATIONS), answering.silent),
+    Check("deployments", ("deployments", *CONFIGURATIONS), installation.deployed),
     Check("leader", ("leases", "deployments", "priorityclasses"), installation.led),
-    Check("policies-in-force", ("configmaps", *_CONFIGURATIONS), policies_in_force.differing),
+    Check("policies-in-force", ("configmaps", *CONFIGURATIONS), policies_in_force.differing),
     Check("own-rights", ("deployments", *_RBAC), own_rights.missing),
-    Check("registered", _CONFIGURATIONS, webhooks.registered),
-    Check("entries", _CONFIGURATIONS, entries.old, by_policies=True),
+    Check("registered", CONFIGURATIONS, webhooks.registered),
+    Check("entries", CONFIGURATIONS, entries.old, by_policies=True),
     Check("preempting-classes", ("priorityclasses", "pods"), classes.preempting, by_policies=True),
     Check("reserved-ranges", ("priorityclasses", "namespaces", "pods"), ranges.reserved, by_policies=True),
     Check("drifted-annotations", ("priorityclasses", "namespaces", "pods"), classes.drifted, by_policies=True),
@@ -61,16 +60,16 @@ CHECKS = (
     Check("groups-too-small", ("podgroups", "pods"), groups.too_small),
     Check("groups-without-room", ("podgroups", "pods", "nodes", "deviceclasses"), groups.without_room),
     Check("groups-beyond-quota", ("podgroups", "pods", "resourcequotas"), quotas.too_tight),
-    Check("exemptions", ("namespaces", "pods", *_CONFIGURATIONS), webhooks.exempting),
-    Check("lock-out", ("namespaces", *_CONFIGURATIONS), webhooks.locking_out),
-    Check("later-webhooks", ("namespaces", "pods", *_CONFIGURATIONS), webhooks.changing_classes),
+    Check("exemptions", ("namespaces", "pods", *CONFIGURATIONS), webhooks.exempting),
+    Check("lock-out", ("namespaces", *CONFIGURATIONS), webhooks.locking_out),
+    Check("later-webhooks", ("namespaces", "pods", *CONFIGURATIONS), webhooks.changing_classes),
     Check("rights", _RBAC, rights.around_the_shield),
-    Check("certificates", ("secrets", *_CONFIGURATIONS), certificates.expiring),
+    Check("certificates", ("secrets", *CONFIGURATIONS), certificates.expiring),
     Check("policies", ("namespaces", "priorityclasses"), policies.matching_nothing, by_policies=True),
     Check("exceptions", (), exceptions.listed, by_policies=True),
     Check(
         "native-policies",
-        ("priorityclasses", *native.PLURALS, *_CONFIGURATIONS),
+        ("priorityclasses", *native.PLURALS, *CONFIGURATIONS),
         native.in_step,
         by_policies=True,
     ),

@@ -43,8 +43,10 @@ from webhook.preemption.snapshot.kinds import (
 )
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of, minimum_said_by
 
-__all__ = ["ENDED", "Observed", "ObservedPod", "observe"]
+__all__ = ["CONFIGURATIONS", "ENDED", "Observed", "ObservedPod", "observe"]
 
+CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+"""The plurals of webhook configurations."""
 ENDED = ("Succeeded", "Failed")
 _RBAC = "rbac.authorization.k8s.io"
 _DECODED = (NAMESPACES, PRIORITY_CLASSES, BUDGETS, NODES, DEVICE_CLASSES)
@@ -172,6 +174,14 @@ class Observed(msgspec.Struct, kw_only=True):
     members: dict[tuple[str, str, str], list[Pod]] = {}
     """The whole pods of the groups with a minimum of which some have no node."""
 
+    def own_configuration(self, plural: str) -> dict[str, Any]:
+        """The webhook configuration of giveway itself; empty if there is none."""
+        return next((obj for obj in self.objects[plural] if obj["metadata"]["name"] == "giveway"), {})
+
+    def own_entries(self) -> list[dict[str, Any]]:
+        """The entries of giveway's webhook configurations."""
+        return [entry for plural in CONFIGURATIONS for entry in self.own_configuration(plural).get("webhooks") or ()]
+
 
 async def observe(
     client: Client,
@@ -212,12 +222,7 @@ async def observe(
             _note(observed, "secrets", error, f"no right to get Secret {own}/giveway-tls")
     observed.priorities = await read_served_priorities(client)
     progress("giveway itself", 0, None)
-    probing = any(
-        row["metadata"]["name"] == "giveway" and row.get("webhooks")
-        for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-        for row in lists[plural]
-    )
-    observed.own_state = await read_own_state(client, own, now, probing=probing)
+    observed.own_state = await read_own_state(client, own, now, probing=bool(observed.own_entries()))
     observed.missing |= {
         plural: why for plural, why in observed.own_state.missing.items() if plural not in observed.missing
     }

@@ -27,7 +27,7 @@ _NO_CONNECTION = (
 
 def silent(observed: Observed) -> Iterator[ClusterFinding]:
     """That the webhook does not answer although it is registered; the API server's own words say why."""
-    probe, judging = observed.own_state.probe, _judging(observed)
+    probe, judging = observed.own_state.probe, [row for row in observed.own_entries() if row["name"] not in PROBES]
     if probe is None or not probe.silent or not judging:
         return
     closed = [entry for entry in judging if entry.get("failurePolicy", "Fail") == "Fail"]
@@ -43,18 +43,6 @@ def silent(observed: Observed) -> Iterator[ClusterFinding]:
         refused if closed else "Pods and PriorityClasses are made unjudged until it answers (failurePolicy Ignore).",
         _fix(observed, probe.failure, judging[0].get("clientConfig") or {}) + (_MEANWHILE if closed else ""),
     )
-
-
-def _judging(observed: Observed) -> list[dict[str, Any]]:
-    """The entries of giveway that judge something."""
-    return [
-        entry
-        for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-        for configuration in observed.objects.get(plural, ())
-        if configuration["metadata"]["name"] == "giveway"
-        for entry in configuration.get("webhooks") or ()
-        if entry["name"] not in PROBES
-    ]
 
 
 def _fix(observed: Observed, failure: str, client: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from cryptography import x509
 
 from certs.authority import signed_by
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
-from webhook.inspection.observed import Observed
+from webhook.inspection.observed import CONFIGURATIONS, Observed
 
 __all__ = ["expiring"]
 
@@ -35,7 +35,7 @@ def expiring(observed: Observed) -> Iterator[ClusterFinding]:
                 "giveway renews it long before. " + _WHY,
                 "Look into the log of the container keep-certificates; giveway certs rotate renews it now.",
             )
-    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+    for plural in CONFIGURATIONS:
         for configuration in observed.objects[plural]:
             name = configuration["metadata"]["name"]
             bundle_of = f"caBundle of {configuration.get('kind', plural)} {name}"

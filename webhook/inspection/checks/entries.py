@@ -8,7 +8,7 @@ from typing import Any
 
 from webhook.inspection.checks.installation import there
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
-from webhook.inspection.observed import Observed
+from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.registration import stored
 from webhook.registration.applied import applied_entries, is_applied
 from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
@@ -17,8 +17,7 @@ __all__ = ["old"]
 
 Json = dict[str, Any]
 
-_NAME = "giveway"
-_PLURALS = {MUTATING: "mutatingwebhookconfigurations", VALIDATING: "validatingwebhookconfigurations"}
+_PLURALS = dict(zip((MUTATING, VALIDATING), CONFIGURATIONS, strict=True))
 _RECONCILER = re.compile(r"request\.userInfo\.username != '((?:[^'\\]|\\.)*)'")
 
 
@@ -30,10 +29,10 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
     """
     if not there(observed):
         return
-    configurations = {kind: _stored(observed, plural) for kind, plural in _PLURALS.items()}
-    target = _target(observed, configurations)
+    target = _target(observed)
     to_apply, to_keep = applied_entries(observed.policies, target), entries(observed.policies, target)
-    for kind, configuration in configurations.items():
+    for kind, plural in _PLURALS.items():
+        configuration = observed.own_configuration(plural)
         webhooks = configuration.get("webhooks") or []
         static = observed.own_state.static_entries or is_applied(webhooks)
         if all(entry["name"] in PROBES for entry in webhooks) or (stored.is_ours(configuration) and not static):
@@ -46,7 +45,7 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
         differ = [name for name in {**meant, **are} if meant.get(name) != are.get(name)]
         yield ClusterFinding(
             FindingSeverity.WARNING,
-            f"{kind} {_NAME} is not what the policies in force need: {names(differ) if differ else 'another order'}.",
+            f"{kind} giveway is not what the policies in force need: {names(differ) if differ else 'another order'}.",
             "No replica writes it. What its matchConditions leave out is not judged.",
             "Make it again with giveway configurations and the same options, and apply it."
             if static
@@ -55,19 +54,10 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
         )
 
 
-def _stored(observed: Observed, plural: str) -> Json:
-    """Giveway's own configuration; empty if there is none."""
-    return next((obj for obj in observed.objects[plural] if obj["metadata"]["name"] == _NAME), {})
-
-
-def _target(observed: Observed, configurations: dict[str, Json]) -> WebhookTarget:
+def _target(observed: Observed) -> WebhookTarget:
     """Where the stored entries send reviews, as the options of `giveway configurations` would say it."""
     reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
-    by_name = {
-        entry["name"]: entry
-        for configuration in configurations.values()
-        for entry in configuration.get("webhooks") or ()
-    }
+    by_name = {entry["name"]: entry for entry in observed.own_entries()}
     pods = by_name.get("pods.validate.giveway.dev") or {}
     client = pods.get("clientConfig") or {}
     service = client.get("service") or {}

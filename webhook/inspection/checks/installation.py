@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted
-from webhook.inspection.observed import Observed
+from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.inspection.own_state import LEASE_NAME, renewed
 from webhook.kube.instants import time_span
 from webhook.kube.rollouts import unready
@@ -17,7 +17,6 @@ __all__ = ["deployed", "led", "present", "there"]
 
 WEBHOOK, RECONCILER = "giveway-webhook", "giveway-reconciler"
 """The Deployments, as manifests/base names them."""
-_CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _NOBODY_PREEMPTS = (
     "Pods of managed classes that find no room wait: kube-scheduler leaves preemption for them to giveway. Nothing else"
     " is affected."
@@ -26,11 +25,7 @@ _NOBODY_PREEMPTS = (
 
 def there(observed: Observed) -> bool:
     """Whether anything of giveway is in the cluster: a webhook configuration, a native policy or a Deployment."""
-    configured = any(
-        configuration["metadata"]["name"] == "giveway"
-        for plural in _CONFIGURATIONS
-        for configuration in observed.objects.get(plural, ())
-    )
+    configured = any(map(observed.own_configuration, CONFIGURATIONS))
     return configured or bool(observed.own_state.deployments) or who_enforces(observed) is not Mode.NONE
 
 
@@ -50,7 +45,8 @@ def present(observed: Observed) -> Iterator[ClusterFinding]:
 def deployed(observed: Observed) -> Iterator[ClusterFinding]:
     """Deployments that are missing, scaled to nothing, or whose pods are not ready."""
     own = observed.own_state
-    if WEBHOOK not in own.deployments and _leads_to_service(observed):
+    to_service = any((entry.get("clientConfig") or {}).get("service") for entry in observed.own_entries())
+    if WEBHOOK not in own.deployments and to_service:
         yield ClusterFinding(
             FindingSeverity.ERROR,
             f"There is no Deployment {observed.own}/{WEBHOOK}, and the webhook configurations lead to its Service.",
@@ -119,16 +115,6 @@ def led(observed: Observed) -> Iterator[ClusterFinding]:
 def _managed(observed: Observed) -> int:
     engine = Engine(observed.policies)
     return sum(engine.managed(name) is not None for name in observed.classes)
-
-
-def _leads_to_service(observed: Observed) -> bool:
-    return any(
-        (entry.get("clientConfig") or {}).get("service")
-        for plural in _CONFIGURATIONS
-        for configuration in observed.objects.get(plural, ())
-        if configuration["metadata"]["name"] == "giveway"
-        for entry in configuration.get("webhooks") or ()
-    )
 
 
 def _without(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
-from webhook.inspection.observed import Observed
+from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.native.compiler import compile_policies
 from webhook.native.drift import Mode, drift, is_ours, mode
 from webhook.native.objects import Object, Settings
@@ -18,7 +18,6 @@ PLURALS = {
     "validatingadmissionpolicies": "ValidatingAdmissionPolicy",
     "validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
 }
-_CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 def applied(observed: Observed) -> list[Object]:
@@ -28,7 +27,7 @@ def applied(observed: Observed) -> list[Object]:
 
 def who_enforces(observed: Observed) -> Mode:
     """Webhook, native policies, both or nobody."""
-    configurations = [configuration for plural in _CONFIGURATIONS for configuration in observed.objects.get(plural, ())]
+    configurations = [configuration for plural in CONFIGURATIONS for configuration in observed.objects[plural]]
     return mode(applied(observed), configurations)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from webhook.inspection.checks.rights import BoundRole, grants
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
-from webhook.inspection.observed import Observed
+from webhook.inspection.observed import CONFIGURATIONS, Observed
 
 __all__ = ["NEEDED", "missing"]
 
@@ -32,7 +32,7 @@ NEEDED: dict[str, tuple[Needed, ...]] = {
         Needed("scheduling.k8s.io", ("priorityclasses",), _FOLLOW),
         Needed("scheduling.k8s.io", ("podgroups",), ("get",)),
         Needed("", ("namespaces",), _FOLLOW),
-        Needed(_ADMISSION, ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"), ("get", "update")),
+        Needed(_ADMISSION, CONFIGURATIONS, ("get", "update")),
         Needed("", ("secrets",), ("get", "update"), own=True),
         Needed("", ("configmaps",), ("create", "get", "update"), own=True),
         Needed("", ("configmaps",), ("patch",), own=True),
@@ -49,7 +49,7 @@ NEEDED: dict[str, tuple[Needed, ...]] = {
         Needed("scheduling.x-k8s.io", ("podgroups",), _READ),
         Needed("scheduling.volcano.sh", ("podgroups",), _READ),
         Needed("policy", ("poddisruptionbudgets",), _READ),
-        Needed(_ADMISSION, ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"), _READ),
+        Needed(_ADMISSION, CONFIGURATIONS, _READ),
         Needed(_ADMISSION, ("validatingadmissionpolicies",), _READ),
         Needed("events.k8s.io", ("events",), ("create", "patch")),
         Needed("apps", ("replicasets",), ("get",)),
@@ -58,8 +58,6 @@ NEEDED: dict[str, tuple[Needed, ...]] = {
     ),
 }
 """What each service account of manifests/base needs; a test compares it with the manifests."""
-_KEEPING = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-"""What the webhook needs only to keep the entries of its configurations, and not if an administrator applies them."""
 
 
 def missing(observed: Observed) -> Iterator[ClusterFinding]:
@@ -69,8 +67,9 @@ def missing(observed: Observed) -> Iterator[ClusterFinding]:
         deployment = observed.own_state.deployments.get(account)
         if deployment is None:
             continue
+        # What it needs only to keep the entries of its configurations, it does not if an administrator applies them
         keeps = not (static and account == "giveway-webhook")
-        needed = [row for row in needs if keeps or not set(row.resources) <= set(_KEEPING)]
+        needed = [row for row in needs if keeps or row.resources != CONFIGURATIONS]
         held = [grant for grant in known if f"ServiceAccount {observed.own}/{account}" in grant.subjects]
         lacking = [
             f"{verb} {resource}" + (f" in {observed.own}" if row.own else "")
@@ -86,7 +85,7 @@ def missing(observed: Observed) -> Iterator[ClusterFinding]:
                 "What it needs the right for fails with 403, and it tries again and again.",
                 "giveway install applies the roles and bindings again, as does kubectl apply -k; see who changed them.",
             )
-        rows = [] if keeps else [Needed(_ADMISSION, (resource,), ("update",)) for resource in _KEEPING]
+        rows = [] if keeps else [Needed(_ADMISSION, (resource,), ("update",)) for resource in CONFIGURATIONS]
         may = [
             row.resources[0]
             for row in rows

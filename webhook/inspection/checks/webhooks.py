@@ -12,7 +12,7 @@ from webhook.admission.mutating import given_earlier
 from webhook.inspection.checks.installation import WEBHOOK, there
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
-from webhook.inspection.observed import Observed
+from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.inspection.scope import namespace_labels
 from webhook.kube.objects import LabelSelector
 from webhook.kube.rollouts import unready
@@ -25,7 +25,7 @@ __all__ = ["changing_classes", "exempting", "locking_out", "registered"]
 Json = dict[str, Any]
 
 _OURS = "giveway"
-_MUTATING, _VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
+_MUTATING, _VALIDATING = CONFIGURATIONS
 _KINDS = {_MUTATING: "MutatingWebhookConfiguration", _VALIDATING: "ValidatingWebhookConfiguration"}
 _MOST_EXEMPT = 0.5
 
@@ -39,9 +39,9 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
     if mode is Mode.NATIVE or not there(observed):
         return
     for plural, kind in _KINDS.items():
-        configuration = next((obj for obj in observed.objects[plural] if obj["metadata"]["name"] == _OURS), None)
+        configuration = observed.own_configuration(plural)
         rules = [entry for entry in _entries(configuration) if entry["name"] not in PROBES]
-        if configuration is None:
+        if not configuration:
             yield ClusterFinding(
                 FindingSeverity.ERROR,
                 f"There is no {kind} {_OURS}: the API server asks giveway about nothing.",
@@ -148,11 +148,11 @@ def changing_classes(observed: Observed) -> Iterator[ClusterFinding]:
     later = {
         where for where, _ in _on_new_pods(observed, _MUTATING) if where.rpartition(" ")[2] > _OURS
     }  # the API server calls configurations in the order of their names
-    ours = next((obj for obj in observed.objects[_MUTATING] if obj["metadata"]["name"] == _OURS), None)
+    ours = observed.own_configuration(_MUTATING)
     asked_again = all(
         entry.get("reinvocationPolicy") == "IfNeeded" for entry in _entries(ours) if entry["name"].startswith("pods.")
     )
-    if later and ours is not None and not asked_again:
+    if later and ours and not asked_again:
         yield ClusterFinding(
             FindingSeverity.WARNING,
             f"These are called for new pods after giveway, and giveway is not called again: {names(sorted(later))}.",
@@ -192,5 +192,5 @@ def _fails_closed(entry: Json) -> bool:
     return bool(entry.get("failurePolicy", "Fail") == "Fail")
 
 
-def _entries(configuration: Json | None) -> list[Json]:
-    return (configuration or {}).get("webhooks") or []
+def _entries(configuration: Json) -> list[Json]:
+    return configuration.get("webhooks") or []
