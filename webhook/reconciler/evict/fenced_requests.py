@@ -7,8 +7,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import msgspec
-
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.objects import ObjectMeta, Pod
@@ -95,7 +93,7 @@ class FencedRequests:
         known = {"uid": meta.uid} if whatever else {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = {"metadata": {**known, "annotations": annotations}, "status": {"conditions": [condition]}}
         path = POD.path(meta.namespace, meta.name, "status")
-        await self.timely(what, lambda: self._client.patch(path, body, kind="strategic", as_=msgspec.Raw))
+        await self.timely(what, lambda: self._client.patch(path, body, kind="strategic"))
 
     async def read(self, known: ObjectMeta | PlanVictim) -> Pod:
         """The pod as the server has it. Raises StaleError if it is gone or another of its name."""
