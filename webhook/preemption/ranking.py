@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
 from webhook.preemption.victims.candidates import Candidates
-from webhook.preemption.victims.costs import COST_KEYS, VictimCosts, VictimSets, ends_in
+from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, VictimSets, ends_in, seconds
 from webhook.preemption.victims.rules import Rules
 
 __all__ = [
@@ -35,7 +35,6 @@ PRIORITY_OFFSET = 2**31
 
 _RAISED_SUM = ("victims", "priority_sum")
 """The keys that people read for the raised sum, in their order there."""
-_COST_KEYS = {key.name: key for key in COST_KEYS}
 
 
 class Score(NamedTuple):
@@ -55,15 +54,11 @@ class RankedCandidates(NamedTuple):
     victims: VictimSets | None = None
     """Every victim on whatever node by candidate, if there are costs."""
 
-    def counts(self, name: str) -> bool:
-        """Whether the policy counts this key of what victims cost."""
-        return self.costs is not None and _COST_KEYS[name].counts(self.costs.cost)
-
-    def cost(self, name: str) -> NDArray[Any] | None:
+    def cost(self, key: CostKey) -> NDArray[Any] | None:
         """What the victims of each candidate cost by this key; None if the policy does not count it."""
-        if self.costs is None or self.victims is None or not self.counts(name):
+        if self.costs is None or self.victims is None or not key.counts(self.costs.cost):
             return None
-        return _COST_KEYS[name].totals(self.costs, self.victims)
+        return key.totals(self.costs, self.victims)
 
 
 class RankingKey(NamedTuple):
@@ -84,7 +79,7 @@ class RankingKey(NamedTuple):
 def _end(of: RankedCandidates) -> NDArray[np.float64] | None:
     """In how many seconds the last victim on the node is expected to be gone; kube-scheduler does not look at it."""
     candidates, rules = of.candidates, of.rules
-    if rules.policy is None or of.counts("grace_period"):
+    if rules.policy is None or (of.costs is not None and of.costs.cost.grace_period):
         return None
     ends = ends_in(candidates.snapshot, candidates.pods, rules.policy.grace_period, of.now)
     latest: NDArray[np.float64] = np.maximum.reduceat(ends, candidates.starts)
@@ -105,8 +100,14 @@ def _earliest_start(of: RankedCandidates) -> NDArray[np.float64]:
     return earliest
 
 
-def _seconds(amount: float) -> str:
-    return "unknown" if math.isinf(amount) else f"{amount:.0f} s"
+def _of_cost(key: CostKey) -> RankingKey:
+    return RankingKey(
+        name=key.name,
+        values=lambda of: of.cost(key),
+        heading=key.heading,
+        text=lambda score: key.text(score.values[key.name]),
+        because=key.because,
+    )
 
 
 def sum_of_priorities(score: Score) -> int:
@@ -151,48 +152,7 @@ RANKING = (
         text=lambda score: str(score.values["victims"]),
         because="it has fewer victims",
     ),
-    RankingKey(
-        name="readiness",
-        values=lambda of: of.cost("readiness"),
-        heading="ready pods",
-        text=lambda score: str(score.values["readiness"]),
-        because="fewer of its victims are ready",
-    ),
-    RankingKey(
-        name="group_restarts",
-        values=lambda of: of.cost("group_restarts"),
-        heading="groups that lose pods",
-        text=lambda score: str(score.values["group_restarts"]),
-        because="fewer groups of pods lose a member for it",
-    ),
-    RankingKey(
-        name="deletion_cost",
-        values=lambda of: of.cost("deletion_cost"),
-        heading="deletion cost",
-        text=lambda score: str(score.values["deletion_cost"]),
-        because="its victims have a lower deletion cost",
-    ),
-    RankingKey(
-        name="lost_work",
-        values=lambda of: of.cost("lost_work"),
-        heading="work lost",
-        text=lambda score: f"{score.values['lost_work']} s",
-        because="its victims lose less work",
-    ),
-    RankingKey(
-        name="recent_evictions",
-        values=lambda of: of.cost("recent_evictions"),
-        heading="recent evictions",
-        text=lambda score: str(score.values["recent_evictions"]),
-        because="its victims' workloads were recently evicted less often",
-    ),
-    RankingKey(
-        name="grace_period",
-        values=lambda of: of.cost("grace_period"),
-        heading="grace period",
-        text=lambda score: _seconds(score.values["grace_period"]),
-        because="its victims have the shorter grace period",
-    ),
+    *map(_of_cost, COST_KEYS),
     RankingKey(
         name="earliest_start",
         values=_earliest_start,
@@ -207,7 +167,7 @@ RANKING = (
         name="end",
         values=_end,
         heading="gone after",
-        text=lambda score: _seconds(score.values["end"]),
+        text=lambda score: seconds(score.values["end"]),
         because="its victims are expected to be gone sooner",
     ),
 )

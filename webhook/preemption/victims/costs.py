@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
 
-__all__ = ["COST_KEYS", "VictimCosts", "VictimSets", "checkpoint", "ends_in", "victim_costs"]
+__all__ = ["COST_KEYS", "CostKey", "VictimCosts", "VictimSets", "checkpoint", "ends_in", "seconds", "victim_costs"]
 
 Rows = NDArray[np.intp]
 Column = NDArray[np.float64]
@@ -131,53 +131,76 @@ def ends_in(snapshot: Snapshot, rows: Rows, grace_period: int | None, now: float
     return np.where(pods.terminating[rows], np.maximum(pods.gone_at[rows] - now, 0.0), graces)
 
 
+def seconds(amount: float) -> str:
+    """How people read that many seconds; nobody knows infinitely many."""
+    return "unknown" if math.isinf(amount) else f"{amount:.0f} s"
+
+
 class CostKey(NamedTuple):
     """One key: whether the policy `counts` it, by what the pods of a node are put in `order`, and what sets cost.
 
     The pod with the larger value of `order` stays; of two sets the one with the smaller of the `totals` goes. What two
-    sets cost together is the sum, or the larger one for a key that does not add up.
+    sets cost together is the sum, or the larger one for a key that does not add up. `heading`, `because` and
+    `text` are those of the key in the ranking.
     """
 
     name: str
     counts: Callable[[EvictionCost], bool]
     order: Callable[[VictimCosts, Rows], Column]
     totals: Callable[[VictimCosts, VictimSets], Ints | Column]
+    heading: str
+    because: str
+    text: Callable[[Any], str] = str
     adds_up: bool = True
 
 
 COST_KEYS = (
     CostKey(
         name="readiness",
+        heading="ready pods",
+        because="fewer of its victims are ready",
         counts=lambda cost: cost.readiness,
         order=lambda costs, rows: costs.ready(rows).astype(np.float64),
         totals=lambda costs, sets: sets.summed(costs.ready(sets.rows)),
     ),
     CostKey(
         name="group_restarts",
+        heading="groups that lose pods",
+        because="fewer groups of pods lose a member for it",
         counts=lambda cost: cost.group_restarts,
         order=lambda costs, rows: (costs.snapshot.pods.group[rows] > 0).astype(np.float64),
         totals=_group_restarts,
     ),
     CostKey(
         name="deletion_cost",
+        heading="deletion cost",
+        because="its victims have a lower deletion cost",
         counts=lambda cost: cost.deletion_cost,
         order=lambda costs, rows: costs.deletion_cost(rows).astype(np.float64),
         totals=lambda costs, sets: sets.summed(costs.deletion_cost(sets.rows)),
     ),
     CostKey(
         name="lost_work",
+        heading="work lost",
+        because="its victims lose less work",
+        text=seconds,
         counts=lambda cost: cost.lost_work is not None,
         order=lambda costs, rows: -costs.saved(rows),
         totals=lambda costs, sets: sets.summed(costs.lost(sets.rows, sets.now)),
     ),
     CostKey(
         name="recent_evictions",
+        heading="recent evictions",
+        because="its victims' workloads were recently evicted less often",
         counts=lambda cost: cost.recent_evictions is not None,
         order=lambda costs, rows: costs.evicted_lately(rows).astype(np.float64),
         totals=lambda costs, sets: sets.summed(costs.evicted_lately(sets.rows)),
     ),
     CostKey(
         name="grace_period",
+        heading="grace period",
+        because="its victims have the shorter grace period",
+        text=seconds,
         counts=lambda cost: cost.grace_period,
         order=lambda costs, rows: (
             costs.snapshot.pods.grace[rows] if costs.grace_period is None else np.zeros(rows.shape)
