@@ -12,6 +12,7 @@ from tests.reconciler.test_notices import lived, two_victims
 from webhook.reconciler.evict import notice_writer
 from webhook.reconciler.plans import adoption, next_action
 from webhook.reconciler.plans.notices import Askable, Notices
+from webhook.reconciler.state import notices
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +36,7 @@ def forget_what_was_told(patch: Patch) -> None:
 
 
 def leave_old_answers(patch: Patch) -> None:
-    patch.setattr(notice_writer, "READY", "example.com/other")
+    patch.setattr(notices, "ANSWERS", ())
 
 
 def say_it_late(patch: Patch) -> None:
