@@ -33,11 +33,11 @@ Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 _FEW_UNITS = 64
-"""Up to so many units all that helps is looked for; beyond them what is found member by member is made smaller."""
+"""With at most so many units all sets are searched. With more, what is found member by member is made smaller."""
 _FEW_PODS = 1000
 _TRIES = 400
 _MOST_DOMAINS = 16
-"""Domains of a topology in which room is looked for, the most promising ones."""
+"""At most so many domains of a topology are searched for room: the most promising ones."""
 
 
 class Placement(NamedTuple):
@@ -50,10 +50,10 @@ class Placement(NamedTuple):
 class GangDecision(NamedTuple):
     """What becomes of a gang.
 
-    `placements` has the members that are placed together, nobody if that cannot be, for which `reason` says why. They
-    have room once the `units`, the most important first, are gone, and the pods that were `leaving` anyway. `price` is
-    what these cost, and `grounds` says by `namespace/name` of each victim by which rule it may go. `outside` are the
-    nodes that are not in the domain of a topology.
+    `placements` has the members that are placed together. If that cannot be, it is empty and `reason` says why. The
+    members have room once the `units` are gone, and the pods that were `leaving` anyway. The most important unit comes
+    first. `price` is what the units cost. `grounds` says for each victim, by `namespace/name`, which rule lets it go.
+    `outside` are the nodes that are not in the domain of a topology.
     """
 
     gang: Gang
@@ -163,7 +163,7 @@ class _Decision:
         return ""
 
     def _shared_claim(self) -> str:
-        """A claim on devices without any that several members name: where the first one goes the others have to be."""
+        """A claim that several members name and that has no devices yet: where the first one goes the others have to be."""
         claims, seen = self._trial.snapshot.device_claims.claims, set[str]()
         for pod in self._gang.waiting:
             for entry in pod.spec.resource_claims or ():
@@ -176,7 +176,7 @@ class _Decision:
         return ""
 
     def _potential(self, exclusions: Mask | None, evicted: Ints | None) -> PotentialVictims:
-        """The pods that may go for every member; no member of the gang may."""
+        """The pods that may go, whichever member they go for. No member of the gang may go."""
         snapshot = self._trial.snapshot
         leaving = np.zeros(snapshot.pods.rows, np.bool_)
         leaving[self._leaving] = True
@@ -213,7 +213,7 @@ class _Decision:
             code[units.kept_by(code == Exclusion.BUDGET) & (code == Exclusion.NONE)] = Exclusion.GROUP
 
     def _domains(self, left_out: Rows) -> Iterator[Rows]:
-        """For each domain in which the members may be together the nodes (rows) outside; those of bound ones only."""
+        """For each domain that may have all members, also the bound ones: the nodes (rows) outside it."""
         nodes = self._trial.snapshot.nodes
         if not self._gang.topology_keys:
             yield left_out
@@ -227,7 +227,7 @@ class _Decision:
                 yield np.union1d(left_out, np.setdiff1d(known, inside)).astype(np.intp)
 
     def _promising(self, domains: list[Rows], units: EvictionUnits) -> list[Rows]:
-        """The domains in which there is room if all go who may, if there are many those with the most room."""
+        """The domains to look at. If there are many, those with the most room once all pods are gone that may go."""
         if len(domains) <= _MOST_DOMAINS:
             return domains
         may_go = np.flatnonzero(units.victims.code == Exclusion.NONE)
@@ -281,7 +281,7 @@ class _Decision:
         return chosen
 
     def _spared(self, placer: Placer, solution: Solution, units: EvictionUnits) -> Solution:
-        """The same without units that turned out not to be needed."""
+        """The same solution without the units that turned out not to be needed."""
         if len(self._shapes) > 1:
             return solution
         state, failures = placer.look(self._shapes[0], self._leaving)
@@ -296,7 +296,7 @@ class _Decision:
         return Solution(tuple(needed), tuple(placed)) if placed is not None else solution
 
     def _units_that_help(self, placer: Placer, units: EvictionUnits) -> list[Unit] | None:
-        """The units with a pod on a node on which evicting may help one of the members; None if they are many."""
+        """The units with a pod on a node where evicting may help a member; None if there are many of them."""
         pods = self._trial.snapshot.pods
         helped = np.zeros(self._trial.snapshot.nodes.rows + 1, np.bool_)
         for shape in self._shapes:

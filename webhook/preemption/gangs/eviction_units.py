@@ -21,8 +21,8 @@ Rows = NDArray[np.intp]
 class Price(NamedTuple):
     """What a set of units costs, by the keys of `RANKING` in their order; the lower is the better (a test holds it).
 
-    `highest_priority` and `priority_sum` are of the units' pods at the priority that counts for them; priorities are
-    not raised in the sum, so `victims` stands before it. `costs` is what the policy counts beyond priority, key by key
+    `highest_priority` and `priority_sum` take each pod at the priority that counts for it. A priority may be negative,
+    so `victims` stands before the sum. `costs` is what the policy counts beyond priority, key by key
     (`victims.costs`).
     """
 
@@ -50,7 +50,7 @@ class Unit(NamedTuple):
 class EvictionUnits:
     """The units that may go for a gang; `beyond_budget` counts as the rules do.
 
-    With `keeps_budgets` no set of them may violate one.
+    With `keeps_budgets` no set of units may violate a budget.
     """
 
     def __init__(self, victims: PotentialVictims, rules: Rules, *, keeps_budgets: bool) -> None:
@@ -62,8 +62,8 @@ class EvictionUnits:
     def among(self, rows: Rows) -> list[Unit]:
         """The units of the pods in these rows that may go, the most important first.
 
-        That is by priority, then groups before single pods and those before spared ones, larger groups, the costliest,
-        earlier start.
+        What comes first: the higher priority, a group, a single pod that no group spares, the larger group, the higher
+        costs, the earlier start.
         """
         may_go = rows[self.victims.code[rows] == Exclusion.NONE]
         units, pods = self.victims.units, self.snapshot.pods

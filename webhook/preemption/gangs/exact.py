@@ -1,7 +1,7 @@
 """The cheapest room for a small gang of like members, by trying every set of groups (docs/semantics.md D12).
 
-Members that only use up resources fit on a node as often as they go into what is free there. A single pod makes room
-on its own node alone, so the best choice of single pods is put together node by node; groups are few and are tried.
+The members use up resources and nothing else, so what is free on a node says how many fit there. A single pod makes
+room on its own node alone, so the best single pods are chosen node by node. Groups are few: every set is tried.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["LikeMembers", "TooManySetsError", "cheapest_units"]
 Rows = NDArray[np.intp]
 Amounts = tuple[int, ...]
 _MOST_SETS = 3000
-"""Sets of groups that are tried."""
+"""At most so many sets of groups are tried."""
 _MOST_SINGLES = 9
-"""Single pods of one node of which every set is tried."""
+"""Every set of at most so many single pods of a node is tried."""
 _MOST_BRANCHES = 40
-"""Ways to keep budgets that are tried."""
+"""At most so many ways to keep budgets are tried."""
 
 
 class TooManySetsError(Exception):
@@ -47,7 +47,7 @@ class _Choice(NamedTuple):
 
 
 class LikeMembers:
-    """`need` members alike, which use up only resources, on some nodes (rows); `state` is that of one of them."""
+    """`need` members alike that use up only resources, on some nodes (rows); `state` is that of one of them."""
 
     def __init__(self, state: PreFilterState, nodes: Rows, need: int) -> None:
         self.need = need
@@ -89,7 +89,7 @@ class LikeMembers:
         return max(0, min(fits, self.need))
 
     def spared(self, units: Iterable[Unit]) -> list[Unit]:
-        """Those of the units that are needed: each of the others stays, the most important first."""
+        """The units that are needed. The others stay; the most important unit is the first that may stay."""
         chosen = list(units)
         free = self._free.copy()
         made = {unit.rows[0]: self.makes(unit.rows) for unit in chosen}
@@ -112,9 +112,9 @@ class LikeMembers:
 
 
 def cheapest_units(members: LikeMembers, units: Sequence[Unit], prices: EvictionUnits) -> list[Unit] | None:
-    """The cheapest units that make room; None if no set does, within strict budgets.
+    """The cheapest units that make room; None if no set of them does, within strict budgets.
 
-    Budgets are tried to be kept in every way, up to a number of them. Raises TooManySetsError.
+    Every way to keep the budgets is tried, up to a number of ways. Raises TooManySetsError.
     """
     best: list[Unit] | None = None
     lowest: Price | None = None
@@ -213,7 +213,7 @@ class _Sets:
         return [unit for unit in self._singles.get(place, ()) if unit.spared_by not in gone]
 
     def _most(self, groups: Sequence[Unit]) -> int:
-        """How many members fit if these groups go, and all single pods."""
+        """How many members fit if these groups and all single pods go."""
         total = 0
         for place, free in enumerate(self._without(groups)):
             more = free
@@ -223,7 +223,7 @@ class _Sets:
         return total
 
     def _singles_beside(self, groups: Sequence[Unit]) -> _Choice | None:
-        """The cheapest single pods that make the room beside these groups."""
+        """The cheapest single pods that make the room together with these groups."""
         need = self._members.need
         best: list[_Choice | None] = [self._nobody, *[None] * need]
         for place, free in enumerate(self._without(groups)):

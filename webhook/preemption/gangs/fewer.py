@@ -1,7 +1,7 @@
 """Fewer and cheaper units for a gang, found by trying: for members that are unlike, or bound to other pods.
 
-`fits` says whether the members have room once the pods in some rows are gone, which takes a placement each time; so
-the number of tries is bounded.
+`fits` says whether the members have room once the pods in some rows are gone. Each answer takes a placement, so the
+number of tries is bounded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _SpentError(Exception):
 
 
 def fewer_units(units: Sequence[Unit], prices: EvictionUnits, fits: Fits, tries: int) -> list[Unit] | None:
-    """Of the units, most important first, some that make room, as cheap as is found; None if not all of them do."""
+    """Some units that make room, as cheap as is found; None if all together make none. The most important come first."""
     search = _Search(units, prices, fits, tries)
     with contextlib.suppress(_SpentError):
         search.run()
@@ -81,7 +81,7 @@ class _Search:
         return not (bound and prices.price(units).violations) and self._enough(units)
 
     def _put_back(self, order: Sequence[Unit]) -> None:
-        """Let each unit stay without which there is room, in this order."""
+        """In this order, let each unit stay that is not needed for the room."""
         going = list(order)
         if not self._enough(going):
             return
@@ -92,7 +92,7 @@ class _Search:
         self._note(going)
 
     def _try_small_sets(self, usable: Sequence[Unit]) -> None:
-        """Try all sets of fewer groups, or of as many and fewer single pods, than the best."""
+        """Try all sets with fewer groups than the best, and those with as many groups and fewer single pods."""
         cheap = self._prices.by_importance(usable)[::-1]
         groups = [unit for unit in cheap if unit.group]
         singles = [unit for unit in cheap if not unit.group]

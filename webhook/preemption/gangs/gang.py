@@ -1,7 +1,7 @@
 """Which pods wait together, how many of them are needed, and what holds them up (docs/semantics.md D12).
 
-A group with a minimum is a gang: its members are of use only together. Those that are bound stay where they are; as
-many of those that wait as are missing to the minimum are placed together.
+A group with a minimum is a gang: its members are of use only together. Bound members stay where they are. As many of
+the waiting members are placed together as are missing to the minimum.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["Gang", "form_gang", "is_gang"]
 class Gang(NamedTuple):
     """A group of which members wait for a node.
 
-    `waiting` are those that may be placed now, in the order in which they are; `gated` is the number of those that
-    scheduling gates hold back. `secured` are the rows of the nodes of the others: they are bound and not leaving, or
-    have been nominated together before. All members have to be on nodes with the same value of each label in
+    `waiting` are those that may be placed now, in the order in which they are placed. `gated` is the number of those
+    that scheduling gates hold back. The others have nodes, `secured` by row: they are bound and not leaving, or were
+    nominated together before. All members have to be on nodes with the same value of each label in
     `topology_keys`. The victims' priorities are lower than `priority`.
     """
 
@@ -39,7 +39,7 @@ class Gang(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """How many members are to be placed together: those missing to the minimum; beyond it one at a time."""
+        """How many members are to be placed together: as many as the minimum lacks. If it lacks none, one at a time."""
         return max(1, self.minimum - len(self.secured))
 
     @property
@@ -62,7 +62,7 @@ def is_gang(snapshot: Snapshot, pod: Pod) -> bool:
 
 
 def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[str] = ()) -> Gang:
-    """The gang of these pods, which are all members of one group that wait for a node, gated ones included.
+    """The gang of these pods: all members of one group that wait for a node, gated ones included.
 
     Further members are `nominated` to these nodes and count like those that are bound.
 

@@ -1,6 +1,6 @@
 """Room for a gang, member by member: each goes where it costs least beside what is paid already.
 
-Every member is a preemptor of its own, judged by all filters beside the members before it, with the victims so far
+Every member is a preemptor of its own. All filters judge it, with the members before it placed and the victims so far
 gone. What is the same for all nodes that nothing has happened to is not worked out again.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["Solution", "find_room"]
 Rows = NDArray[np.intp]
 Ints = NDArray[np.int64]
 _SHARE = 4
-"""Of so many members that are left one finds its node at a time."""
+"""One of so many members that are left finds its node at a time: with 4, a quarter of them."""
 
 
 _HIGHEST = Price._fields.index("highest_priority")
@@ -40,7 +40,7 @@ class Solution(NamedTuple):
 
 
 class _Costs:
-    """What one more member of a shape costs on each node (column), a row a key of `Price`, and who goes for it."""
+    """What one more member of a shape costs on each node (column), by each key of `Price` (row), and who goes for it."""
 
     def __init__(self, nodes: int, units: EvictionUnits) -> None:
         self._victims = units.victims
@@ -90,10 +90,10 @@ class _Costs:
 def find_room(
     placer: Placer, shapes: Sequence[MemberShape], need: int, units: EvictionUnits, gone: Rows, *, optional: bool
 ) -> Solution | None:
-    """Room for `need` members once the pods in the rows `gone` are; None if it is not found. The trial is as before.
+    """Find room for `need` members once the pods in the rows `gone` are gone; None if there is none.
 
-    If others than these may be left out, members for which there is no room are `optional`. Of many members several
-    find their nodes at a time: a part of those that are left, so that the last ones are decided for one by one.
+    With `optional` members without room may be left out, since more wait than are needed. Several of many members
+    find their nodes at a time. The last ones are decided for one by one. In the end the trial is as before.
     """
     search = _Search(placer, units, gone)
     try:
@@ -182,7 +182,7 @@ class _Search:
         self._spare_budgets()
 
     def _spare_budgets(self) -> None:
-        """Nobody of a strict budget that the victims use up may go any more."""
+        """If the victims use up a strict budget, no other pod of that budget may go."""
         budgets, rules = self._units.snapshot.budgets, self._units.rules
         if not self._units.keeps_budgets or not len(budgets):
             return

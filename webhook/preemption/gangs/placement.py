@@ -40,9 +40,10 @@ class MemberShape(NamedTuple):
 
 
 def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[MemberShape]:
-    """The waiting members by what they ask for, in their order; `by_labels` if labels tell them apart in any case.
+    """The waiting members by what they ask for, in their order.
 
-    Else labels do so only if some pod may be bound to others by them, and those that number the members never do.
+    With `by_labels` labels tell them apart in any case, else only if some pod may be bound to others by labels. Labels
+    that number the members never tell them apart.
     Raises ClusterError for a member that cannot be read.
     """
     alike: dict[bytes, list[Pod]] = {}
@@ -60,11 +61,11 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
 
 
 class Placer:
-    """Puts members on nodes in a trial; on the nodes `left_out` (rows) none goes.
+    """Puts members on nodes in a trial; none goes to the nodes `left_out` (rows).
 
-    Members that ask for devices get them in turn. Of two shapes that do only one goes to a node, since the scheduler
-    may give the one what is meant for the other. Where devices can be shared, and of a shape that asks for volumes that
-    are yet to be bound, one member goes to a node: what the one before got there is not known.
+    Members that ask for devices get them in turn. A node gets no two shapes that ask for devices: the scheduler may
+    give the one what is meant for the other. A node gets one member only if devices can be shared there, or if the
+    member asks for volumes that are yet to be bound: nobody knows what the one before got there.
     """
 
     def __init__(self, trial: TrialPlacement, left_out: Rows) -> None:
@@ -72,11 +73,11 @@ class Placer:
         self.left_out = left_out
         self.placed: list[Placed] = []
         self._with_devices: dict[int, bytes] = {}
-        """By row, the nodes of members with devices, and which those ask for; empty if that says too little."""
+        """By row, the nodes of members with devices, and what these ask for; empty if nobody knows what they get."""
         self._looks = _LOOKS
 
     def look(self, shape: MemberShape, gone: Rows) -> tuple[PreFilterState, Failures]:
-        """Where the next member of the shape fits once the pods in the rows `gone` are, beside those placed."""
+        """Where the next member of the shape fits beside those placed, once the pods in the rows `gone` are gone."""
         state = prefilter(self.trial.snapshot, shape.incoming, gone)
         occupied: list[int] = []
         if self._binds_volumes(shape.incoming.pod):
@@ -116,10 +117,10 @@ class Placer:
         self.placed, self._with_devices = [], {}
 
     def place(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:
-        """Place as many members as are needed, or nobody: then None. The trial is as before.
+        """Place as many members as are needed; None if they have no room. The trial is as before.
 
-        Where they fit one after the other, each on the tightest node, that is it. Else other nodes are tried, too, for
-        few members, as long as that has not been done too often.
+        First each member in turn goes to the tightest node that it fits on. If that places too few, other nodes are
+        tried for a few members, up to a number of tries.
         """
         placed = self._first_come(shapes, need, gone)
         if placed is None and need <= _FEW_MEMBERS and self._looks > 0:
