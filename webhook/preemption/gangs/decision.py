@@ -163,7 +163,7 @@ class _Decision:
         return ""
 
     def _shared_claim(self) -> str:
-        """A claim that several members name and that has no devices yet: where the first one goes the others have to be."""
+        """A claim without devices yet that several members name: where the first one goes the others have to be."""
         claims, seen = self._trial.snapshot.device_claims.claims, set[str]()
         for pod in self._gang.waiting:
             for entry in pod.spec.resource_claims or ():

@@ -25,7 +25,7 @@ class _SpentError(Exception):
 
 
 def fewer_units(units: Sequence[Unit], prices: EvictionUnits, fits: Fits, tries: int) -> list[Unit] | None:
-    """Some units that make room, as cheap as is found; None if all together make none. The most important come first."""
+    """Some units that make room, as cheap as is found; None if all together make none. The most important are first."""
     search = _Search(units, prices, fits, tries)
     with contextlib.suppress(_SpentError):
         search.run()

@@ -40,7 +40,7 @@ class Solution(NamedTuple):
 
 
 class _Costs:
-    """What one more member of a shape costs on each node (column), by each key of `Price` (row), and who goes for it."""
+    """What one more member of a shape costs on each node (column), by the keys of `Price` (rows), and who goes."""
 
     def __init__(self, nodes: int, units: EvictionUnits) -> None:
         self._victims = units.victims
