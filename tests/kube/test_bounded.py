@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import webhook
-from webhook.kube.bounded import BoundedCache, bounded, bounded_cache
+from webhook.kube.bounded import BoundedCache, Newest, bounded, bounded_cache
 
 ROOT = Path(webhook.__file__).parent
 UNBOUNDED = {
@@ -54,6 +54,20 @@ def test_every_argument_counts():
     assert joined("a", (("b", "c"),)) == "abc"
     assert joined("a", (("b", "c" * 9),)) == "ab" + "c" * 9
     assert len(joined) == 1
+
+
+def test_the_newest_entries_stay():
+    """What is set again or asked for is the newest; the oldest goes first; what is there is not made again."""
+    newest = Newest(2)
+    newest["a"], newest["b"] = 1, 2
+    newest["a"] = 3
+    newest["c"] = 4
+    assert list(newest.items()) == [("a", 3), ("c", 4)]
+    assert newest.made("a", int, 9) == 3
+    assert newest.made("d", int, 9) == 9
+    assert list(newest.items()) == [("a", 3), ("d", 9)]
+    assert newest.setdefault("e", 5) == 5
+    assert list(newest) == ["d", "e"]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
-"""Texts from requests, kept and shown within bounds: whoever writes them chooses how long they are."""
+"""Texts from requests, kept and shown within bounds: whoever writes them chooses how long they are, and how many."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 from typing import Any, Generic, ParamSpec, TypeVar
 
-__all__ = ["LONGEST_SHOWN", "BoundedCache", "bounded", "bounded_cache"]
+__all__ = ["LONGEST_SHOWN", "BoundedCache", "Newest", "bounded", "bounded_cache"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 LONGEST_SHOWN = 256
 """Characters; names in Kubernetes have at most 253."""
@@ -18,6 +21,31 @@ LONGEST_SHOWN = 256
 def bounded(text: str, most: int = LONGEST_SHOWN) -> str:
     """The text, or its beginning with `…` if it has more than `most` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+class Newest(OrderedDict[K, V]):
+    """So many entries at most: those that were set or asked for with `made` last, the newest at the end."""
+
+    __slots__ = ("_most",)
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
+
+    def made(self, key: K, make: Callable[..., V], *args: Any) -> V:
+        """The value of the key, made of these arguments if there is none; it counts as the newest."""
+        try:
+            self.move_to_end(key)
+            return self[key]
+        except KeyError:
+            self[key] = value = make(*args)
+            return value
 
 
 class BoundedCache(Generic[P, T]):

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, Self
 import msgspec
 
 from webhook.kube.backoff import Backoff
+from webhook.kube.bounded import Newest
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.instants import rfc3339_micro
@@ -113,7 +114,7 @@ class EventRecorder:
         self._overflows = False
         self._client = client
         self._reporter = {"reportingController": reporting_controller, "reportingInstance": instance[:128]}
-        self._known: dict[_Key, _Series] = {}
+        self._known: Newest[_Key, _Series] = Newest(_REMEMBERED)
         self._waiting: dict[_Key, _Series] = {}
         self._bucket = _Bucket(_PER_SECOND, _BURST)
         self._backoff = Backoff()
@@ -162,7 +163,7 @@ class EventRecorder:
         if self._closing or not (key in self._waiting or self._has_room(urgent=new.urgent)):
             self._drop(new.reason)
             return
-        series = self._known.pop(key, None)
+        series = self._known.get(key)
         if series is None or time.time() - series.last > _SERIES_ENDS:
             named = {"name": _name(new.regarding["name"]), "namespace": new.regarding.get("namespace") or "default"}
             body = {
@@ -179,8 +180,6 @@ class EventRecorder:
             series.count += 1
             series.last = time.time()
         self._known[key] = self._waiting[key] = series
-        if len(self._known) > _REMEMBERED:
-            del self._known[next(iter(self._known))]
         self._more.set()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="events")

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.kube.bounded import Newest
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.events import Occurrence, Recorder, Reference
@@ -33,7 +34,7 @@ class OwnerEvents:
 
     def __init__(self, client: Client, recorder: Recorder) -> None:
         self._client, self._recorder = client, recorder
-        self._tops: dict[str, Reference] = {}
+        self._tops: Newest[str, Reference] = Newest(_REMEMBERED)
         """uid of a ReplicaSet to what to tell of."""
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -67,8 +68,6 @@ class OwnerEvents:
             if controller is not None:
                 top = _reference(msgspec.convert(controller, OwnerReference), of["namespace"])
             self._tops[of["uid"]] = top
-            if len(self._tops) > _REMEMBERED:
-                del self._tops[next(iter(self._tops))]
         except ApiError as error:
             log.debug("the owner of ReplicaSet %s/%s is not known: %s", of["namespace"], of["name"], error)
         self._tell(top, reason, action, note)

@@ -8,13 +8,14 @@ for it. Annotations may be forged in namespaces that the webhook leaves out: the
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from webhook.kube.bounded import Newest
 from webhook.kube.informer import Change
 from webhook.kube.instants import epoch
 from webhook.kube.objects import Pod
@@ -73,8 +74,8 @@ class DecisionHistory:
 
     def __init__(self, wall: Callable[[], float]) -> None:
         self._wall = wall
-        self._known: OrderedDict[str, Known] = OrderedDict()
-        self._victims: OrderedDict[str, str] = OrderedDict()
+        self._known: dict[str, Known] = {}
+        self._victims: Newest[str, str] = Newest(_VICTIMS)
         """Key of a pod that a decision would evict to its owner; to the pod itself if it has none."""
         self._evictions: deque[tuple[float, str]] = deque(maxlen=_EVICTIONS)
 
@@ -140,6 +141,3 @@ class DecisionHistory:
             del self._known[min(self._known, key=lambda plan: (self._known[plan].own, self._known[plan].at))]
         for victim in known.record.victims:
             self._victims[victim.pod] = victim.owner or victim.pod
-            self._victims.move_to_end(victim.pod)
-        while len(self._victims) > _VICTIMS:
-            self._victims.popitem(last=False)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.kube.bounded import Newest
 from webhook.kube.events import EventRecorder, Occurrence, reference
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
@@ -92,7 +93,7 @@ class Reporter:
         self.metrics = metrics
         self._tells = (tell,) if history is None else (history, tell)
         self._recorder, self._owners, self._policy_set = recorder, owners, policy_set
-        self._waits: dict[str, tuple[str, float]] = {}
+        self._waits: Newest[str, tuple[str, float]] = Newest(_MOST_WAITING)
         """uid of a waiting pod to what was said of it last, and when, in seconds since the epoch; the oldest first."""
         self._clearing: set[str] = set()
         """Schedulers that were found to clear nominations."""
@@ -275,10 +276,7 @@ class Reporter:
         before, at = self._waits.get(uid, ("", -math.inf))
         if wall - at < (_WAITS_ON if before == text else _WAITS_AGAIN):
             return
-        self._waits.pop(uid, None)
         self._waits[uid] = text, wall
-        if len(self._waits) > _MOST_WAITING:
-            del self._waits[next(iter(self._waits))]
         helps = ""
         if outcome.limited and outcome.due is not None:
             helps = " Waiting helps, or larger limits in the policy."

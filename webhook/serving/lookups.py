@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 from webhook.admission.context import LONGEST_NAME
+from webhook.kube.bounded import Newest
 from webhook.kube.informer import Change, Informer
 from webhook.serving.fair_queue import Flow, Peer
 from webhook.serving.turns import FairSemaphore
@@ -73,7 +73,7 @@ class Lookups(Generic[T]):
     ) -> None:
         self._cache, self._get, self._limit = cache, get, limit
         self._running: dict[str, dict[Peer, _Running]] = {}
-        self._remembered: OrderedDict[str, tuple[float, T | None]] = OrderedDict()
+        self._remembered: Newest[str, tuple[float, T | None]] = Newest(_MOST_REMEMBERED)
         if cache is not None:
             cache.handlers.append(self._hear)
 
@@ -104,10 +104,7 @@ class Lookups(Generic[T]):
         finally:
             self._end(name, flow.peer, running)
         if self._cache is not None and not running.overtaken:
-            self._remembered.pop(name, None)
             self._remembered[name] = (began, answer)
-            if len(self._remembered) > _MOST_REMEMBERED:
-                self._remembered.popitem(last=False)
         return answer
 
     async def _ask(self, name: str, running: _Running) -> tuple[float, T | None]:

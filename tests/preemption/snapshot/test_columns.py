@@ -7,7 +7,7 @@ import pytest
 from tests.preemption.building import as_pod, budget, node, pod
 from webhook.kube.objects import Node, PodDisruptionBudget
 from webhook.preemption.snapshot.columns import Columns
-from webhook.preemption.snapshot.slot_orders import SlotOrders
+from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 TABLES = ["nodes", "pods", "devices", "budgets"]
@@ -159,7 +159,7 @@ def test_a_pod_fills_every_column():
 def test_an_order_of_pods_is_made_again_for_a_row_that_is_used_again():
     """Another node in the row of one that is gone, after as many changes of its pods, has its own pods in order."""
     snapshot = Snapshot()
-    pods, order = snapshot.pods, SlotOrders(snapshot.pods).order("the lowest priority first")
+    pods, order = snapshot.pods, SlotOrder(snapshot.pods)
     for on, made, expected in (("n1", {"a": 1, "b": 2}, ["a", "b"]), ("n2", {"c": 2, "d": 1}, ["d", "c"])):
         for name, priority in made.items():
             snapshot.set_pod(as_pod(pod(name, on=on, priority=priority)))

@@ -6,7 +6,6 @@ evaluates a question once per id and keeps the answers as a numpy column, brough
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
@@ -15,13 +14,12 @@ from numpy.typing import NDArray
 
 from webhook.preemption.snapshot.columns import grown
 
-__all__ = ["Interner", "Table", "Tables"]
+__all__ = ["Interner", "Table"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 _LONGEST_LOG = 4096
-_MOST_TABLES = 128
 
 
 class Interner(Generic[K, V]):
@@ -114,23 +112,3 @@ class Table(Generic[V]):
             value = values[identity]
             if value is not None:
                 column[identity] = evaluate(value)
-
-
-class Tables:
-    """Tables by key; those that have not been asked for in a long time are dropped."""
-
-    def __init__(self) -> None:
-        self._tables: OrderedDict[tuple[Any, ...], Table[Any]] = OrderedDict()
-
-    def column(
-        self, key: tuple[Any, ...], interner: Interner[Any, Any], dtype: Any, evaluate: Callable[[Any], Any]
-    ) -> NDArray[Any]:
-        """The column of the Table that is kept under `key`."""
-        table = self._tables.get(key)
-        if table is None:
-            table = self._tables[key] = Table(interner, dtype, evaluate)
-            if len(self._tables) > _MOST_TABLES:
-                self._tables.popitem(last=False)
-        else:
-            self._tables.move_to_end(key)
-        return table.column()

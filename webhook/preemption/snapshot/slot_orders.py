@@ -5,8 +5,7 @@ A node is put in order again only if one of its pods has changed since.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from numpy.typing import NDArray
 
 from webhook.preemption.snapshot.pods import Pods
 
-__all__ = ["SlotOrder", "SlotOrders"]
+__all__ = ["SlotOrder"]
 
-_MOST_ORDERS = 16
 Keys = Callable[[NDArray[np.intp]], list[NDArray[np.float64] | NDArray[np.int64]]]
 """What pods are put in order by, of the pods in an array of rows: an array of the same shape a key, the first decides.
 
@@ -108,22 +106,3 @@ def _first_of_each(groups: NDArray[np.int32]) -> NDArray[np.intp]:
     places = np.zeros(groups.shape, np.intp)
     np.put_along_axis(places, order, np.take_along_axis(order, first, axis=1), axis=1)
     return places
-
-
-class SlotOrders:
-    """Orders by what makes them; one that has not been asked for in a long time is dropped."""
-
-    def __init__(self, pods: Pods) -> None:
-        self._pods = pods
-        self._orders: OrderedDict[Hashable, SlotOrder] = OrderedDict()
-
-    def order(self, key: Hashable) -> SlotOrder:
-        """The order that is kept under `key`."""
-        order = self._orders.get(key)
-        if order is None:
-            order = self._orders[key] = SlotOrder(self._pods)
-            if len(self._orders) > _MOST_ORDERS:
-                self._orders.popitem(last=False)
-        else:
-            self._orders.move_to_end(key)
-        return order

@@ -5,11 +5,13 @@ All methods are cheap (a pod event takes microseconds) and single-threaded: even
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.bounded import Newest
 from webhook.kube.objects import (
     ClaimConsumer,
     CSINode,
@@ -32,18 +34,20 @@ from webhook.preemption.snapshot.amounts import Amounts, int32, wished
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
-from webhook.preemption.snapshot.interning import Tables
+from webhook.preemption.snapshot.interning import Interner, Table
 from webhook.preemption.snapshot.nodes import Nodes, Resources
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.snapshot.pods import Pods
-from webhook.preemption.snapshot.slot_orders import SlotOrders
+from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.volume_index import AttachedVolumes, VolumeIndex
 
 __all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
 
 KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
 """The pod annotations remembered unless a policy names others (`Rules.annotations`)."""
+_MOST_ORDERS, _MOST_TABLES = 16, 128
+"""Orders of pods and tables of answers that are kept: those that were asked for last."""
 
 
 class Snapshot:
@@ -72,9 +76,18 @@ class Snapshot:
         """By CSI driver and node: how many volumes can be attached."""
         self.devices = DeviceIndex()
         self.device_claims = ClaimIndex(self.devices, self.pods)
-        self.slot_orders = SlotOrders(self.pods)
-        self.table = Tables().column
-        """Answers about interned values that are kept from decision to decision."""
+        self._slot_orders: Newest[Hashable, SlotOrder] = Newest(_MOST_ORDERS)
+        self._tables: Newest[Hashable, Table[Any]] = Newest(_MOST_TABLES)
+
+    def table(
+        self, key: Hashable, interner: Interner[Any, Any], dtype: Any, evaluate: Callable[[Any], Any]
+    ) -> NDArray[Any]:
+        """Answers about interned values, by id, that are kept under `key` from decision to decision."""
+        return self._tables.made(key, Table, interner, dtype, evaluate).column()
+
+    def slot_order(self, key: Hashable) -> SlotOrder:
+        """The order of the pods of nodes that is kept under `key`."""
+        return self._slot_orders.made(key, SlotOrder, self.pods)
 
     def set_node(self, node: Node) -> None:
         """Add or update a node. Raises ClusterError for an amount that is negative or not a quantity."""

@@ -101,8 +101,8 @@ class PotentialVictims(NamedTuple):
         outside = costs.outside if costs is not None else ()
         known = (costs.cost, costs.grace_period) if costs is not None else ()
         if units is None:
-            return snapshot.slot_orders.order(known).slots_of(nodes, keys, outside), None
-        order = snapshot.slot_orders.order((units.by_policy, *known))
+            return snapshot.slot_order(known).slots_of(nodes, keys, outside), None
+        order = snapshot.slot_order((units.by_policy, *known))
         slots = order.slots_of(nodes, keys, (first, *outside), units.group)
         return slots, order.leaders_of(nodes, slots.shape[1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from webhook.kube.bounded import Newest
 from webhook.kube.informer import Change
 from webhook.kube.objects import Condition, Pod, key_of
 
@@ -23,7 +24,7 @@ class SchedulerActivity:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[float, float]] = {}
+        self._seen: Newest[str, tuple[float, float]] = Newest(_SCHEDULERS)
         """Scheduler to the first and the last sign of the stretch of work that it was last seen in."""
         self._refused: dict[str, float] = {}
         """Pod that waits, by `namespace/name`, to when its scheduler last said something new of it."""
@@ -58,10 +59,8 @@ class SchedulerActivity:
         self._refused.clear()
 
     def _note(self, scheduler: str, now: float) -> None:
-        begin, last = self._seen.pop(scheduler, (now, now))
+        begin, last = self._seen.get(scheduler, (now, now))
         self._seen[scheduler] = (begin if now - last <= _GAP else now, now)
-        if len(self._seen) > _SCHEDULERS:
-            del self._seen[next(iter(self._seen))]
 
 
 def _verdict_of(pod: Pod) -> Condition | None:

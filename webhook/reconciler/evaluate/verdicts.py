@@ -7,12 +7,12 @@ the back-off of the one that was tried lasts, even then: so a shape costs as man
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
+from webhook.kube.bounded import Newest
 from webhook.kube.objects import Pod
 from webhook.reconciler.evaluate.outcomes import Outcome, Unschedulable
 
@@ -57,7 +57,7 @@ class Verdicts:
     """The verdicts that hold, by policy and shape."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Key, _Verdict] = OrderedDict()
+        self._known: Newest[Key, _Verdict] = Newest(_REMEMBERED)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -87,5 +87,3 @@ class Verdicts:
         if isinstance(outcome, Unschedulable):
             until = moment.now + _LONGEST if outcome.due is None else min(moment.now + _LONGEST, outcome.due)
             self._known[shape] = _Verdict(outcome, moment.events, moment.now + moment.back_off, until)
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)

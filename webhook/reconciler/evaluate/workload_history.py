@@ -10,13 +10,14 @@ import binascii
 import heapq
 import math
 import zlib
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import msgspec
 
+from webhook.kube.bounded import Newest
 from webhook.kube.instants import InstantError, epoch, rfc3339_micro
 
 __all__ = [
@@ -78,7 +79,7 @@ class WorkloadHistory:
     """The evictions of the workloads, those that were evicted last at the end. Names are `Kind/namespace/name`."""
 
     def __init__(self) -> None:
-        self._workloads: OrderedDict[str, deque[PastEviction]] = OrderedDict()
+        self._workloads: Newest[str, deque[PastEviction]] = Newest(MOST_WORKLOADS)
         self.changes = 0
         """How many evictions were noted."""
         self.written = -math.inf
@@ -88,12 +89,9 @@ class WorkloadHistory:
         """A pod of the workload was asked to leave for one of the workload `preemptor`. A bare pod has no workload."""
         if not workload:
             return
-        known = self._workloads.setdefault(workload, deque(maxlen=MOST_EVICTIONS))
+        known = self._workloads.made(workload, lambda: deque(maxlen=MOST_EVICTIONS))
         known.append(PastEviction(at, preemptor))
-        self._workloads.move_to_end(workload)
         self.changes += 1
-        while len(self._workloads) > MOST_WORKLOADS:
-            self._workloads.popitem(last=False)
 
     def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PastEviction]:
         """The evictions of a workload within the window, the oldest first."""

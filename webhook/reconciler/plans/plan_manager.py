@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from webhook.kube.bounded import Newest
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339, rfc3339_micro
 from webhook.kube.objects import Node, Pod, key_of
@@ -50,7 +50,7 @@ class PlanManager:
     def __init__(self, evaluator: Evaluator, policy_set: PolicySet, *, dry_run: bool = False) -> None:
         self.index = PlanIndex()
         self.plans = self.index.by_preemptor
-        self.ended: OrderedDict[str, None] = OrderedDict()
+        self.ended: Newest[str, None] = Newest(_REMEMBERED)
         """Ids of the plans that this process has ended lately: the watch may still show them."""
         self.unchecked: dict[str, None] = {}
         """Preemptors of plans that something happened to since they were last looked at."""
@@ -236,8 +236,6 @@ class PlanManager:
                     self.evaluator.eviction_backoff.refused(pod, self.clock.monotonic())
         if ending is not Ending.DEPOSED:
             self.ended[plan.record.id] = None
-        while len(self.ended) > _REMEMBERED:
-            self.ended.popitem(last=False)
         self.settle(plan)
         return PlanEnded(plan, ending, note)
 

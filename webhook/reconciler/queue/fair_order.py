@@ -9,8 +9,10 @@ by it.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, OrderedDict
+from collections import Counter
 from typing import NamedTuple
+
+from webhook.kube.bounded import Newest
 
 __all__ = ["FairOrder", "WaitingTurn"]
 
@@ -46,7 +48,7 @@ class FairOrder:
         self._priorities: list[int] = []
         self._ready: Counter[str] = Counter()
         """How many of each namespace are put in."""
-        self._had: OrderedDict[str, float] = OrderedDict()
+        self._had: Newest[str, float] = Newest(_MOST_NAMESPACES)
         self._tries: Counter[str] = Counter()
         """Tries of each namespace that took nothing, since it was last without anybody ready."""
         self._last, self._most = 0.0, 0.0
@@ -130,9 +132,6 @@ class FairOrder:
     def _note(self, namespace: str, had: float) -> None:
         self._had[namespace] = had
         self._most = max(self._most, had)
-        self._had.move_to_end(namespace)
-        while len(self._had) > _MOST_NAMESPACES:
-            self._had.popitem(last=False)
 
     def _so_far(self, namespace: str) -> float:
         return max(self._had.get(namespace, 0.0), self._most - _MOST_BEHIND) + self._tries[namespace]
