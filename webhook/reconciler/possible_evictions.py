@@ -115,7 +115,7 @@ def _by_policy(
 def _ruled(
     state: State, policy: PreemptionPolicy, row: int, highest: PriorityClass, now: float
 ) -> tuple[float | None, str, str]:
-    """What the rules say of the pod for a preemptor of this class, whatever its name: since when, which rule, its text.
+    """What the rules say of the pod for any preemptor of this class: since when, which rule, its text.
 
     The time is None if the rules never let it go.
     """

@@ -16,7 +16,7 @@ from webhook.reconciler.state.state import State
 __all__ = ["BEYOND_BUDGET", "beyond_budget", "within_budgets"]
 
 BEYOND_BUDGET = 8
-"""The code of candidates of which the Eviction API would refuse a victim."""
+"""The code of candidates with a victim that the Eviction API would refuse."""
 
 
 def within_budgets(candidates: Candidates) -> NDArray[np.int8]:
@@ -50,11 +50,11 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
 
 
 def _needed(budget: PodDisruptionBudget, names: set[str]) -> int:
-    """How many disruptions the pods of these names use: those that the status names have used theirs."""
+    """How many disruptions the pods of these names use. A pod that the status names has used its own already."""
     return len(names - (budget.status.disrupted_pods or {}).keys())
 
 
 def _left(state: State, key: str, budget: PodDisruptionBudget, names: set[str]) -> int:
-    """How many the budget has for these pods, beside those that others are expected to use."""
+    """How many disruptions the budget has for these pods, without those that others are expected to use."""
     stale = (budget.status.observed_generation or 0) < (budget.metadata.generation or 0)
     return 0 if stale else budget.status.disruptions_allowed - len(state.disruptions.expected(key) - names)

@@ -87,7 +87,7 @@ def free_now(snapshot: Snapshot, rows: NDArray[np.intp]) -> Ints:
 
 
 def kept_for_equals(snapshot: Snapshot, candidates: Candidates, incoming: PodInfo) -> Ints:
-    """What pods of the preemptor's own priority hold that are nominated to the candidates, as `needed_by` counts it."""
+    """What nominated pods of the preemptor's own priority hold on the candidates, as `needed_by` counts it."""
     pods = snapshot.pods
     place = columns_of(snapshot, candidates)
     nominees = pods.nominees()

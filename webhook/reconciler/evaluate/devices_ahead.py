@@ -1,6 +1,6 @@
 """What pods of higher priority take of the candidates' devices: the scheduler allocates theirs first.
 
-A share of a device that several claims can have is not counted: who is in front does not take all of it.
+A device that several claims can share is not counted: a pod in front does not take all of it.
 """
 
 from __future__ import annotations

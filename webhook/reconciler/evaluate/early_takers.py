@@ -1,8 +1,9 @@
 """Pods that take a part of a candidate's devices before all of them are free (docs/reconciler.md#devices).
 
-A nomination reserves no devices, and they come free claim by claim. The preemptor is tried first each time, but as long
-as something is missing it gets nothing, and a pod that wants less takes it: one that waits, of whatever priority and
-scheduler, or the one that a controller puts in a victim's place at once (docs/kubernetes-behaviour.md K43).
+A nomination reserves no devices, and they come free claim by claim. The scheduler tries the preemptor first each time.
+As long as something is missing the preemptor gets nothing, and a pod that wants less takes what is free. That is a
+waiting pod, of whatever priority and scheduler, or the pod that a controller puts in a victim's place at once
+(docs/kubernetes-behaviour.md K43).
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _GROUPS = 16
 _CANDIDATES = 8
 """The best candidates, which are looked at one by one."""
 _MORE_CANDIDATES = 500
-"""Further ones, of which those are looked at to which no pod comes that waits."""
+"""Further candidates: of these only those are looked at to which no waiting pod comes."""
 _OVERLOOKED = 60.0
-"""Seconds after which a pod of which no scheduler has said anything counts as one that none looks at."""
+"""If no scheduler has said anything of a pod for so many seconds, none is taken to look at it."""
 
 
 _AT_ONCE = frozenset({"DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"})
@@ -52,14 +53,14 @@ ONE_BY_ONE = "wherever devices can be freed they come free one by one, and {} wo
 
 
 class ChosenCandidate(NamedTuple):
-    """The candidate to take and why not a better one, which is empty if it is the best."""
+    """The candidate to take, and why not a better one: empty if it is the best."""
 
     candidate: Candidate
     because: str
 
 
 def choose(state: State, pod: Pod, decision: Decision, now: float) -> ChosenCandidate | str | None:
-    """The best candidate of which nobody takes a part; who does if there is none, and None without candidates.
+    """The best candidate of which nobody takes a part. If there is none, who takes a part; None without candidates.
 
     `now` is in seconds since the epoch.
     """
@@ -100,7 +101,7 @@ class EarlyTakers:
         return unschedulable_since(other) is not None or now - epoch_or(meta.creation_timestamp, 0.0) < _OVERLOOKED
 
     def missed_by_all(self, decision: Decision) -> Iterator[Candidate]:
-        """Of the candidates after the best ones those to which no pod that waits comes, in the order of preference."""
+        """The candidates after the best ones to which no waiting pod comes, in the order of preference."""
         more = decision.shortlist(_CANDIDATES + _MORE_CANDIDATES)[_CANDIDATES:]
         gone = np.union1d(
             self._snapshot.pod_rows([victim.key for other in more for victim in other.victims]),
@@ -165,7 +166,7 @@ class EarlyTakers:
         return self._own.allocation(node, gone, taken) is None
 
     def _has_room(self, node: int, gone: Rows, amounts: Mapping[str, int]) -> bool:
-        """Whether such a pod has room beside the preemptor, whose nomination keeps its own, once these are gone."""
+        """Whether such a pod has room once these are gone. The preemptor's nomination keeps room for the preemptor."""
         nodes, served = self._snapshot.nodes, self._snapshot.devices.class_of_resource
         for name, amount in amounts.items():
             row = nodes.resources.index.get(name)

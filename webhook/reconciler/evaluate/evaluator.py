@@ -62,7 +62,7 @@ _OVERDUE = 60.0
 _LOWEST = -(2**31)
 """The lowest priority there is."""
 _PROTECTION_PAUSE = 1.0
-"""Seconds between two tries that an end of protection asks for, however close the ends lie."""
+"""Seconds between two tries at ends of protections, however close these lie."""
 
 
 class Evaluator:
@@ -166,8 +166,8 @@ class Evaluator:
     ) -> str:
         """Which pod in front takes the room on a node once the victims are gone; empty if it is left to the pod.
 
-        They go for these plans, by id: the pod's own, and those for the other members of its gang. As in the decision,
-        those of the pods that leave anyway that the plan counts on are gone then, too.
+        The victims go for the `plans` (by id) of the pod and of the other members of its gang. As in the decision, pods
+        that leave anyway are gone then, too, if the plan counts on them.
         """
         ahead, snapshot = self.pods_ahead(pod, at, own=plans), self.state.snapshot
         there = victims[snapshot.pods.node[victims] == snapshot.nodes.find(node)]
@@ -192,23 +192,23 @@ class Evaluator:
         return immovable(self.state, *self.eviction_backoff.excluded(now))
 
     def note_past(self, victim: Pod, preemptor: str) -> None:
-        """A victim was asked to leave for the pod `namespace/name`: the history of its workload tells it."""
+        """A victim was asked to leave for the pod `namespace/name`: note it in the history of the victim's workload."""
         pod = self.state.pods.get(preemptor)
         by = evictor_name(pod) if pod is not None else f"{BARE}{preemptor}"
         self.limiter.history.note(workload_of(victim), self.clock.monotonic(), by)
 
     def leaving_soon(self, policy: PreemptionPolicy, at: Now) -> Rows:
-        """The pod rows of those that leave soon enough to be counted on rather than to evict others."""
+        """The rows of the pods that leave so soon that decisions count on them and evict no others."""
         return self.room_within(min(policy.wait_for_terminating, policy.plan_timeout), at)
 
     def room_within(self, seconds: float, at: Now) -> Rows:
-        """The pod rows of those whose room comes up by then: an owner that puts its pods back takes it at once."""
+        """Rows of pods whose room comes up by then. An owner that puts its pods back takes their room at once."""
         rows, (_, owners) = self.leaving_within(seconds, at), self.eviction_backoff.excluded(at.monotonic)
         back = [key for owner in owners for key in self.state.index.owned.get(owner, ())] if len(rows) else []
         return np.setdiff1d(rows, self.state.snapshot.pod_rows(back)) if back else rows
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:
-        """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""
+        """The rows of the pods that will be gone from their nodes by then; a long overdue pod is not counted on."""
         pods = self.state.snapshot.pods
         rows = pods.leaving()
         ends = pods.gone_at[rows]
@@ -343,7 +343,7 @@ class Evaluator:
 
 
 def _unnominated(pod: Pod) -> Pod:
-    """The preemptor as if it had no nomination: what an earlier plan left there is not to weigh in."""
+    """The preemptor as if it had no nomination: one that an earlier plan left does not count."""
     if not pod.status.nominated_node_name:
         return pod
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
@@ -352,7 +352,7 @@ def _unnominated(pod: Pod) -> Pod:
 def _evicts(state: State, decision: Decision, choice: ChosenCandidate, planned: Collection[str]) -> Evicts | Waits:
     """Evict the victims of the chosen candidate that are not leaving already; only wait if all of them are.
 
-    Those that another plan has yet to ask are victims of both: whether that comes to ask them is not certain.
+    Victims that another plan has yet to ask are victims of both plans: the other one may never ask them.
     """
     chosen = choice.candidate
     leaving = [victim for victim in chosen.victims if victim.key in state.index.leaving and victim.key not in planned]
@@ -380,5 +380,5 @@ def _evicts(state: State, decision: Decision, choice: ChosenCandidate, planned: 
 
 
 def _alternative(score: Score) -> Alternative:
-    """What people are told of a candidate: a new key of the ranking is in it by itself."""
+    """What people are told of a candidate, with every key of the ranking, also new ones."""
     return Alternative(node=score.node, compared={key.heading: key.text(score) for key in shown_keys(score)})

@@ -42,7 +42,7 @@ class PlannedEviction:
 
 @dataclass(frozen=True, slots=True)
 class ExhaustedLimits:
-    """What a policy's rates leave no more room for now; `until` is when the first of them does again."""
+    """For whom a policy's rates leave no room now; `until` is when the first of them leaves room again."""
 
     owners: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()

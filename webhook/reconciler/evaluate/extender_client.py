@@ -1,8 +1,8 @@
 """A policy's scheduler extenders: asked over HTTP in the background, heard by decisions (docs/semantics.md D5).
 
-A decision does not wait. If it would have to ask it stops with `UnaskedError`; once the question is answered, the
-preemptor is decided for again, on the state of then. What an extender said of a node with certain victims holds for
-that node with these victims; of the candidates of then, those it was not asked about do not stand.
+A decision does not wait. If it would have to ask, it stops with `UnaskedError`. Once the question is answered, the
+preemptor is decided for again, on the state of then. An answer about a node with certain victims holds for that node
+with these victims only. Candidates that the extender was not asked about do not stand in the new decision.
 
 The wire format is that of `k8s.io/kube-scheduler/extender/v1`: `ExtenderPreemptionArgs` goes out, an
 `ExtenderPreemptionResult` comes back, always with uids.
@@ -103,7 +103,7 @@ class ExtenderAnswered(NamedTuple):
 class ExtenderClient:
     """Puts questions and remembers the answers until a decision was reached.
 
-    `news` gets an `ExtenderAnswered` when it can be decided again; whoever does not must `forget` the preemptor.
+    `news` gets an `ExtenderAnswered` when the preemptor can be decided for again. If it is not to be, call `forget`.
     """
 
     def __init__(self, news: asyncio.Queue[Any]) -> None:

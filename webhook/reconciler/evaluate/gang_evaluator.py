@@ -173,10 +173,10 @@ def _early_taker(evaluator: Evaluator, decision: GangDecision, members: Collecti
 def _within_rates(
     evaluator: Evaluator, decided: Callable[..., GangDecision], exclusions: NDArray[np.bool_], rates: Rates | None
 ) -> tuple[GangDecision, int]:
-    """The decision with these pods excluded, and 0, or the code of the rate that it goes beyond.
+    """The decision with these pods excluded, and the code of the rate that it goes beyond; 0 for none.
 
-    If it does, it is decided again, a few times, with only as many pods of each owner and so on as the rates leave,
-    those that were chosen first.
+    If it goes beyond one, it is decided again, a few times. Then only as many pods of each owner and so on may go as
+    the rates leave: those that were chosen first.
     """
     snapshot = evaluator.state.snapshot
     code = 0
@@ -219,7 +219,7 @@ def _kept_from(
 def _taken_by(
     evaluator: Evaluator, decision: GangDecision, promised: Promised, leaving: NDArray[np.intp], at: Now
 ) -> str:
-    """Which pod in front takes room that comes up; empty if it is left to the members, those of a node together."""
+    """Which pod in front takes room that comes up; empty if all of it is left to the members, node by node."""
     snapshot = evaluator.state.snapshot
     if not (evaluator.pods_ahead(decision.placements[0].pod, at).anybody or promised.held):
         return ""
@@ -290,7 +290,7 @@ def _outcomes(
 
 
 def _unnominated(pod: Pod) -> Pod:
-    """The pod as if it had no nomination: what an earlier plan left there is not to weigh in."""
+    """The pod as if it had no nomination: one that an earlier plan left does not count."""
     if not pod.status.nominated_node_name:
         return pod
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))

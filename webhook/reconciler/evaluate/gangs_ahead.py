@@ -20,11 +20,11 @@ Rows = NDArray[np.intp]
 def come_together(
     snapshot: Snapshot, gang: Gang, candidates: Candidates, *, need: Ints, fits: Rows, here: Ints, alike: Ints
 ) -> Mask:
-    """The candidates to which members of the gang come, so many as there is room `here`, since the others are placed.
+    """The candidates to which members of the gang come, because the gang has room for all members that it lacks.
 
-    `need` is what one of these members takes, and on the nodes in the rows `fits` they fit as things are. `here` and
-    `alike`, how many there are of them, are by candidate. Of other members it is not known where they fit: they count
-    as placed. All have to be in one domain of the gang's topology.
+    Members that are alike are looked at: each takes `need`, and they fit on the nodes in the rows `fits` as things are.
+    By candidate, there are `alike` of them, and room for as many as `here` says. Nobody knows where the other members
+    fit: they count as placed. All have to be in one domain of the gang's topology.
     """
     if gang.incomplete:
         return np.zeros(len(here), np.bool_)

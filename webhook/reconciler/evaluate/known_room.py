@@ -20,8 +20,8 @@ class KnownRoom:
         self._snapshot = snapshot
         self._version = -1
         self._answers: dict[tuple[int, str, bytes], tuple[Pod, bool]] = {}
-        """Pod (its `id`), node and rows of pods that are not there, to the pod, so that the id stays its own, and the
-        answer."""
+        """Pod (its `id`), node and rows of pods that count as gone, to the pod and the answer. The pod is kept: so no
+        other one gets its id."""
 
     def fits_on(self, pod: Pod, node: str, without: NDArray[np.intp] = NO_PODS) -> bool:
         """Whether the pod fits on the node, as if the pods in the rows `without` were gone."""

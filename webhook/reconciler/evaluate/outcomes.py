@@ -44,7 +44,7 @@ class Waits:
     node: str
     leaving: int
     victims: tuple[Pod, ...] = ()
-    """Those of the pods that another plan has yet to ask: they are asked for this one if that does not come to it."""
+    """Pods among them that another plan has yet to ask. If that plan never does, they are asked for this one."""
     groups: dict[str, str] = field(default_factory=dict)
     """Key of each of those victims that goes with a group to the name of the group."""
 
@@ -99,7 +99,7 @@ class Unschedulable:
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """Which candidates may stand is an extender's to say; it is decided again once that has answered."""
+    """An extender has to say which candidates may stand; it is decided again once the extender has answered."""
 
     result: ClassVar[str] = "asks"
     question: Question
@@ -122,7 +122,7 @@ Outcome = Fits | Waits | Evicts | Unschedulable | Asks
 
 
 def without_nodes(outcome: Outcome, left_out: Mapping[str, float]) -> Outcome:
-    """The outcome, which says if nothing helps which nodes were left out and until when (monotonic seconds)."""
+    """The outcome. If nothing helps, it says which nodes were left out and until when (monotonic seconds)."""
     if not left_out or not isinstance(outcome, Unschedulable):
         return outcome
     shown = ", ".join(list(left_out)[:_SHOWN])

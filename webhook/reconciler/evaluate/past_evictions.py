@@ -30,10 +30,10 @@ def evictor_name(pod: Pod) -> str:
 class PastEvictions:
     """The history of evictions as a decision under a policy counts it; `now` is in monotonic seconds.
 
-    `pods` is the preemptor, or the members of a gang that are placed together. A cycle is a preemptor that would evict
-    pods of a workload for which pods of its own workload were evicted within the policy's window, or pods of another
-    one for which those of that workload were, and so on. `stay` are the pods, by row, that the policy keeps because of
-    that, None if there are none.
+    `pods` is the preemptor, or the members of a gang that are placed together. A preemptor of workload A closes a cycle
+    if pods of A were evicted for B within the policy's window, and it would evict pods of B. The chain may be longer:
+    pods of B were evicted for C, and it would evict pods of C. `stay` are the pods, by row, that the policy keeps
+    because of that, None if there are none.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class PastEvictions:
         return column
 
     def closed_by(self, outcome: Evicts) -> Evicts:
-        """The outcome, which says if it closes cycles."""
+        """The outcome with the cycles that it closes, if it closes any."""
         closed = sorted(set(map(evictor_name, outcome.victims)) & self._evictors.keys())
         return replace(outcome, cycles=tuple(map(self._cycle, closed))) if closed else outcome
 
     def kept_from(self, outcome: Unschedulable) -> Unschedulable:
-        """The outcome, which says if pods stay so that no cycle is closed."""
+        """The outcome. If pods stay so that no cycle is closed, it says so."""
         if self.stay is None or not self.stay.any():
             return outcome
         names = ", ".join(list(self._evictors)[:_SHOWN])

@@ -1,8 +1,8 @@
 """Which candidates pods of higher priority would take: kube-scheduler places these first (docs/semantics.md D11).
 
-A nomination keeps room from pods of equal and lower priority. A pod of higher priority that waits, whoever preempts
-for it or nobody, takes what is emptied as soon as it fits there. So the preemptor has to fit beside all of those, when
-its victims are gone, and also when the pods are gone that leave the node anyway; and whether those that are nominated
+A nomination keeps room from pods of equal and lower priority. A waiting pod of higher priority takes what is emptied as
+soon as it fits there, whoever preempts for it. So the preemptor has to fit beside all of those when its victims are
+gone, and also when the pods are gone that leave the node anyway. It has to fit whether those that are nominated
 elsewhere come or not. The same holds of devices, if both ask for them, of host ports and of anti-affinity.
 """
 
@@ -48,7 +48,7 @@ __all__ = ["AHEAD", "PodsAhead", "Unplaced", "blocked_text"]
 AHEAD = 9
 """The code of candidates that pods of higher priority would take."""
 PATIENCE = 60.0
-"""Seconds for which the scheduler may leave a pod pending that fits; then it does not want to place it."""
+"""If a scheduler leaves a pod that fits pending for so many seconds, it does not want to place the pod."""
 _GROUPS = 100
 """Groups of pods ahead that are looked at."""
 
@@ -87,8 +87,8 @@ class _HeldRoom(NamedTuple):
 class PodsAhead:
     """Says of each candidate whether it is left to the preemptor (`CandidateFilter`).
 
-    `is_overdue` says of a pod that fits somewhere or not whether its scheduler does not want to place it. `held` are
-    preemptors of lower priority, by node, for which pods were evicted there: they get the room that was made for them.
+    `is_overdue` is told whether a pod fits somewhere, and says whether its scheduler does not want to place it. `held`
+    are preemptors of lower priority, by node, for which pods were evicted there: they get the room made for them.
     `leaving` are the rows of the pods that leave anyway: how long they take is not known, at most their grace period.
     Plans of its `own`, by id, ask their victims together.
     """
@@ -120,7 +120,7 @@ class PodsAhead:
         return bool(self._groups)
 
     def taken(self, victims: Rows) -> set[str]:
-        """The nodes of these pods that are not left to the preemptor once they are gone, those of a node together.
+        """The nodes of these pods that are not left to the preemptor once all of them are gone.
 
         What is `held` does not count.
         """
@@ -176,9 +176,9 @@ class PodsAhead:
         needs: DeviceFilter | None = None,
         held_devices: Mapping[int, Sequence[DeviceId]] = MappingProxyType({}),
     ) -> Iterator[tuple[Pod, Mask]]:
-        """Place the groups in every room that may come up: who comes, and the candidates that lack `own` after that.
+        """Place the groups in every room that may come up. Yields who comes, and which candidates then lack `own`.
 
-        What stands `beside` is kept from it, too; both are by candidate. `incoming` needs it, and `needs` of devices.
+        What is kept for others is `beside`; both are by candidate. `incoming` needs it, and `needs` of devices.
         """
         snapshot, free = self._state.snapshot, free_without(self._state.snapshot, candidates)
         later, columns = self._leaving_beside(candidates), columns_of(snapshot, candidates)
@@ -230,9 +230,9 @@ class PodsAhead:
         return {place: some for place, some in devices.items() if some}
 
     def _lost_to_others(self, room: _HeldRoom, candidates: Candidates) -> Mask:
-        """Where the victims' room goes past pods for which others have gone, and which have theirs as things are now.
+        """Where pods for which others have gone lose their room once the victims are gone, and have it as things are.
 
-        With the preemptor, those get room there that wait between it and such a pod.
+        Waiting pods of a priority between theirs and the preemptor's would take it.
         """
         lost = np.zeros(len(candidates.nodes), np.bool_)
         lowest = {place: pods[0] for place, pods in room.pods.items()}
@@ -257,7 +257,7 @@ class PodsAhead:
         return lost
 
     def _merely_planned(self, candidates: Candidates) -> Rows:
-        """Victims of the candidates that other plans count on and that do not leave yet: theirs may come first."""
+        """Victims of the candidates that do not leave yet and that other plans count on, too: those may be first."""
         rows = candidates.pods[np.isin(candidates.pods, self._leaving)]
         uids, pods = self._state.snapshot.pods.uids, self._state.pods
         keys = [f"{self._state.snapshot.pods.namespaces[row]}/{self._state.snapshot.pods.names[row]}" for row in rows]
@@ -296,9 +296,9 @@ class PodsAhead:
     ) -> Iterator[tuple[Pod, Ints, Ints]]:
         """Place so many of each group in the room there is once these pods have left, too.
 
-        Yields who takes room, how many, and what they leave: of each group by itself, since the scheduler may have put
-        off the others, and of all in their order. Those that are nominated there and find no room any more keep what
-        they need from pods of lower priority all the same.
+        Yields who takes room, how many, and what they leave. It does so for each group by itself, since the scheduler
+        may have put off the others, and for all in their order. Nominated pods that find no room any more still keep
+        what they need from pods of lower priority.
         """
         snapshot, gone, full = self._state.snapshot, np.concatenate((candidates.pods, leaving)), room.copy()
         columns, kept = columns_of(snapshot, candidates), np.zeros_like(room)
@@ -328,7 +328,7 @@ class PodsAhead:
     def _placed_together(
         self, group: WaitingGroup, ahead: PodInfo, candidates: Candidates, here: Ints, alike: Ints
     ) -> Ints:
-        """How many of these members of a gang come, of those with room `here`; on their nominations they count."""
+        """How many of these members of a gang come, of those with room `here`; nominated members come in any case."""
         snapshot, pod = self._state.snapshot, group.example
         gang, need = form_gang(snapshot, self._state.members.of(group_of(pod))), needed_by(snapshot, ahead)
         if gang.missing == 1 or need is None:

@@ -66,10 +66,10 @@ class Rates:
     def beyond(
         self, rows: Rows, preference: NDArray[np.float64], *, at_once: bool = False, together: bool = False
     ) -> Rows:
-        """Of these pods those that stay if on each node as many go as the rates leave now, the preferred ones first.
+        """Of these pods those that stay if as many go on each node as the rates leave now. The preferred ones go first.
 
-        With `at_once` as many as the rates ever allow, whatever has gone before. With `together` as many on all nodes
-        together; `perCluster` is left out then, since others would be no fewer.
+        With `at_once` as many go as the rates ever allow, whatever has gone before. With `together` as many go on all
+        nodes together; `perCluster` is left out then, since other pods would be no fewer.
         """
         pods = self._state.snapshot.pods
         kept = rows[~pods.terminating[rows]]

@@ -1,4 +1,4 @@
-"""When the schedulers were seen at work: a node is to blame for a pod that is not bound only if one was (D8)."""
+"""When the schedulers were seen at work. If none was, no node is to blame for a pod that is not bound (D8)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class SchedulerActivity:
     def chance(self, pod: Pod, since: float, seconds: float) -> float:
         """From when on the pod's scheduler had the chance to bind it, infinite if that is not known.
 
-        It had if it said something else of the pod `since` then, or was seen at work for half of so many `seconds`.
+        It had the chance if it has said something new of the pod `since` then, or was seen at work for half of the
+        `seconds`.
         """
         if self._refused.get(key_of(pod), -math.inf) >= since:
             return since

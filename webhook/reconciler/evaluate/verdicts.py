@@ -1,8 +1,8 @@
 """That nothing helps preemptors of one shape: found once, and true for all of them for a while.
 
 Thousands of preemptors wait for the same in a full cluster. What a decision says depends on what a pod asks for, not on
-its name, so the verdict on one is the verdict on all. It holds until something happens that could help, and, as long as
-the back-off of the one that was tried lasts, even then: so a shape costs as many decisions as a pod.
+its name, so the verdict on one is the verdict on all. It holds until something happens that could help. During the
+back-off of the pod that was tried it holds even then. So a shape costs as many decisions as one pod.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Pods that the policy's rules allow as victims and that a decision excludes for another reason: masks by pod row.
 
-Its owner or its kubelet puts it back on the node. The API server does not remove it. It leaves already, but too late.
-A rate that it counts in is used up. Its workload evicted that of the preemptor, and the policy keeps the evictor
-(`past_evictions`). Its replacement could run on no other node, so it is taken only if nothing else helps.
+A pod is excluded if its owner or its kubelet puts it back on the node, if the API server does not remove it, or if it
+leaves already, but too late. It is excluded if a rate that it counts in is used up, or if its workload evicted that of
+the preemptor and the policy keeps the evictor (`past_evictions`). If its replacement could run on no other node, it is
+taken only if nothing else helps.
 """
 
 from __future__ import annotations
@@ -66,10 +67,11 @@ class ReturningOwner(NamedTuple):
 class EvictionBackoff:
     """What evicting did not help: it is excluded for a while, twice as long each time it happens again.
 
-    A pod that the API server did not remove: a webhook that denies the eviction, a namespace without the right, a pod
-    under two budgets (which the Eviction API does not support). The pods of an owner that puts its pods on a node by
-    itself: the room is taken again at once. None of it shows in the objects a decision looks at. It is remembered by
-    owner, since the pods of one have new names again and again. Time is an argument, in monotonic seconds.
+    It does not help with a pod that the API server did not remove: a webhook denies the eviction, the right is missing
+    in the namespace, or two budgets cover the pod (which the Eviction API does not support). Nor does it help with the
+    pods of an owner that puts its pods on a node by itself: they take the room again at once. The objects that a
+    decision looks at show none of this. It is remembered by owner, since the pods of an owner have new names again and
+    again. Time is an argument, in monotonic seconds.
     """
 
     def __init__(self) -> None:
@@ -96,7 +98,7 @@ class EvictionBackoff:
         self.version += 1
 
     def returning(self) -> list[ReturningOwner]:
-        """The owners that put their pods back, those among them whose pods may be asked for again by now."""
+        """The owners that put their pods back, also those whose pods may be asked for again by now."""
         return [ReturningOwner(owner, it.times, it.until) for owner, it in self._owners.items()]
 
     def recall(self, known: ReturningOwner, now: float) -> None:
@@ -200,13 +202,13 @@ def decide_within_limits(
     extenders: Sequence[Extender] = (),
     left_out: Collection[str] = (),
 ) -> Decision:
-    """Decide with the pods excluded that asking does not remove, and those whose rate is used up.
+    """Decide without pods that asking does not remove, and without those whose rate is used up.
 
     The pods in the rows `leaving` will be gone in time and are counted on first: nobody goes in place of them. Others
     that leave take too long, and asking them again would not help: they are no victims.
     If every candidate has more victims than a rate allows, it is decided again with only as many of a node's pods as
-    the rates leave, the cheapest of each owner and so on, and then those that give most of what the preemptor lacks:
-    others of the node, fewer or more important ones may do.
+    the rates leave. First these are the cheapest of each owner and so on, then those that give most of what the
+    preemptor lacks: fewer or more important pods of the node may be enough.
     """
     rates = limits.rates
     excluded = excluded_now(state, limits.exclusions, limits.exhausted, leaving)

@@ -134,10 +134,10 @@ class WorkloadHistory:
             yield workload, evictions
 
     def evictors(self, workload: str, window: float, now: float) -> dict[str, str]:
-        """The workloads for which pods of this one were evicted within the window, and those for which pods of these.
+        """The workloads for which pods of this one were evicted within the window, and so on from each of them.
 
-        And so on, the nearest to this one first, a thousand or a few more at most: each with the workload that was
-        evicted for it. This one is not among them.
+        The nearest to this one come first, a thousand or a few more at most. Each has the workload that was evicted
+        for it. This workload is not among them.
         """
         evictors: dict[str, str] = {workload: ""}
         for evicted in (queue := [workload]):

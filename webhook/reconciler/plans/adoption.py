@@ -192,7 +192,7 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
 
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger = NOTHING) -> dict[int, str]:
-    """Count the recent evictions for the rates, and exclude the pods of owners that put theirs back after them.
+    """Count the recent evictions for the rates. Owners that replaced their evicted pods are excluded again.
 
     The ledger names these owners and most evictions. The decisions on marked pods of managed classes name the rest.
     Returns the tickets in the rates by plan, as far as that is known.

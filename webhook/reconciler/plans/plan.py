@@ -53,7 +53,7 @@ class PlanLook:
     counted_on: bytes = b""
     """The pods that the look took for gone because they are leaving: the mask of their rows, as bytes."""
     needed: set[str] = field(default_factory=set)
-    """uids of the victims that the look found to be needed although those pods leave."""
+    """uids of the victims that the look found to be needed although the pods in `counted_on` leave."""
 
     def holds(self, judged_by: tuple[object, ...], now: float) -> bool:
         """Whether the verdict still holds, by what it would be judged by now.

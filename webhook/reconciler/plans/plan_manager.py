@@ -197,7 +197,7 @@ class PlanManager:
     def settle(self, plan: Plan) -> None:
         """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked.
 
-        Not so if its time was over: nobody knows whether these go at all.
+        If its time was over, those that are being asked do not count: they may stay.
         """
         if plan.ended is None:
             return
