@@ -24,7 +24,7 @@ def test_rate_leads_elsewhere(limits: Limits):
     setting.add(
         pod("a", "6", node="n1", owner=("Job", "one"), priority=10), pod("b", "6", node="n2", owner=("Job", "two"))
     )
-    setting.evaluator.limiter.exhausted(limits, 0.0)
+    setting.evaluator.limiter.remember(limits)
     setting.evaluator.limiter.note([PlannedEviction("Job/default/one", "n1")], 0.0)
     assert names(setting.evaluate(preemptor())) == ["b"]
 
@@ -34,7 +34,7 @@ def test_rate_of_the_cluster():
     limits = Limits(per_cluster=Rate(1, 60.0))
     setting = Setting(node("n1"), under=policy(limits=limits))
     setting.add(pod("a", "6", node="n1"))
-    setting.evaluator.limiter.exhausted(limits, 0.0)
+    setting.evaluator.limiter.remember(limits)
     setting.evaluator.limiter.note([PlannedEviction("", "n2")], 0.0)
     outcome = setting.evaluate(preemptor())
     assert isinstance(outcome, Unschedulable)
@@ -91,7 +91,7 @@ def test_plan_larger_than_what_is_left_waits_for_the_window(limits: Limits):
     """If recent evictions leave too little of a rate, the preemptor is tried again when they stop counting."""
     setting = one_or_two(limits)
     setting.add(pod("b", "8", node="n2", priority=1000))
-    setting.evaluator.limiter.exhausted(limits, 0.0)
+    setting.evaluator.limiter.remember(limits)
     setting.evaluator.limiter.note([PlannedEviction("Job/default/a", "n1")], 0.0)
     setting.clock.now = 10.0
     outcome = setting.evaluate(preemptor(cpu="6"))

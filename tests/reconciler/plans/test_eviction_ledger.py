@@ -144,13 +144,13 @@ def test_rates_after_a_change_of_leader(told: list, charged: int):
     ledger = EvictionLedger(setting.evaluator, {}, LedgerStore(lambda: text, lambda: None))
     ledger.recalled = recall_evictions(setting.evaluator, setting.policy_set, ledger.open())
     left = setting.evaluator.limiter.remaining(HOURLY, setting.clock.monotonic())
-    assert 2 - left.owners[WEB] == charged
+    assert 2 - left.left["perOwner"][f"owner {WEB}"] == charged
     # The same at the leader after that, which reads what this one has written
     after = Setting(node("n1"), under=under)
     after.add(*told, web("x", 20.0), web("y", 20.0), web("z", 25.0))
     last = EvictionLedger(after.evaluator, {}, LedgerStore(lambda: ledger.text() or "", lambda: None))
     recall_evictions(after.evaluator, after.policy_set, last.open())
-    assert after.evaluator.limiter.remaining(HOURLY, after.clock.monotonic()).owners == left.owners
+    assert after.evaluator.limiter.remaining(HOURLY, after.clock.monotonic()).left == left.left
 
 
 def test_a_term_writes_what_is_its_own():

@@ -100,7 +100,7 @@ async def test_room_on_the_own_node_before_the_last_is_asked():
         assert len(here & {"a", "b"}) == 1
         await play.nominated("p", "")
         assert len(service.state.expectations) == 0
-        assert len(service.reconciler.evaluator.limiter._cluster.times) == 1
+        assert len(service.reconciler.evaluator.limiter._counters["cluster"]["cluster "]) == 1
 
 
 async def test_own_victims_are_waited_for():
@@ -213,7 +213,7 @@ async def test_some_victims_stay():
         assert len(await play.here() & {"a", "b", "c"}) == 2
         await play.nominated("p", "")
         assert len(service.state.expectations) == 0
-        assert len(service.reconciler.evaluator.limiter._cluster.times) == 1
+        assert len(service.reconciler.evaluator.limiter._counters["cluster"]["cluster "]) == 1
 
 
 async def test_victims_chosen_together_are_judged_once(monkeypatch: pytest.MonkeyPatch):

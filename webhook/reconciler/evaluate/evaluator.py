@@ -98,15 +98,15 @@ class Evaluator:
         # 1. Which pods will be gone soon enough to wait for them, and which rates are used up.
         leaving = self.leaving_soon(policy, at)
         self.limiter.remember(policy.limits)
-        exhausted = self.limiter.exhausted(limits, now)
-        rates = Rates(self.state, limits, self.limiter.remaining(limits, now)) if has_rates(limits) else None
+        left = self.limiter.remaining(limits, now)
+        rates = Rates(self.state, limits, left) if has_rates(limits) else None
         setbacks = self.eviction_backoff.next_end(now) is not None
         ahead = self.pods_ahead(pod, at, promised)
         in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
         filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
         past = PastEvictions(self.state, self.limiter.history, (pod,), policy, now)
         excluded = self.exclusions(now) if past.stay is None else self.exclusions(now) | past.stay
-        limits_now = LimitsNow(limits, excluded, setbacks, exhausted, rates, filters, past.evicted_lately())
+        limits_now = LimitsNow(limits, excluded, setbacks, left, rates, filters, past.evicted_lately())
         # 2. Decide, with the pods excluded that evicting would not remove, or must not now.
         try:
             decision = decide_within_limits(
@@ -303,8 +303,8 @@ class Evaluator:
         not remove, or a protection window of a pod of lower priority ends.
         """
         now, wall = self.clock.monotonic(), self.clock.wall()
-        exhausted, asked_again = limits.exhausted, self.eviction_backoff.next_end(now)
-        dues = [] if exhausted.until is None else [(exhausted.until, f"{exhausted.names} leaves room again")]
+        left, asked_again = limits.left, self.eviction_backoff.next_end(now)
+        dues = [] if left.again is None else [(left.again, f"{left.rates_used_up} leaves room again")]
         if asked_again is not None:
             dues.append((asked_again, "the API server is asked again about pods that it would not remove"))
         reason = decision.reason or "no node where evicting pods that may be evicted makes room"
@@ -317,13 +317,13 @@ class Evaluator:
             reason = "wherever evicting pods makes room, a disruption budget keeps one of them"
         elif NOT_NOW in decision.rejections and not decision.reason:
             reason = "wherever evicting pods makes room, more would have to go than the policy's limits allow now"
-        elif exhausted.until is not None:
-            reason += f"; {exhausted.names} excludes pods that would do otherwise"
+        elif left.again is not None:
+            reason += f"; {left.rates_used_up} excludes pods that would do otherwise"
         if limits.setbacks:
             reason += "; pods that would not go, or come back at once, are excluded for now"
-        if NOT_NOW in decision.rejections and limits.rates is not None and limits.rates.left.until is not None:
-            dues.append((limits.rates.left.until, "the first eviction that counts leaves its window"))
-        rated = exhausted.until is not None or bool(decision.rejections - {AHEAD, BEYOND_BUDGET})
+        if NOT_NOW in decision.rejections and left.until is not None:
+            dues.append((left.until, "the first eviction that counts leaves its window"))
+        rated = left.again is not None or bool(decision.rejections - {AHEAD, BEYOND_BUDGET})
         if rated:
             schedules = [rate.schedule for rate in limits.now.rates.values() if rate.schedule is not None]
             ending = [end for schedule in schedules if (end := schedule.ends(wall)) is not None]

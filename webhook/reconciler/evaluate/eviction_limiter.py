@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from webhook.kube.objects import Pod
@@ -16,16 +16,7 @@ from webhook.kube.pods import workload_of
 from webhook.policy.model import LabelRate, Limits, Rate
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory
 
-__all__ = [
-    "EvictionLimiter",
-    "ExhaustedLimits",
-    "PlannedEviction",
-    "Remaining",
-    "WorkloadsLeft",
-    "group_rates",
-    "groups_of",
-    "has_rates",
-]
+__all__ = ["EvictionLimiter", "PlannedEviction", "Remaining", "WorkloadsLeft", "groups_of", "has_rates", "rates_of"]
 
 _LEAST_HORIZON = 180.0
 """Seconds, at least, for which evictions are remembered: longer than between two writes of the history."""
@@ -39,30 +30,10 @@ class PlannedEviction:
     node: str
     groups: tuple[str, ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class ExhaustedLimits:
-    """For whom a policy's rates leave no room now; `until` is when the first of them leaves room again."""
-
-    owners: frozenset[str] = frozenset()
-    nodes: frozenset[str] = frozenset()
-    cluster: bool = False
-    until: float | None = None
-    workloads: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset()
-
     @property
-    def names(self) -> str:
-        """The rates that are used up for somebody, as the policy names them."""
-        used = (
-            ("perOwner", self.owners),
-            ("perWorkload", self.workloads),
-            ("perNode", self.nodes),
-            ("perCluster", self.cluster),
-            ("perNamespace", any(name.startswith("namespace ") for name in self.groups)),
-            ("perLabel", any(name.startswith("label ") for name in self.groups)),
-        )
-        return " or ".join(f"limits.{name}" for name, full in used if full)
+    def names(self) -> set[str]:
+        """Everything in which it counts, as `rates_of` has it: its owner, its node, the cluster and its groups."""
+        return {*([f"owner {self.owner}"] if self.owner else ()), f"node {self.node}", "cluster ", *self.groups}
 
 
 class WorkloadsLeft(NamedTuple):
@@ -82,37 +53,33 @@ class WorkloadsLeft(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """How many evictions a policy's rates still allow now; an owner or node that is not named has its whole rate.
+    """How many evictions a policy's rates still allow now, by rate and name; who is not named has the whole rate.
 
-    `until` is when the first eviction that counts leaves its window, None if none counts.
+    Of perWorkload only those are named that have none left. `until` is when the first eviction that counts leaves its
+    window, None if none counts; `again` when the first of the rates that are used up leaves room, None if none is.
     """
 
-    owners: dict[str, int]
-    nodes: dict[str, int]
-    cluster: int
+    left: dict[str, dict[str, int]]
     until: float | None
+    again: float | None
     workloads: WorkloadsLeft | None = None
-    groups: dict[str, int] = field(default_factory=dict)
 
+    def used_up(self, rate: str) -> list[str]:
+        """Who has no evictions left by this rate."""
+        return [name for name, left in self.left.get(rate, {}).items() if left <= 0]
 
-@dataclass(slots=True)
-class _Counter:
-    """When the evictions of one owner, node or cluster were, by ticket."""
-
-    times: dict[int, float] = field(default_factory=dict)
-
-    def within(self, window: float, now: float) -> list[float]:
-        return sorted(at for at in self.times.values() if at > now - window)
+    @property
+    def rates_used_up(self) -> str:
+        """The rates that are used up for somebody, as the policy names them."""
+        return " or ".join(f"limits.{rate}" for rate in self.left if self.used_up(rate))
 
 
 class EvictionLimiter:
     """The recent evictions: as far back as the longest window that was asked about."""
 
     def __init__(self) -> None:
-        self._owners: dict[str, _Counter] = {}
-        self._nodes: dict[str, _Counter] = {}
-        self._groups: dict[str, _Counter] = {}
-        self._cluster = _Counter()
+        self._counters: dict[str, dict[str, dict[int, float]]] = {}
+        """When the evictions were that count there, by ticket: by the first word of the name, and by the name."""
         self._label_keys: set[str] = set()
         self._tickets: dict[int, tuple[PlannedEviction, float]] = {}
         self._next = 0
@@ -133,14 +100,8 @@ class EvictionLimiter:
 
     def happened(self, ticket: int, now: float) -> None:
         """What was planned has happened now."""
-        eviction, _ = self._tickets.get(ticket, (None, 0.0))
-        if eviction is None:
-            return
-        self._tickets[ticket] = (eviction, now)
-        groups = [self._groups.get(name) for name in eviction.groups]
-        for counter in (self._owners.get(eviction.owner), self._nodes.get(eviction.node), self._cluster, *groups):
-            if counter is not None:
-                counter.times[ticket] = now
+        if ticket in self._tickets:
+            self._put(ticket, self._tickets[ticket][0], now)
 
     def eviction_of(self, pod: Pod) -> PlannedEviction:
         """The eviction of this pod as the rates see it."""
@@ -153,26 +114,11 @@ class EvictionLimiter:
         Beside what is planned, evictions count that happened after `since`.
         """
         planned = [known[0] for ticket in tickets if (known := self._tickets.get(ticket)) is not None]
-        grouped = [
-            (
-                name,
-                rate,
-                [self._groups.get(each) for eviction in planned for each in eviction.groups if each.startswith(of)],
-            )
-            for name, of, rate in group_rates(limits)
-        ]
-        rates: list[tuple[str, Rate | LabelRate | None, list[_Counter | None]]] = [
-            ("perOwner", limits.per_owner, [self._owners.get(eviction.owner) for eviction in planned]),
-            ("perNode", limits.per_node, [self._nodes.get(eviction.node) for eviction in planned]),
-            ("perCluster", limits.per_cluster, [self._cluster] if planned else []),
-            *grouped,
-        ]
-        for name, rate, counters in rates:
-            if rate is None:
-                continue
-            window = min(rate.window, now - since)
-            if any(counter is not None and len(counter.within(window, now)) > rate.evictions for counter in counters):
-                return f"limits.{name} does not allow so many evictions any more"
+        names = {name for eviction in planned for name in eviction.names}
+        for field, of, rate in rates_of(limits):
+            times = self._times((name for name in names if name.startswith(of)), min(rate.window, now - since), now)
+            if any(len(recent) > rate.evictions for recent in times.values()):
+                return f"limits.{field} does not allow so many evictions any more"
         left = self._workloads_left(limits, now, since)
         if left is not None and any(left.get(eviction.owner, 0) < 0 for eviction in planned if eviction.owner):
             return "limits.perWorkload does not allow so many evictions any more"
@@ -191,29 +137,23 @@ class EvictionLimiter:
         for eviction in evictions:
             self._next += 1
             tickets.append(self._next)
-            self._tickets[self._next] = (eviction, at)
-            if eviction.owner:
-                self._owners.setdefault(eviction.owner, _Counter()).times[self._next] = at
-            self._nodes.setdefault(eviction.node, _Counter()).times[self._next] = at
-            self._cluster.times[self._next] = at
-            for name in eviction.groups:
-                self._groups.setdefault(name, _Counter()).times[self._next] = at
+            self._put(self._next, eviction, at)
         return tickets
+
+    def _put(self, ticket: int, eviction: PlannedEviction, at: float) -> None:
+        self._tickets[ticket] = (eviction, at)
+        for name in eviction.names:
+            self._counters.setdefault(_kind(name), {}).setdefault(name, {})[ticket] = at
 
     def take_back(self, tickets: Iterable[int]) -> None:
         """These did not happen."""
         for ticket in tickets:
             eviction, _ = self._tickets.pop(ticket, (None, 0.0))
-            if eviction is None:
-                continue
-            self._cluster.times.pop(ticket, None)
-            groups = ((self._groups, name) for name in eviction.groups)
-            for counters, name in ((self._owners, eviction.owner), (self._nodes, eviction.node), *groups):
-                counter = counters.get(name)
-                if counter is not None:
-                    counter.times.pop(ticket, None)
-                    if not counter.times:
-                        del counters[name]
+            for name in eviction.names if eviction is not None else ():
+                counters = self._counters[_kind(name)]
+                del counters[name][ticket]
+                if not counters[name]:
+                    del counters[name]
 
     def recent(self, now: float) -> Iterator[tuple[int, PlannedEviction, float]]:
         """The evictions that a rate may still count: ticket, eviction, time. A planned eviction has the time `now`."""
@@ -225,56 +165,40 @@ class EvictionLimiter:
         """Forget everything."""
         self.take_back(list(self._tickets))
 
-    def exhausted(self, limits: Limits, now: float) -> ExhaustedLimits:
-        """Owners and nodes that have had their evictions."""
-        self.remember(limits)
-        owners = _used_up(self._owners, limits.per_owner, now)
-        nodes = _used_up(self._nodes, limits.per_node, now)
-        cluster = _used_up({"": self._cluster}, limits.per_cluster, now)
-        workloads: dict[str, float] = {}
-        if (limit := limits.per_workload) is not None:
-            workloads = self.history.used_up(limit.evictions, limit.window, now, self._planned())
-        ends = [*owners.values(), *nodes.values(), *cluster.values(), *workloads.values()]
-        groups: dict[str, float] = {}
-        for _, of, rate in group_rates(limits):
-            groups |= _used_up(
-                {name: counter for name, counter in self._groups.items() if name.startswith(of)}, rate, now
-            )
-        until = min([*ends, *groups.values()], default=None)
-        return ExhaustedLimits(
-            frozenset(owners), frozenset(nodes), bool(cluster), until, frozenset(workloads), frozenset(groups)
-        )
-
-    def _planned(self) -> dict[str, int]:
-        """How many evictions of each workload are planned and have not happened."""
-        planned = {name: sum(map(math.isinf, counter.times.values())) for name, counter in self._owners.items()}
-        return {name: some for name, some in planned.items() if some}
-
     def _workloads_left(self, limits: Limits, now: float, since: float = -math.inf) -> WorkloadsLeft | None:
         limit = limits.per_workload
         if limit is None:
             return None
-        return WorkloadsLeft(self.history, self._planned(), limit.evictions, min(limit.window, now - since), now)
+        owners = self._counters.get("owner", {}).items()
+        counts = {name.removeprefix("owner "): sum(map(math.isinf, times.values())) for name, times in owners}
+        planned = {owner: some for owner, some in counts.items() if some}
+        return WorkloadsLeft(self.history, planned, limit.evictions, min(limit.window, now - since), now)
 
     def remaining(self, limits: Limits, now: float) -> Remaining:
-        """What the rates still allow; numbers of a rate that the limits do not set mean nothing."""
+        """What the rates still allow."""
         self.remember(limits)
-        owners, owners_end = _remaining(self._owners, limits.per_owner, now)
-        nodes, nodes_end = _remaining(self._nodes, limits.per_node, now)
-        cluster, cluster_end = _remaining({"": self._cluster}, limits.per_cluster, now)
-        whole = limits.per_cluster.evictions if limits.per_cluster else 0
-        left = self._workloads_left(limits, now)
-        ends = [end for end in (owners_end, nodes_end, cluster_end) if end is not None]
-        if left is not None:
-            first = self.history.first_end(left.window, now)
-            ends += [first] if math.isfinite(first) else [now + left.window] if left.planned else []
-        groups: dict[str, int] = {}
-        for _, of, rate in group_rates(limits):
-            counters = {name: counter for name, counter in self._groups.items() if name.startswith(of)}
-            of_group, end = _remaining(counters, rate, now)
-            groups |= of_group
-            ends += [] if end is None else [end]
-        return Remaining(owners, nodes, cluster.get("", whole), min(ends, default=None), left, groups)
+        ends, again = list[float](), list[float]()
+        workloads, used_up = self._workloads_left(limits, now), dict[str, float]()
+        if workloads is not None:
+            first = self.history.first_end(workloads.window, now)
+            ends += [first] if math.isfinite(first) else [now + workloads.window] if workloads.planned else []
+            used_up = self.history.used_up(workloads.most, workloads.window, now, workloads.planned)
+            again += used_up.values()
+        left: dict[str, dict[str, int]] = {"perOwner": {}, "perWorkload": dict.fromkeys(used_up, 0)}
+        for field, of, rate in rates_of(limits):
+            names = (name for name in self._counters.get(_kind(of), ()) if name.startswith(of))
+            times = self._times(names, rate.window, now)
+            left[field] = {name: rate.evictions - len(recent) for name, recent in times.items()}
+            ends += [recent[0] + rate.window for recent in times.values()]
+            full = (recent for recent in times.values() if len(recent) >= rate.evictions)
+            again += [recent[-rate.evictions] + rate.window for recent in full]
+        return Remaining(left, min(ends, default=None), min(again, default=None), workloads)
+
+    def _times(self, names: Iterable[str], window: float, now: float) -> dict[str, list[float]]:
+        """When the evictions within the window were that count in each of these; those without any are left out."""
+        counters = ((name, self._counters.get(_kind(name), {}).get(name, {})) for name in names)
+        recent = ((name, sorted(at for at in times.values() if at > now - window)) for name, times in counters)
+        return {name: times for name, times in recent if times}
 
     def remember(self, limits: Limits) -> None:
         """Keep evictions for as long as these limits ask for them."""
@@ -288,12 +212,18 @@ def groups_of(namespace: str, labels: Mapping[str, str], keys: Iterable[str]) ->
     return (f"namespace {namespace}", *(f"label {key}={labels[key]}" for key in sorted(keys) if key in labels))
 
 
-def group_rates(limits: Limits) -> Iterator[tuple[str, str, Rate | LabelRate]]:
-    """The rates by groups: the field's name, how the names of its groups begin, and the rate."""
-    if limits.per_namespace is not None:
-        yield "perNamespace", "namespace ", limits.per_namespace
-    if limits.per_label is not None:
-        yield "perLabel", f"label {limits.per_label.label}=", limits.per_label
+def rates_of(limits: Limits) -> Iterator[tuple[str, str, Rate | LabelRate]]:
+    """The rates that are set: the field's name, how the names begin that it counts by, and the rate."""
+    label = f"label {limits.per_label.label}=" if limits.per_label is not None else ""
+    for field, of, rate in (
+        ("perOwner", "owner ", limits.per_owner),
+        ("perNode", "node ", limits.per_node),
+        ("perCluster", "cluster ", limits.per_cluster),
+        ("perNamespace", "namespace ", limits.per_namespace),
+        ("perLabel", label, limits.per_label),
+    ):
+        if rate is not None:
+            yield field, of, rate
 
 
 def has_rates(limits: Limits) -> bool:
@@ -301,24 +231,5 @@ def has_rates(limits: Limits) -> bool:
     return bool(limits.rates) or limits.per_workload is not None
 
 
-def _used_up(counters: dict[str, _Counter], rate: Rate | LabelRate | None, now: float) -> dict[str, float]:
-    """Names that have had their evictions, and when the oldest that counts leaves the window."""
-    if rate is None:
-        return {}
-    ends = {}
-    for name, counter in counters.items():
-        recent = counter.within(rate.window, now)
-        if len(recent) >= rate.evictions:
-            ends[name] = recent[len(recent) - rate.evictions] + rate.window if rate.evictions else now + rate.window
-    return ends
-
-
-def _remaining(
-    counters: dict[str, _Counter], rate: Rate | LabelRate | None, now: float
-) -> tuple[dict[str, int], float | None]:
-    """What is left of the rate for every name that has used some of it, and when the first eviction stops counting."""
-    if rate is None:
-        return {}, None
-    recent = {name: times for name, counter in counters.items() if (times := counter.within(rate.window, now))}
-    left = {name: rate.evictions - len(times) for name, times in recent.items()}
-    return left, min((times[0] + rate.window for times in recent.values()), default=None)
+def _kind(name: str) -> str:
+    return name.partition(" ")[0]

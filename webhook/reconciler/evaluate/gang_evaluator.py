@@ -95,11 +95,11 @@ def evaluate_gang(
     leaving = evaluator.leaving_soon(policy, at)
     limits = policy.limits.at(wall)
     evaluator.limiter.remember(policy.limits)
-    exhausted = evaluator.limiter.exhausted(limits, now)
-    rates = Rates(state, limits, evaluator.limiter.remaining(limits, now)) if has_rates(limits) else None
+    left = evaluator.limiter.remaining(limits, now)
+    rates = Rates(state, limits, left) if has_rates(limits) else None
     past = PastEvictions(state, evaluator.limiter.history, members.ready, policy, now)
     immovable = evaluator.exclusions(now) if past.stay is None else evaluator.exclusions(now) | past.stay
-    exclusions, last = excluded_now(state, immovable, exhausted, leaving), last_resort(state)
+    exclusions, last = excluded_now(state, immovable, left, leaving), last_resort(state)
     # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
     leaving = np.setdiff1d(leaving, evaluator.staying(promised.planned))
     decided = partial(
@@ -127,13 +127,13 @@ def evaluate_gang(
     if taker and not decision.placements:
         return past.kept_from(Unschedulable(ONE_BY_ONE.format(taker), behind=True))
     if beyond:
-        due = rates.left.until if rates is not None and beyond == NOT_NOW else None
+        due = left.until if beyond == NOT_NOW else None
         reason = "more pods would have to go than the policy's limits allow"
         return past.kept_from(Unschedulable(reason, limited=True, due=due))
     if not decision.placements:
         begins = policy.schedule.begins(wall) if policy.schedule and rules.outside(wall) else None
-        due = exhausted.until if begins is None else now + begins - wall
-        return past.kept_from(Unschedulable(decision.reason, limited=exhausted.until is not None, due=due))
+        due = left.again if begins is None else now + begins - wall
+        return past.kept_from(Unschedulable(decision.reason, limited=left.again is not None, due=due))
     # 3. If it fits as things are, that is kube-scheduler's business.
     if not decision.victims:
         at_once = decide_gang(state.snapshot, gang, rules, wall, exclusions=exclusions, left_out=left_out)

@@ -13,7 +13,7 @@ from webhook.kube.pods import workload_name
 from webhook.policy.model import LabelRate, Limits, Rate, WorkloadLimit
 from webhook.preemption.snapshot.pod_view import Identity, Owner
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.evaluate.eviction_limiter import Remaining, WorkloadsLeft, group_rates, groups_of
+from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, Remaining, WorkloadsLeft, groups_of, rates_of
 from webhook.reconciler.state.state import State
 
 __all__ = ["NOT_NOW", "Rates", "too_large"]
@@ -89,25 +89,27 @@ class Rates:
 
     def _counted(self, row: Rows) -> Iterator[_Counted]:
         """How each rate counts the pods in these rows."""
-        limits, left, pods = self._limits, self.left, self._state.snapshot.pods
+        limits, left, pods = self._limits, self.left.left, self._state.snapshot.pods
         if limits.per_owner:
-            yield self._by_name(2, limits.per_owner, row, left.owners, _workload)
-        if limits.per_workload and left.workloads is not None:
-            yield self._by_name(5, limits.per_workload, row, left.workloads, _workload)
-        for name, of, rate in group_rates(limits):
-            key = rate.label if isinstance(rate, LabelRate) else ""
-            code = next(code for code, limit in _NEVER.items() if limit == name)
-            yield self._by_name(code, rate, row, left.groups, partial(_group, of, key))
+            yield self._by_name(2, limits.per_owner, row, left["perOwner"], partial(_name, "owner ", ""))
+        if limits.per_workload and self.left.workloads is not None:
+            yield self._by_name(5, limits.per_workload, row, self.left.workloads, _workload)
+        for name, of, rate in rates_of(limits):
+            if name in ("perNamespace", "perLabel"):
+                key = rate.label if isinstance(rate, LabelRate) else ""
+                code = next(code for code, limit in _NEVER.items() if limit == name)
+                yield self._by_name(code, rate, row, left[name], partial(_name, of, key))
         if limits.per_node:
             nodes = self._state.snapshot.nodes
             of_node = np.full(nodes.rows, limits.per_node.evictions, np.int64)
-            for name, number in left.nodes.items():
-                if (at := nodes.find(name)) is not None:
+            for name, number in left["perNode"].items():
+                if (at := nodes.find(name.removeprefix("node "))) is not None:
                     of_node[at] = number
             node = pods.node[row].astype(np.intp)  # of a group that goes whole some are on other nodes
             yield _Counted(3, limits.per_node, node, of_node[node])
         if limits.per_cluster:
-            yield _Counted(4, limits.per_cluster, np.zeros(len(row), np.intp), np.full(len(row), left.cluster))
+            all_left = left["perCluster"].get("cluster ", limits.per_cluster.evictions)
+            yield _Counted(4, limits.per_cluster, np.zeros(len(row), np.intp), np.full(len(row), all_left))
 
     def _by_name(
         self,
@@ -150,10 +152,10 @@ def _workload(owner: Owner, identity: Identity) -> str:
     return workload_name(owner.kind, owner.name, identity.namespace, identity.labels)
 
 
-def _group(of: str, key: str, owner: Owner, identity: Identity) -> str:
-    """The name of the pod's group in a rate by label, or by namespace if there is no key."""
-    del owner
-    names = groups_of(identity.namespace, identity.labels, (key,) if key else ())
+def _name(of: str, key: str, owner: Owner, identity: Identity) -> str:
+    """The name that begins like this and in which a rate counts the pod; the `key` is that of a rate by label."""
+    groups = groups_of(identity.namespace, identity.labels, (key,) if key else ())
+    names = PlannedEviction(_workload(owner, identity), "", groups).names
     return next((name for name in names if name.startswith(of)), "")
 
 

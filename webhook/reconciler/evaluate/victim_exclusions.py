@@ -26,7 +26,7 @@ from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
 from webhook.preemption.victims.rules import Rules
-from webhook.reconciler.evaluate.eviction_limiter import ExhaustedLimits, groups_of
+from webhook.reconciler.evaluate.eviction_limiter import Remaining, groups_of
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.state.state import State
 
@@ -174,7 +174,7 @@ class LimitsNow(NamedTuple):
     """The pods, by row, that evicting does not help."""
     setbacks: bool
     """Whether some of them only for a while."""
-    exhausted: ExhaustedLimits
+    left: Remaining
     rates: Rates | None
     filters: tuple[CandidateFilter, ...] = ()
     """What else keeps candidates from being selected."""
@@ -211,7 +211,7 @@ def decide_within_limits(
     preemptor lacks: fewer or more important pods of the node may be enough.
     """
     rates = limits.rates
-    excluded = excluded_now(state, limits.exclusions, limits.exhausted, leaving)
+    excluded = excluded_now(state, limits.exclusions, limits.left, leaving)
     decided = partial(
         decide_with_exclusions,
         state,
@@ -241,18 +241,18 @@ def decide_within_limits(
     return decision
 
 
-def excluded_now(state: State, exclusions: Mask, exhausted: ExhaustedLimits, leaving: Rows) -> Mask:
+def excluded_now(state: State, exclusions: Mask, left: Remaining, leaving: Rows) -> Mask:
     """The pods that may not go now: these `exclusions`, those of used-up rates, and those that leave, but too late."""
     snapshot, pods = state.snapshot, state.snapshot.pods
     excluded: Mask = exclusions | _of_rows(state, np.setdiff1d(pods.leaving(), leaving))
-    if exhausted.until is not None:
-        excluded |= exhausted.cluster
-        for owner in exhausted.owners | exhausted.workloads:
-            excluded[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
-        if exhausted.groups:
-            excluded |= _of_groups(state, exhausted.groups)
-        for node in exhausted.nodes:
-            if (row := snapshot.nodes.find(node)) is not None:
+    if left.again is not None:
+        excluded |= bool(left.used_up("perCluster"))
+        for owner in (*left.used_up("perOwner"), *left.used_up("perWorkload")):
+            excluded[snapshot.pod_rows(state.index.owned.get(owner.removeprefix("owner "), ()))] = True
+        if groups := (*left.used_up("perNamespace"), *left.used_up("perLabel")):
+            excluded |= _of_groups(state, groups)
+        for node in left.used_up("perNode"):
+            if (row := snapshot.nodes.find(node.removeprefix("node "))) is not None:
                 excluded |= pods.node[: pods.rows] == row
     return excluded
 
