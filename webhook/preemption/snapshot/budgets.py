@@ -199,8 +199,9 @@ class DisruptionBudgets(Columns):
         lenient = np.append(self._lenient[: self.rows], False)[members].any(axis=1)
         spares = lenient & (np.count_nonzero(members >= 0, axis=1) == 1)
         result: Mask = health == STARTING
-        unready = np.flatnonzero(health == UNREADY)
-        result[unready] = spares[sets[self._pods.identity[rows[unready]]]]
+        if spares.any():
+            unready = np.flatnonzero(health == UNREADY)
+            result[unready] = spares[sets[self._pods.identity[rows[unready]]]]
         return result
 
     def refused(
@@ -218,7 +219,7 @@ class DisruptionBudgets(Columns):
             rows = rows[~self.unguarded(rows)]
         sets = self._sets(rows, strict=True)
         if strict:
-            spent: Mask = self._spent_sets(strict=True)[sets]
+            spent: Mask = self._spent_sets(strict=True).take(sets)
             chosen = (self._left(strict=True) <= 0) & self._disrupted[: self.rows]
             positions, _ = self._uses(rows, sets, chosen, strict=True)
             spent[positions] = True
@@ -305,8 +306,10 @@ class DisruptionBudgets(Columns):
 
     def _sets(self, rows: NDArray[np.intp], *, strict: bool) -> NDArray[np.int32]:
         """The pods' places in the coverage's sets; 0 is the empty one."""
-        sets: NDArray[np.int32] = self._coverage(strict=strict).column()[self._pods.identity[rows]]
-        return np.where(self._pods.terminating[rows], 0, sets).astype(np.int32, copy=False) if strict else sets
+        sets: NDArray[np.int32] = self._coverage(strict=strict).column().take(self._pods.identity.take(rows))
+        if strict:
+            sets[self._pods.terminating.take(rows)] = 0
+        return sets
 
     def _left(self, *, strict: bool) -> Ints:
         """How many more pods each budget lets go."""
