@@ -9,7 +9,8 @@ import pytest
 
 from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Pod, PodGroup
+from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP
 from webhook.policy.model import Preemptors, VictimMode, Victims
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.preemptors import ineligible_reason
@@ -50,6 +51,10 @@ def grows(name: str, wants: str, has: str, *, on: str = "n1", reason: str = "Def
 def names(outcome: Any) -> set[str]:
     assert isinstance(outcome, Evicts), outcome
     return {victim.metadata.name for victim in outcome.victims}
+
+
+def names_of_plan(desk: Desk, key: str) -> set[str]:
+    return {victim.name for victim in desk.reconciler.plans[key].record.victims}
 
 
 def on_full_node(*more: Pod) -> Setting:
@@ -114,6 +119,30 @@ def test_for_whom(made: Pod, resize: bool, why: str):
     reason = ineligible_reason(made, said)
     assert why in reason
     assert bool(why) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    "of_gang",
+    [
+        pytest.param({"spec": {"schedulingGroup": {"podGroupName": "g"}}}, id="a PodGroup"),
+        pytest.param({"labels": {"scheduling.x-k8s.io/pod-group": "g"}}, id="a PodGroup of coscheduling"),
+    ],
+)
+async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
+    """It is placed already, so it needs none of the others, whether some of them wait or not."""
+    setting = on_full_node()
+    for resource, spec in (
+        (POD_GROUP, {"schedulingPolicy": {"gang": {"minCount": 2}}}),
+        (COSCHEDULING_POD_GROUP, {"minMember": 2}),
+    ):
+        group = msgspec.convert({"metadata": {"name": "g", "namespace": "default"}, "spec": spec}, PodGroup)
+        setting.state.caches[resource].take("default/g", group)
+    setting.add(grows("p", "5", "2", **of_gang))
+    desk = Desk(setting)
+    desk.reconciler._look_at_all()
+    desk.reconciler.turn()
+    assert names_of_plan(desk, "default/p") == {"v0"}
+    await desk.reconciler.stop()
 
 
 async def test_its_plan_lasts_until_the_kubelet_has_granted_it():

@@ -65,7 +65,7 @@ def decide(
     out = np.array([row for name in left_out if (row := snapshot.nodes.find(name)) is not None], np.intp)
     # 1. What the pod asks for, and which pods may go for it.
     incoming = compile_pod(preemptor)
-    if preemptor.spec.scheduling_group:
+    if preemptor.spec.scheduling_group and not incoming.grows:
         incoming = incoming._replace(beyond=_PLACED_TOGETHER)
     potential = potential_victims(
         snapshot, incoming, rules, now, exclusions=exclusions, leaving=leaving, evicted=evicted

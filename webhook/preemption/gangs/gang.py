@@ -56,8 +56,10 @@ class Gang(NamedTuple):
 
 
 def is_gang(snapshot: Snapshot, pod: Pod) -> bool:
-    """Whether the pod is placed together with others of its group, and not by itself."""
+    """Whether the pod waits to be placed together with others of its group, and not by itself."""
     key = group_of(pod)
+    if pod.spec.node_name:
+        return False
     return key.source == POD_GROUP or _minimum(snapshot, key, (pod,)) > 1
 
 
