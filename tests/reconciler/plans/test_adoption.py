@@ -313,7 +313,7 @@ async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[s
         (victim.key, 1) for victim in victims if victim.name not in left
     }
     assert len(plan.gone) == len(gone)
-    assert len(plan.bound_to_go()) == bound
+    assert len(plan.bound_to_go(())) == bound
     assert plan.ended is None
     await desk.reconciler.stop()
 

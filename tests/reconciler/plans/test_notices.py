@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, NOTICE, READY, Vict
 from webhook.reconciler.plans.actions import Enter, Notify, Wait
 from webhook.reconciler.plans.adoption import recalled
 from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.news import PlanGoesOn
 from webhook.reconciler.plans.notices import Notices, askable, not_told
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_index import PlanIndex
@@ -162,6 +164,22 @@ def test_stages_of_a_notice():
     manager.enter(plan, PlanStage.EVICTING)
     plan.notices.clear()
     assert manager.next_action(plan) == Enter(PlanStage.NOTIFYING)
+
+
+def test_room_that_comes_up_while_a_notice_lasts():
+    """Nobody is asked to leave then, whatever wakes the plan."""
+    setting = Setting(node("n1", "10"), under=policy(victims=Victims(notice=60.0)))
+    setting.state.eviction_reviews.expect_nobody()
+    setting.add(pod("a", "4", node="n1"), pod("b", "4", node="n1", priority=1000))
+    one, manager = preemptor("p", "5"), PlanManager(setting.evaluator, setting.policy_set)
+    plan = manager.begin(one, setting.policy, setting.evaluate(one), 0, ())
+    manager.enter(plan, PlanStage.NOTIFYING)
+    plan.note_told("uid-a", 60.0)
+    plan.pause(60.0)
+    setting.remove("default/b")
+    manager.unchecked[plan.key] = None
+    assert [type(news) for news in manager.check(math.inf)] == [PlanGoesOn]
+    assert manager.next_action(plan).uids == {"uid-a"}
 
 
 def test_without_a_notice_there_is_no_such_stage():

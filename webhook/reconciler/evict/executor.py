@@ -347,7 +347,8 @@ class Executor:
             return None
         stays = is_there(self._state, plan, victim)
         if left in {EvictionResult.BEGUN, EvictionResult.UNWANTED} and (stays or plan.ended is not None):
-            action = End(plan.ended) if plan.ended is not None else self._look(plan)
+            others = frozenset(plan.asking - {victim.uid})
+            action = End(plan.ended) if plan.ended is not None else self._look(plan, others)
             ending = action.ending if isinstance(action, End) else Ending.OUTDATED
             if left is EvictionResult.BEGUN and ending is Ending.TIMED_OUT and plan.ended is None:
                 self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())

@@ -180,9 +180,9 @@ class Plan:
         """Whether it only waits: no task is carrying it out."""
         return self.stage is PlanStage.WAITING or math.isfinite(self.resumes)
 
-    def bound_to_go(self) -> frozenset[str]:
-        """Uids of the victims of whose group another one has been asked, or is being asked: they go with it."""
-        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone | self.asking} | self.begun
+    def bound_to_go(self, asking: Collection[str]) -> frozenset[str]:
+        """Uids of the victims of whose group one has been asked, or is among those `asking`: they go with it."""
+        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone.union(asking)} | self.begun
         return frozenset(victim.uid for victim in self.record.victims if victim.group in begun - {0})
 
     def with_all_of(self, uids: Collection[str]) -> str:

@@ -49,10 +49,9 @@ def unneeded(
         look.note_version(state.snapshot.version)
         look.count_on(leaving.tobytes())
     unasked = frozenset(victim.uid for victim in plan.record.victims if is_there(state, plan, victim)) - asking
-    unasked -= plan.bound_to_go()
+    unasked -= plan.bound_to_go(asking)
     if pod is None or unasked <= look.needed:
         return Unneeded()
-    look.need(unasked)
     fitting = fits(state.snapshot, pod)
     if plan.record.node in fitting:
         return Unneeded(unasked, f"it fits on {plan.record.node} by now")
@@ -73,4 +72,5 @@ def unneeded(
         state.snapshot, pod, plan.record.node, among, rules=rules, begun=begun, without=np.flatnonzero(leaves)
     )
     staying = unasked - {pods.uids[row] for row in must_go.tolist()}
+    look.need(unasked - staying)
     return Unneeded(staying, f"it fits on {plan.record.node} without them once pods that are leaving are gone")
