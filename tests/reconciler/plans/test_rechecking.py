@@ -13,7 +13,7 @@ from tests.reconciler.acting import PODS, Play, managing, playing
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import GroupDisruption, Groups, Schedule
 from webhook.reconciler.evaluate import known_room
 from webhook.reconciler.metrics import ReconcilerMetrics
@@ -123,7 +123,12 @@ def planned(setting: Setting, cpu: str) -> Plan:
     made = preemptor("p", cpu)
     outcome = setting.evaluate(made)
     setting.expect(made, outcome)
-    victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(outcome.groups.values()), 1)}
+    of = {key: numbers[group] for key, group in outcome.groups.items()}
+    victims = tuple(
+        PlanVictim("default", victim.metadata.name, victim.metadata.uid, of.get(key_of(victim), 0))
+        for victim in outcome.victims
+    )
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
     return Plan(
         record,

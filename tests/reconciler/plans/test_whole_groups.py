@@ -54,8 +54,8 @@ def test_who_goes_with_whom():
         PlanVictim("default", name, name, group) for name, group in (("a", 1), ("b", 1), ("c", 2), ("d", 0))
     )
     plan = Plan(PlanRecord(id="x", node="n1", victims=victims), "default/p", "p", 100, 0.0, 10.0)
-    assert plan.bound_to_go() == frozenset()
+    assert plan.bound_to_go(()) == frozenset()
     plan.note_asked("d", 0.0, 0)
-    assert plan.bound_to_go() == frozenset()
+    assert plan.bound_to_go(()) == frozenset()
     plan.note_asked("a", 0.0, 0)
-    assert plan.bound_to_go() == {"a", "b"}
+    assert plan.bound_to_go(()) == {"a", "b"}
