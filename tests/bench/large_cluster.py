@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 
 PODS, NODES, NAMESPACES = "/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 TEAMS = 200
 """Namespaces."""
 REPLICAS = 25
@@ -68,6 +69,11 @@ class LargeCluster:
         """A namespace as the API server sends it."""
         return b'{"metadata":{"name":"team-%d"}}' % number
 
+    @staticmethod
+    def priority_class(_number: int) -> bytes:
+        """The class of the pods as the API server sends it."""
+        return b'{"metadata":{"name":"batch"},"value":100}'
+
     async def expire(self, request: web.Request) -> web.Response:
         """Change pods behind the back of those who watch, and tell them that they have missed something."""
         self.changed = int(request.query.get("changed", 0))
@@ -92,6 +98,7 @@ class LargeCluster:
             PODS: (self.pod, self.pods),
             NODES: (self.node, self.nodes),
             NAMESPACES: (self.namespace, TEAMS),
+            CLASSES: (self.priority_class, 1),
         }
         render, count = collections.get(request.path, (None, 0))
         start = int(request.query.get("continue", 0))
