@@ -144,7 +144,7 @@ class OutcomeJudge:
         """A pod was evicted: whose plans name it has evicted."""
         for pod in self.cluster.pods.values():
             plan = _plan_on(pod)
-            if plan and not pod["spec"].get("nodeName") and uid in {victim["uid"] for victim in plan["victims"]}:
+            if plan and not _is_served(pod, plan) and uid in {victim["uid"] for victim in plan["victims"]}:
                 meta, since = pod["metadata"], self._since.get(plan["id"], 0.0)
                 planned = frozenset(victim["uid"] for victim in plan["victims"])
                 beside = frozenset(self._beside.get(plan.get("gang", {}).get("id"), ()))
@@ -190,7 +190,7 @@ class OutcomeJudge:
         evicting = self._plans.get(plan["id"]) if plan else None
         if plan is None or evicting is None:
             return
-        if new is not None and new["spec"].get("nodeName"):
+        if new is not None and _is_served(new, plan):
             self._served.update(self._plans.pop(plan["id"]).victims)
             return
         if new is not None and (_plan_on(new) or {}).get("id") == plan["id"]:
@@ -313,6 +313,12 @@ def _cpu(pod: Json) -> int:
 
 def _nominated(pod: Json) -> str:
     return str(pod["status"].get("nominatedNodeName", ""))
+
+
+def _is_served(pod: Json, plan: Json) -> bool:
+    """Whether the pod has what its plan is for: a node, or what it wants there."""
+    pending = [row for row in pod["status"].get("conditions", ()) if row["type"] == "PodResizePending"]
+    return not pending if plan.get("resize") else bool(pod["spec"].get("nodeName"))
 
 
 def _plan_on(pod: Json) -> Json | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.reconciler.random_bindings import troubled_bindings
 from tests.reconciler.random_clusters import lived_in_trouble, troubled
 from tests.reconciler.random_devices import troubled_devices
+from tests.reconciler.random_growth import troubled_growth
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
 
@@ -40,13 +41,14 @@ def in_vain(seed: int, cluster: Cluster = troubled) -> list[str]:
         *(pytest.param(troubled, first, 50, id=f"{first}") for first in range(0, 200, 50)),
         *(pytest.param(troubled_bindings, first, 30, id=f"bindings-{first}") for first in range(0, 60, 30)),
         *(pytest.param(troubled_devices, first, 30, id=f"devices-{first}") for first in range(0, 60, 30)),
+        pytest.param(troubled_growth, 0, 30, id="growth-0"),
     ],
 )
 def test_every_eviction_ends_in_a_bound_pod(cluster: Cluster, first: int, number: int):
     """In clusters in which a good deal goes wrong, no plan that has evicted ends otherwise, also one for devices.
 
     What no nomination keeps from others is outside: devices that come free one by one.
-    Bindings are host ports, anti-affinity on a node, and taints.
+    Bindings are host ports, anti-affinity on a node, and taints; growth is that of pods that run.
     """
     found = {seed: said for seed in range(first, first + number) if (said := in_vain(seed, cluster))}
     assert not found
@@ -70,6 +72,7 @@ def test_every_eviction_ends_in_a_bound_pod(cluster: Cluster, first: int, number
         pytest.param(troubled_devices, 10844, id="what was emptied for a pod of lower priority is left to it"),
         pytest.param(troubled_devices, 10920, id="a claim that the victims' owner takes up again"),
         pytest.param(troubled_devices, 11039, id="a claim that may come free lets a pod in front come"),
+        pytest.param(troubled_growth, 749, id="a plan that is taken off a pod that has another one by then"),
         pytest.param(
             troubled_devices, 536082, id="a victim of which the server could not tell, beside one with more grace"
         ),

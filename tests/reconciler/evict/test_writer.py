@@ -10,10 +10,12 @@ import pytest
 from tests.workloads import eventually
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
+from webhook.kube.objects import Condition, ObjectMeta, Pod, PodSpec, PodStatus
+from webhook.kube.pods import RESIZE_PENDING
+from webhook.policy.model import PLAN
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.writer import EvictionResult, Writer
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanStage, PlanVictim, encode
 
 VICTIM = PlanVictim("default", "v", "u")
 
@@ -254,6 +256,31 @@ async def test_a_conflict_on_displacing_is_looked_into(fresh: Pod | None, taken:
     else:
         assert await displacing is taken
     assert server.patched == writes
+
+
+def carrying(plan: str, version: str, *, resize: bool, deferred: bool) -> Pod:
+    """A bound pod with that plan on it."""
+    text = encode(PlanRecord(id=plan, node="n1", victims=(VICTIM,), resize=resize, stage=PlanStage.EVICTING))
+    meta = ObjectMeta(name="p", namespace="default", uid="u", resource_version=version, annotations={PLAN: text})
+    conditions = [Condition(type=RESIZE_PENDING, reason="Deferred")] if deferred else []
+    return Pod(metadata=meta, spec=PodSpec(node_name="n1"), status=PodStatus(conditions=conditions))
+
+
+@pytest.mark.parametrize(
+    ("resize", "deferred", "versions"),
+    [
+        pytest.param(True, True, ["1"], id="it wants to grow and was given up"),
+        pytest.param(True, False, ["1"], id="it has grown, and may want more"),
+        pytest.param(False, True, ["1"], id="it was bound by the plan, and wants to grow"),
+        pytest.param(False, False, [None], id="it was bound by the plan, and gets none any more"),
+    ],
+)
+async def test_only_the_own_plan_is_taken_off(resize: bool, deferred: bool, versions: list[str | None]):
+    """What was written for the next plan meanwhile stays."""
+    server = Changed(carrying("b" * 16, "2", resize=True, deferred=True))
+    known = carrying("a" * 16, "1", resize=resize, deferred=deferred)
+    await Writer(server, lambda: math.inf, lambda *_: None).clear(known, "a" * 16, "n1")
+    assert server.patched == versions
 
 
 @pytest.mark.skipped_waits

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.objects import ObjectMeta, Pod
+from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
-from webhook.reconciler.state.annotations import PlanVictim
+from webhook.reconciler.state.annotations import PlanVictim, plans_growth
 
 __all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "TRIES", "DeposedError", "FencedRequests", "StaleError", "may_pass"]
 
@@ -72,9 +73,11 @@ class FencedRequests:
         await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
 
     async def patch_status(self, what: str, pod: Pod, body: dict[str, Any]) -> Pod:
-        """Patch the pod as it is known; a bound one, which gets no further plan, whatever the kubelet has written."""
+        """Patch the pod as it is known; one that gets no further plan, whatever the kubelet has written."""
         meta = pod.metadata
-        guard = {"uid": meta.uid} if pod.spec.node_name else {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        guard = {"uid": meta.uid}
+        if not pod.spec.node_name or is_deferred(pod) or plans_growth(pod):
+            guard["resourceVersion"] = meta.resource_version
         guarded = {**body, "metadata": {**body["metadata"], **guard}}
         path = POD.path(meta.namespace, meta.name, "status")
         return await self.timely(what, lambda: self._client.patch(path, guarded, as_=Pod))

@@ -52,6 +52,7 @@ __all__ = [
     "not_own",
     "plan_id_of",
     "plan_of",
+    "plans_growth",
     "with_names",
 ]
 
@@ -284,6 +285,15 @@ def plan_id_of(pod: Pod) -> str:
     except UnreadableError:
         return (pod.metadata.annotations or {}).get(PLAN, "")
     return plan.id if plan else ""
+
+
+def plans_growth(pod: Pod) -> bool:
+    """Whether a plan is written on a pod by which it is to grow where it is."""
+    try:
+        plan = plan_of(pod)
+    except UnreadableError:
+        return False
+    return plan is not None and plan.resize
 
 
 def decision_of(pod: Pod) -> DecisionRecord | None:
