@@ -149,7 +149,7 @@ def resize_pending(pod: Pod) -> str:
 
 def is_deferred(pod: Pod) -> bool:
     """Whether the pod is on a node and wants to grow, for which there is no room now."""
-    return bool(pod.spec.node_name) and any(
-        condition.type == RESIZE_PENDING and condition.reason == "Deferred" and condition.status != "False"
-        for condition in pod.status.conditions or ()
-    )
+    for condition in pod.status.conditions or () if pod.spec.node_name else ():
+        if condition.type == RESIZE_PENDING:
+            return condition.reason == "Deferred" and condition.status != "False"
+    return False

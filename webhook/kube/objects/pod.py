@@ -143,17 +143,20 @@ class Pod(KubeStruct):
 
 def _resized(containers: list[Container] | None, statuses: list[ContainerStatus]) -> list[ContainerStatus] | None:
     """The statuses that report other requests than the container of that name makes."""
+    reporting = [status for status in statuses if status.resources]
+    if not reporting:
+        return None
     asked = {container.name: container.resources.requests for container in containers or () if container.resources}
-    return [
-        status for status in statuses if status.resources and _differs(status, asked.get(status.name) or {})
-    ] or None
+    return [status for status in reporting if _differs(status, asked.get(status.name) or {})] or None
 
 
 def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) -> bool:
     """Whether what it has or was allotted is not what it asks for; a half that is not reported is no difference."""
     assert status.resources is not None
-    reported = [given for given in (status.resources.requests, status.allocated_resources) if given]
-    return any(given != asked for given in reported) or bool(asked and not reported)
+    has, allotted = status.resources.requests, status.allocated_resources
+    if has or allotted:
+        return bool((has and has != asked) or (allotted and allotted != asked))
+    return bool(asked)
 
 
 class PodDisruptionBudgetSpec(KubeStruct):

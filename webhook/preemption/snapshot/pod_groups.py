@@ -52,9 +52,13 @@ NO_GROUP = GroupKey("", "", "")
 
 
 class GroupSource(NamedTuple):
-    """One way in which pods name their group: `name` says which, empty for none."""
+    """One way in which pods name their group: `name` says which, empty for none.
+
+    Without the label or annotation `key` a pod names none; it is empty if the group is named elsewhere.
+    """
 
     title: str
+    key: str
     name: Callable[[Pod], str]
 
 
@@ -109,20 +113,23 @@ def _indexed_job(pod: Pod) -> str:
 
 
 GROUP_SOURCES = (
-    GroupSource(POD_GROUP, _scheduling_group),
-    GroupSource(COSCHEDULING, _label("scheduling.x-k8s.io/pod-group")),
-    GroupSource(VOLCANO, _annotation(_VOLCANO_NAME)),
-    GroupSource("Kueue pod group", _label("kueue.x-k8s.io/pod-group-name")),
-    GroupSource("LeaderWorkerSet replica", _leader_worker_set),
-    GroupSource("JobSet", _label("jobset.sigs.k8s.io/jobset-name")),
-    GroupSource("indexed Job", _indexed_job),
+    GroupSource(POD_GROUP, "", _scheduling_group),
+    GroupSource(COSCHEDULING, "scheduling.x-k8s.io/pod-group", _label("scheduling.x-k8s.io/pod-group")),
+    GroupSource(VOLCANO, _VOLCANO_NAME, _annotation(_VOLCANO_NAME)),
+    GroupSource("Kueue pod group", "kueue.x-k8s.io/pod-group-name", _label("kueue.x-k8s.io/pod-group-name")),
+    GroupSource("LeaderWorkerSet replica", "leaderworkerset.sigs.k8s.io/name", _leader_worker_set),
+    GroupSource("JobSet", "jobset.sigs.k8s.io/jobset-name", _label("jobset.sigs.k8s.io/jobset-name")),
+    GroupSource("indexed Job", "batch.kubernetes.io/job-name", _indexed_job),
 )
 """Who defines groups, the first that applies counts."""
+_KEYS = frozenset(source.key for source in GROUP_SOURCES)
 
 
 def group_of(pod: Pod) -> GroupKey:
     """The group that a pod says it belongs to; NO_GROUP for none."""
-    if pod.spec.scheduling_group is None and not pod.metadata.labels and not pod.metadata.annotations:
+    meta = pod.metadata
+    named = not (_KEYS.isdisjoint(meta.labels or ()) and _KEYS.isdisjoint(meta.annotations or ()))
+    if pod.spec.scheduling_group is None and not named:
         return NO_GROUP
     for source in GROUP_SOURCES:
         if name := source.name(pod):
