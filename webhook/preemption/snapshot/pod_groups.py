@@ -169,20 +169,21 @@ _NOBODY: set[int] = set()
 
 
 class PodGroups:
-    """PodGroups by what their members call them, and the members of each group on nodes by its id.
+    """PodGroups by what their members call them, and the members of each group on nodes by its id, which `ids` has.
 
     `version` counts changes of PodGroups. After `refresh`, `sizes` has the number of members by the id of the group,
     `highest` their highest priority, and `above` the rows of the members that their groups can spare, ascending.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ids: Interner[GroupKey, GroupKey]) -> None:
+        self._ids = ids
         self.objects: dict[GroupKey, PodGroup] = {}
         self.version = 0
         self.sizes: NDArray[np.int64] = np.zeros(1, np.int64)
         self.highest: NDArray[np.int64] = np.zeros(1, np.int64)
         self.above: NDArray[np.intp] = np.zeros(0, np.intp)
-        self._changed: set[GroupKey] = set()
-        self._changed_ids: set[int] = set()
+        self._changed: set[int] = set()
+        """Ids of groups that are to be looked at again; one that no pod names yet is when its first member comes."""
         self._above: dict[int, list[int]] = {}
         """By id of a group, the members above its minimum, if there are any."""
         self._members: dict[int, set[int]] = {}
@@ -194,16 +195,19 @@ class PodGroups:
     def put(self, group: PodGroup, source: str) -> None:
         """Add or update a PodGroup of this source."""
         key = GroupKey(source, group.metadata.namespace, group.metadata.name)
-        self.version += 1
         self.objects[key] = group
-        self._changed.add(key)
+        self._note_changed(key)
 
     def remove(self, key: str, source: str) -> None:
         """Forget the PodGroup `namespace/name` of this source."""
         namespace, _, name = key.rpartition("/")
-        self.version += 1
         self.objects.pop(GroupKey(source, namespace, name), None)
-        self._changed.add(GroupKey(source, namespace, name))
+        self._note_changed(GroupKey(source, namespace, name))
+
+    def _note_changed(self, key: GroupKey) -> None:
+        self.version += 1
+        if (id_ := self._ids.find(key)) is not None:
+            self._changed.add(id_)
 
     def object_of(self, key: GroupKey) -> PodGroup | None:
         """The PodGroup of a group, None if it has none or that is not known."""
@@ -212,7 +216,7 @@ class PodGroups:
     def move(self, row: int, group: int) -> None:
         """The pod in this row, which is new or has changed, is a member of the group (id), of none if that is 0."""
         before = self._group_of.get(row, 0)
-        self._changed_ids |= {before, group}
+        self._changed |= {before, group}
         if before == group:
             return
         if before:
@@ -229,29 +233,23 @@ class PodGroups:
         """The rows of the members on nodes, ascending."""
         return np.array(sorted(self._members.get(group, ())), np.intp)
 
-    def refresh(
-        self,
-        groups: Interner[GroupKey, GroupKey],
-        priority: NDArray[np.int64],
-        spare: Callable[[set[int], int], list[int]],
-    ) -> None:
+    def refresh(self, priority: NDArray[np.int64], spare: Callable[[set[int], int], list[int]]) -> None:
         """Look again at groups that have changed, for `sizes`, `highest` and `above`.
 
-        `groups` has the ids, `priority` those of the pods by row, and `spare` says which of the members are beyond a
-        minimum.
+        `priority` has those of the pods by row, and `spare` says which of the members are beyond a minimum.
         """
-        if not self._changed and not self._changed_ids:
+        if not self._changed:
             return
-        if len(self.sizes) < len(groups):
-            more = np.zeros(2 * len(groups) - len(self.sizes), np.int64)
+        if len(self.sizes) < len(self._ids):
+            more = np.zeros(2 * len(self._ids) - len(self.sizes), np.int64)
             self.sizes, self.highest = np.append(self.sizes, more), np.append(self.highest, more)
         spared = False
-        for group in self._changed_ids | {id_ for key in self._changed if (id_ := groups.find(key)) is not None}:
+        for group in self._changed:
             members = self._members.get(group, _NOBODY)
             self.sizes[group] = len(members)
             self.highest[group] = priority[list(members)].max() if members else 0
             spared |= self._above.pop(group, None) is not None
-            key = groups.values[group]
+            key = self._ids.values[group]
             known = self.objects.get(key) if key else None
             # Who says himself that he goes whole spares nobody
             if known is not None and not known.goes_whole and len(members) > known.minimum > 0:
@@ -259,4 +257,4 @@ class PodGroups:
                 spared = True
         if spared:
             self.above = np.array(sorted(row for rows in self._above.values() for row in rows), np.intp)
-        self._changed, self._changed_ids = set(), set()
+        self._changed = set()

@@ -83,7 +83,7 @@ class Pods(Columns):
         self.anti: Interner[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] = Interner()
         self.claims: Interner[PodClaims, PodClaims] = Interner()
         self.groups: Interner[GroupKey, GroupKey] = Interner()
-        self.grouped = PodGroups()
+        self.grouped = PodGroups(self.groups)
         self._unadvertised: dict[int, dict[str, int]] = {}
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
@@ -224,7 +224,7 @@ class Pods(Columns):
 
     def groups_now(self) -> PodGroups:
         """The groups, with what is counted of their members (`PodGroups.refresh`)."""
-        self.grouped.refresh(self.groups, self.priority, self.beyond)
+        self.grouped.refresh(self.priority, self.beyond)
         return self.grouped
 
     def beyond(self, members: Iterable[int], minimum: int, leaving: Collection[int] = ()) -> list[int]:

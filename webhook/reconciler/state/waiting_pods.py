@@ -58,6 +58,8 @@ class WaitingPods:
         del pods[key]
         if not pods:
             del groups[shape]
+        if not groups:
+            del self._of_scheduler[scheduler]
 
     def keys(self) -> Iterable[str]:
         """All of them, by `namespace/name`."""
