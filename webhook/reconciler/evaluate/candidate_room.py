@@ -22,6 +22,8 @@ __all__ = [
     "needed_by",
     "nominated_there",
     "not_nominated_elsewhere",
+    "rows_with",
+    "rows_without",
     "share_no_node",
     "times_in",
     "without_room_of",
@@ -96,6 +98,16 @@ def kept_for_equals(snapshot: Snapshot, candidates: Candidates, incoming: PodInf
     kept = np.zeros((1 + len(snapshot.nodes.resources.names), len(candidates.nodes)), np.int64)
     add_amounts(kept, pods.amounts, equal, place[pods.nominated[equal]])
     return kept
+
+
+def rows_with(rows: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The rows and the others, each once; mostly there are no others."""
+    return np.union1d(rows, others).astype(np.intp) if len(others) else rows
+
+
+def rows_without(rows: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The rows that are not among the others, in their order; mostly there are no others."""
+    return rows[~np.isin(rows, others)] if len(others) else rows
 
 
 def columns_of(snapshot: Snapshot, candidates: Candidates) -> NDArray[np.intp]:

@@ -23,6 +23,7 @@ from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import MeasuringClock, Now
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
+from webhook.reconciler.evaluate.candidate_room import rows_with, rows_without
 from webhook.reconciler.evaluate.early_takers import ChosenCandidate, choose
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
 from webhook.reconciler.evaluate.extender_client import UnaskedError
@@ -173,7 +174,7 @@ class Evaluator:
         there = victims[snapshot.pods.node[victims] == snapshot.nodes.find(node)]
         if not len(there) or not ahead.anybody:
             return ""
-        leaving = np.setdiff1d(self.leaving_soon(policy, at), there)
+        leaving = rows_without(self.leaving_soon(policy, at), there)
         leaving = leaving[snapshot.pods.node[leaving] == snapshot.nodes.find(node)]
         needed = victims_needed(snapshot, pod, node, leaving, without=there) if len(leaving) else leaving
         return blocked_text(ahead.blocking) if ahead.taken(np.concatenate([there, needed])) else ""
@@ -205,7 +206,7 @@ class Evaluator:
         """Rows of pods whose room comes up by then. An owner that puts its pods back takes their room at once."""
         rows, (_, owners) = self.leaving_within(seconds, at), self.eviction_backoff.excluded(at.monotonic)
         back = [key for owner in owners for key in self.state.index.owned.get(owner, ())] if len(rows) else []
-        return np.setdiff1d(rows, self.state.snapshot.pod_rows(back)) if back else rows
+        return rows_without(rows, self.state.snapshot.pod_rows(back))
 
     def leaving_within(self, seconds: float, at: Now) -> Rows:
         """The rows of the pods that will be gone from their nodes by then; a long overdue pod is not counted on."""
@@ -226,7 +227,7 @@ class Evaluator:
     def has_room(self, pod: Pod, node: str, *, but: Collection[str] = ()) -> bool:
         """Whether the pod fits on the node once every pod that is leaving is gone, and `but` for these pods."""
         snapshot = self.state.snapshot
-        without = np.union1d(snapshot.pods.leaving(), snapshot.pod_rows(but)).astype(np.intp)
+        without = rows_with(snapshot.pods.leaving(), snapshot.pod_rows(but))
         return self._room.fits_on(pod, node, without)
 
     def _wait(
@@ -244,7 +245,7 @@ class Evaluator:
         # Of the pods that a plan has yet to ask, those that the preemptor needs, and may evict itself.
         snapshot = self.state.snapshot
         unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
-        rest = np.setdiff1d(leaving, unasked)
+        rest = rows_without(leaving, unasked)
 
         def needed(node: str) -> Rows:
             among = unasked[snapshot.pods.node[unasked] == snapshot.nodes.find(node)]

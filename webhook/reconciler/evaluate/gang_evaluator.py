@@ -23,6 +23,7 @@ from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.early_takers import ONE_BY_ONE, EarlyTakers
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import has_rates
@@ -101,7 +102,7 @@ def evaluate_gang(
     immovable = evaluator.exclusions(now) if past.stay is None else evaluator.exclusions(now) | past.stay
     exclusions, last = excluded_now(state, immovable, left, leaving), last_resort(state)
     # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
-    leaving = np.setdiff1d(leaving, evaluator.staying(promised.planned))
+    leaving = rows_without(leaving, evaluator.staying(promised.planned))
     decided = partial(
         decide_gang,
         state.snapshot,

@@ -26,6 +26,7 @@ from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
 from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.eviction_limiter import Remaining, groups_of
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.state.state import State
@@ -244,7 +245,7 @@ def decide_within_limits(
 def excluded_now(state: State, exclusions: Mask, left: Remaining, leaving: Rows) -> Mask:
     """The pods that may not go now: these `exclusions`, those of used-up rates, and those that leave, but too late."""
     snapshot, pods = state.snapshot, state.snapshot.pods
-    excluded: Mask = exclusions | _of_rows(state, np.setdiff1d(pods.leaving(), leaving))
+    excluded: Mask = exclusions | _of_rows(state, rows_without(pods.leaving(), leaving))
     if left.again is not None:
         excluded |= bool(left.used_up("perCluster"))
         for owner in (*left.used_up("perOwner"), *left.used_up("perWorkload")):

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
-import numpy as np
 
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
@@ -18,6 +17,7 @@ from webhook.preemption.decision import fits_on
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
+from webhook.reconciler.evaluate.candidate_room import rows_with
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage, PlanVictim
 from webhook.reconciler.state.state import State
@@ -195,6 +195,15 @@ class Plan:
         """Whether this victim has yet to be asked to leave."""
         return uid not in self.gone and uid not in self.unneeded
 
+    def asks(self) -> list[PlanVictim]:
+        """The victims that it counts on and has yet to ask; once it has ended those of whom no answer has come."""
+        if self.ended is not None:
+            return [victim for victim in self.record.victims if victim.uid in self.asking]
+        if self.stage is PlanStage.WAITING:
+            return []
+        kept = self.gone | self.unneeded if self.gone or self.unneeded else ()
+        return [victim for victim in self.record.victims if victim.uid not in kept]
+
     def notice_left(self, uid: str, now: float) -> float:
         """Seconds until this victim may be asked, if it does not say that it is ready."""
         return max(0.0, self.notices[uid] - now) if uid in self.notices else self.record.notice
@@ -330,7 +339,7 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
     snapshot, undecided, displaced = state.snapshot, {key_of(pod) for pod in lower}, []
     leaving = snapshot.pods.leaving()
     for pod in lower:
-        without = np.union1d(leaving, snapshot.pod_rows(undecided)).astype(np.intp)
+        without = rows_with(leaving, snapshot.pod_rows(undecided))
         if fits_on(snapshot, pod, plan.record.node, without=without):
             undecided.discard(key_of(pod))
         else:

@@ -126,14 +126,13 @@ class PlanManager:
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
         """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
         now, uptime = self.clock.wall(), self.clock.monotonic()
-        shared = self.planned(but=plan)
         ends = {
             pod.metadata.uid: now + plan.notice_left(pod.metadata.uid, uptime) + grace_under(policy, pod)
             for pod in victims
         }
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
         plan.look.note_version(self._state.snapshot.version)
-        own = [pod for pod in victims if key_of(pod) not in shared]  # the others count for the plans that they are of
+        own = [pod for pod in victims if not self._is_planned(pod.metadata.uid, plan)]  # others count for their plans
         limiter = self.evaluator.limiter
         count = limiter.note if self.dry_run else limiter.plan
         tickets = count([limiter.eviction_of(pod) for pod in own], uptime)
@@ -145,21 +144,21 @@ class PlanManager:
         plan.hold(devices)
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), devices)
 
-    def planned(self, *, but: Plan | None = None) -> set[str]:
-        """The pods, by `namespace/name`, that plans, `but` for this one, count on and have yet to ask."""
-        under_way = [plan for plan in self.plans.values() if plan.stage is not PlanStage.WAITING and plan is not but]
-        return {
-            victim.key
-            for plan in (*under_way, *self._unanswered.values())
-            for victim in plan.record.victims
-            if (plan.needs(victim.uid) if plan.ended is None else victim.uid in plan.asking)
-        }
+    def planned(self) -> set[str]:
+        """The pods, by `namespace/name`, that plans count on and have yet to ask."""
+        plans = (*self.plans.values(), *self._unanswered.values())
+        return {victim.key for plan in plans for victim in plan.asks()}
+
+    def _is_planned(self, uid: str, but: Plan) -> bool:
+        """Whether plans, `but` for this one, count on this pod and have yet to ask it."""
+        plans = (*self.index.naming(uid), *self._unanswered.values())
+        return any(victim.uid == uid for plan in plans if plan is not but for victim in plan.asks())
 
     def promised(self, pod: Pod) -> Promised:
         """What plans under way mean for a decision for this pod."""
         held: dict[str, list[Pod]] = {}
         for plan in self.plans.values():
-            if self.siblings.have_evicted(plan) and plan.priority < (pod.spec.priority or 0):
+            if plan.priority < (pod.spec.priority or 0) and self.siblings.have_evicted(plan):
                 below = self._state.pods.get(plan.key)
                 if below is not None and below.spec.scheduler_name == pod.spec.scheduler_name:
                     held.setdefault(plan.record.node, []).append(below)

@@ -10,6 +10,7 @@ import numpy as np
 from webhook.preemption.decision import fits, victims_needed
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Plan, is_there
 
@@ -43,7 +44,7 @@ def unneeded(
     """
     state = evaluator.state
     pod = state.pods.get(plan.key)
-    leaving = np.setdiff1d(evaluator.room_within(wait, at), state.snapshot.pod_rows(list(unsure)))
+    leaving = rows_without(evaluator.room_within(wait, at), state.snapshot.pod_rows(list(unsure)))
     look = plan.look
     if (look.version, look.counted_on) != (state.snapshot.version, leaving.tobytes()):
         look.note_version(state.snapshot.version)
