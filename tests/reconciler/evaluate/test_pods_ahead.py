@@ -246,3 +246,31 @@ def test_what_was_decided_stands_before_the_first_eviction(
     plan.look = PlanLook(setting.state.snapshot.version - 1)
     action = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), setting.at)
     assert isinstance(action, Ask | Try)
+
+
+ALIKE = {"labelSelector": {"matchLabels": WEB["labels"]}, "topologyKey": "zone"}
+SPREAD = {"topologySpreadConstraints": [{**ALIKE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]}
+NEAR = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ALIKE]}}}
+
+
+@pytest.mark.parametrize(
+    ("binding", "zone", "alike", "left"),
+    [
+        pytest.param(SPREAD, "b", ("stays", "too", "costlier"), "", id="spread: the other zone keeps its pod"),
+        pytest.param(NEAR, "a", ("costlier",), "n3", id="affinity: its zone keeps the pod that it asks for"),
+    ],
+)
+def test_only_the_victims_of_one_candidate_are_gone(binding: dict, zone: str, alike: tuple[str, ...], left: str):
+    """Whether a pod in front comes to one candidate does not depend on the victims of another one."""
+    setting = Setting(zoned("n1", "4", "a"), zoned("n2", "4", "a"), zoned("n3", "4", zone))
+    for name, on, cpu, priority in (
+        ("victim", "n1", "4", 10),
+        ("costlier", "n3", "4", 20),
+        ("stays", "n2", "4", 1000),
+        ("too", "n2", "0", 1000),
+    ):
+        setting.add(pod(name, cpu, node=on, priority=priority, labels=WEB["labels"] if name in alike else {}))
+    assert setting.evaluate(preemptor("p", "4")).node == "n1"
+    setting.add(preemptor("front", "4", priority=200, class_name="other", spec=binding))
+    outcome = setting.evaluate(preemptor("p", "4"))
+    assert (outcome.node if isinstance(outcome, Evicts) else "") == left

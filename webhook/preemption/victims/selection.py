@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.filters.filtering import PreFilterState
+from webhook.preemption.filters.filtering import PreFilterState, nodes_where_preemption_might_help, run_filters
 from webhook.preemption.filters.volume_limits import Attached
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.device_room import DeviceRoom
@@ -25,7 +25,7 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.pods_of_nodes import Followers, PodsOfNodes
 from webhook.preemption.victims.rules import Rules
 
-__all__ = ["find_victims"]
+__all__ = ["find_victims", "fits_without"]
 
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
@@ -224,6 +224,22 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index)
         leads=np.concatenate([some.leads for some in parts]),
     )
     return _count_elsewhere(candidates, victims.rules) if candidates.costs is not None else candidates
+
+
+def fits_without(state: PreFilterState, leaving: Mask, nodes: Index) -> Mask:
+    """On which of the nodes (rows) the pod fits once those of the node's own pods go that are `leaving`, by pod row."""
+    failures = run_filters(state)
+    fits = np.isin(nodes, failures.fits)
+    rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
+    may_help = fits | np.isin(nodes, nodes_where_preemption_might_help(failures))
+    here = np.flatnonzero(leaving[rows].any(axis=0) & may_help)
+    if len(here):
+        binding = np.flatnonzero((state.with_nominated.counters > state.limit).any(axis=1)).tolist()
+        rows = rows.take(here, axis=1)
+        shares = _shares_of(state, binding, PodsOfNodes(nodes[here], rows, leaving[rows]))
+        room = _Room(state, binding, nodes[here], shares.together())
+        fits[here] = room.fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
+    return fits
 
 
 def _count_elsewhere(candidates: Candidates, rules: Rules) -> Candidates:

@@ -39,9 +39,9 @@ from webhook.reconciler.evaluate.outcomes import (
     Waits,
 )
 from webhook.reconciler.evaluate.past_evictions import BARE, PastEvictions, evictor_name
-from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, Unplaced, blocked_text
+from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates, too_large
-from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
+from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity, Unplaced
 from webhook.reconciler.evaluate.victim_exclusions import (
     EvictionBackoff,
     LimitsNow,

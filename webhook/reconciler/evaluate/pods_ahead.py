@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
-from webhook.preemption.filters.filtering import NO_PODS, Failures, prefilter, run_filters
+from webhook.preemption.filters.filtering import Failures, prefilter, run_filters, without_pods
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -26,6 +26,7 @@ from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
+from webhook.preemption.victims.selection import fits_without
 from webhook.reconciler.evaluate.candidate_room import (
     add_amounts,
     columns_of,
@@ -43,35 +44,16 @@ from webhook.reconciler.evaluate.gangs_ahead import come_together
 from webhook.reconciler.state.state import State
 from webhook.reconciler.state.waiting_pods import WaitingGroup
 
-__all__ = ["AHEAD", "PodsAhead", "Unplaced", "blocked_text"]
+__all__ = ["AHEAD", "PodsAhead", "blocked_text"]
 
 AHEAD = 9
 """The code of candidates that pods of higher priority would take."""
-PATIENCE = 60.0
-"""If a scheduler leaves a pod that fits pending for so many seconds, it does not want to place the pod."""
 _GROUPS = 100
 """Groups of pods ahead that are looked at."""
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-
-
-class Unplaced:
-    """Since when pods fit somewhere and are not placed by their scheduler, by `namespace/name`."""
-
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-
-    def overdue(self, pod: Pod, *, fits: bool, chance: Callable[[float, float], float], now: float) -> bool:
-        """Whether the scheduler, which had its chance, leaves a pod pending that fits."""
-        key = pod.metadata.uid
-        if not fits:
-            self._since.pop(key, None)
-            return False
-        if len(self._since) > 10 * _GROUPS:
-            self._since.clear()
-        return chance(self._since.setdefault(key, now), PATIENCE) + PATIENCE <= now
 
 
 class _HeldRoom(NamedTuple):
@@ -105,8 +87,10 @@ class PodsAhead:
     ) -> None:
         self._state, self._pod, self._is_overdue, self._held = state, pod, is_overdue, held
         self._leaving, self._own = leaving, own
-        self._known: dict[tuple[str, bytes], Failures] = {}
-        """What the filters say of a pod, by its uid, once the pods in some rows are gone."""
+        self._known: dict[str, Failures] = {}
+        """What the filters say of a pod, by its uid, as things are."""
+        self._fitting: dict[tuple[str, bytes, bytes], Mask] = {}
+        """By a pod's uid, candidates with their victims, and those that leave: on which of them the pod fits then."""
         self.blocking: Pod | None = None
         """The first pod found that keeps the preemptor from a candidate."""
 
@@ -300,7 +284,7 @@ class PodsAhead:
         may have put off the others, and for all in their order. Nominated pods that find no room any more still keep
         what they need from pods of lower priority.
         """
-        snapshot, gone, full = self._state.snapshot, np.concatenate((candidates.pods, leaving)), room.copy()
+        snapshot, full = self._state.snapshot, room.copy()
         columns, kept = columns_of(snapshot, candidates), np.zeros_like(room)
         for group, everybody in coming:
             try:
@@ -311,7 +295,7 @@ class PodsAhead:
             if ahead.beyond or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
             alone = self._count_that_come(
-                group.example, ahead, candidates, gone, np.minimum(everybody, times_in(full, need))
+                group.example, ahead, candidates, leaving, np.minimum(everybody, times_in(full, need))
             )
             if group.example.spec.scheduling_group and alone.any():
                 alone = self._placed_together(group, ahead, candidates, alone, everybody)
@@ -333,7 +317,7 @@ class PodsAhead:
         gang, need = form_gang(snapshot, self._state.members.of(group_of(pod))), needed_by(snapshot, ahead)
         if gang.missing == 1 or need is None:
             return here
-        fits = self._failures(pod, ahead, NO_PODS).fits
+        fits = self._failures(pod, ahead).fits
         come = come_together(snapshot, gang, candidates, need=need, fits=fits, here=here, alike=alike)
         nominated = nominated_there(snapshot, columns_of(snapshot, candidates), group, len(here))
         return np.where(come, here, np.minimum(here, nominated))
@@ -350,27 +334,39 @@ class PodsAhead:
             if place in room.pods:
                 self._note_lost(codes, np.arange(len(codes)) == place, room.pods[place][0])
 
-    def _count_that_come(self, pod: Pod, ahead: PodInfo, candidates: Candidates, gone: Rows, count: Ints) -> Ints:
+    def _count_that_come(self, pod: Pod, ahead: PodInfo, candidates: Candidates, leaving: Rows, count: Ints) -> Ints:
         """How many pods like this one would come to each candidate, of the so many for which there is room."""
-        snapshot = self._state.snapshot
         if not count.any():
             return count
-        code = self._failures(pod, ahead, gone).code[candidates.nodes]
-        if needs_devices(snapshot, ahead) and (unsure := self._may_be_freed(candidates, gone)).any():
-            bare = run_filters(prefilter(snapshot, without_devices(snapshot, ahead), gone)).code[candidates.nodes]
-            code = np.where(unsure, bare, code)
-        count = np.where(code == 0, count, 0)
+        key = pod.metadata.uid, candidates.nodes.tobytes() + candidates.pods.tobytes(), leaving.tobytes()
+        if key not in self._fitting:
+            self._fitting[key] = self._fits_on(ahead, candidates, leaving)
+        count = np.where(self._fitting[key], count, 0)
         if not count.any():
             return count
-        fits = bool(len(self._failures(pod, ahead, gone[:0]).fits))
+        fits = bool(len(self._failures(pod, ahead).fits))
         return np.zeros_like(count) if self._is_overdue(pod, fits) else count
 
-    def _failures(self, pod: Pod, ahead: PodInfo, gone: Rows) -> Failures:
-        """Where this pod fits once these are gone; the same is asked for each room and each order of those who come."""
-        key = pod.metadata.uid, gone.tobytes()
-        if key not in self._known:
-            self._known[key] = run_filters(prefilter(self._state.snapshot, ahead, gone))
-        return self._known[key]
+    def _fits_on(self, ahead: PodInfo, candidates: Candidates, leaving: Rows) -> Mask:
+        """On which candidates a pod fits once these have left, and the candidate's own victims: no other one's."""
+        snapshot, nodes, state = self._state.snapshot, candidates.nodes, prefilter(self._state.snapshot, ahead, leaving)
+        if state.devices is None and not state.is_local:
+            going = np.zeros(snapshot.pods.rows, np.bool_)
+            going[candidates.pods] = True
+            return fits_without(state, going, nodes)
+        gone = np.concatenate((candidates.pods, leaving))
+        all_gone = without_pods(state, candidates.pods) if state.is_local else prefilter(snapshot, ahead, gone)
+        fits: Mask = run_filters(all_gone).code[nodes] == 0
+        if needs_devices(snapshot, ahead) and (unsure := self._may_be_freed(candidates, gone)).any():
+            bare = run_filters(prefilter(snapshot, without_devices(snapshot, ahead), gone)).code[nodes]
+            fits[unsure] = bare[unsure] == 0
+        return fits
+
+    def _failures(self, pod: Pod, ahead: PodInfo) -> Failures:
+        """Where this pod fits now; the same is asked for each room and each order of those who come."""
+        if pod.metadata.uid not in self._known:
+            self._known[pod.metadata.uid] = run_filters(prefilter(self._state.snapshot, ahead))
+        return self._known[pod.metadata.uid]
 
     def _may_be_freed(self, candidates: Candidates, gone: Rows) -> Mask:
         """The candidates on which a pod goes whose claims may stay in use, or come free for others."""

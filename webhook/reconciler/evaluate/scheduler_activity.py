@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from webhook.kube.bounded import Newest
 from webhook.kube.informer import Change
 from webhook.kube.objects import Condition, Pod, key_of
 
-__all__ = ["SchedulerActivity"]
+__all__ = ["SchedulerActivity", "Unplaced"]
 
 _GAP = 330.0
 """Seconds without a sign after which a scheduler may have been away; it tries every waiting pod again after 5 min."""
+_PATIENCE = 60.0
+"""If a scheduler leaves a pod that fits pending for so many seconds, it does not want to place the pod."""
+_UNPLACED = 1000
+"""Pods that fit and wait of which that is remembered."""
 _SCHEDULERS = 100
 """Schedulers that are remembered."""
 
@@ -62,6 +67,23 @@ class SchedulerActivity:
     def _note(self, scheduler: str, now: float) -> None:
         begin, last = self._seen.get(scheduler, (now, now))
         self._seen[scheduler] = (begin if now - last <= _GAP else now, now)
+
+
+class Unplaced:
+    """Since when pods fit somewhere and are not placed by their scheduler, by `namespace/name`."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def overdue(self, pod: Pod, *, fits: bool, chance: Callable[[float, float], float], now: float) -> bool:
+        """Whether the scheduler, which had its chance, leaves a pod pending that fits."""
+        key = pod.metadata.uid
+        if not fits:
+            self._since.pop(key, None)
+            return False
+        if len(self._since) > _UNPLACED:
+            self._since.clear()
+        return chance(self._since.setdefault(key, now), _PATIENCE) + _PATIENCE <= now
 
 
 def _verdict_of(pod: Pod) -> Condition | None:
