@@ -7,7 +7,7 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import PodGroup
+from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, PodGroup
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
 from webhook.reconciler.plans.actions import Ask, Try
@@ -171,12 +171,26 @@ APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuring
 WEB = {"labels": {"app": "web"}}
 
 
+def bound_claim(name: str, mode: str) -> PersistentVolumeClaim:
+    meta = {"name": name, "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    return msgspec.convert(
+        {"metadata": meta, "spec": {"volumeName": name, "accessModes": [mode]}}, PersistentVolumeClaim
+    )
+
+
+def using(claim: str) -> dict:
+    """A pod with that claim, which only one pod may use if it is called so."""
+    return {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}
+
+
 @pytest.mark.parametrize(
     ("own", "front", "goes"),
     [
         pytest.param({}, {"spec": PORT}, True, id="the one in front alone takes a host port"),
         pytest.param({"spec": PORT}, {"spec": OTHER_PORT}, True, id="they take different host ports"),
         pytest.param({"spec": PORT}, {"spec": PORT}, False, id="they take the same host port"),
+        pytest.param(using("exclusive"), using("exclusive"), False, id="they share a claim that only one pod may use"),
+        pytest.param(using("common"), using("common"), True, id="they share another claim"),
         pytest.param({"spec": APART}, WEB, False, id="the preemptor's anti-affinity"),
         pytest.param(WEB, {"spec": APART}, False, id="the anti-affinity of the one in front"),
         pytest.param(WEB, WEB, True, id="no anti-affinity"),
@@ -187,6 +201,12 @@ def test_nobody_goes_if_the_one_in_front_takes_more_than_room(own: dict, front: 
     """Room for both is of no use to the preemptor if it cannot be on one node with the pod that comes first."""
     setting = Setting(zoned("n1", "8", "a"))
     setting.add(*(pod(f"v{number}", "2", node="n1") for number in range(4)))
+    for name, mode in (("exclusive", "ReadWriteOncePod"), ("common", "ReadWriteOnce")):
+        claim = bound_claim(name, mode)
+        setting.state.snapshot.set_persistent_volume_claim(claim)
+        setting.state.snapshot.set_persistent_volume(
+            msgspec.convert({"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}}}, PersistentVolume)
+        )
     setting.add(preemptor("front", "1", priority=200, **{"class_name": "other", **front}))
     outcome = setting.evaluate(preemptor("p", "1", **own))
     assert isinstance(outcome, Evicts if goes else Unschedulable)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects import Pod
 from webhook.preemption.filters.counters import UNBOUNDED
 from webhook.preemption.filters.devices import nodes_served
-from webhook.preemption.snapshot.pod_info import PodInfo, affinity_terms, conflicts, host_ports
+from webhook.preemption.snapshot.pod_info import PodInfo, affinity_terms, claims_of, conflicts, host_ports
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
 from webhook.reconciler.state.waiting_pods import WaitingGroup
@@ -139,8 +139,14 @@ def without_room_of(snapshot: Snapshot, free: Ints, rows: NDArray[np.intp], colu
 
 
 def share_no_node(snapshot: Snapshot, incoming: PodInfo, other: Pod, nodes: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """On which of the nodes (rows) the two pods cannot be together: by a host port, or by anti-affinity of either."""
-    if any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports):
+    """On which of the nodes (rows) the two pods cannot be together.
+
+    That is by a host port, a claim that only one pod may use, or by anti-affinity of either.
+    """
+    own_claims, claims = claims_of(incoming.pod), claims_of(other)
+    shared = [snapshot.claims.get(key) for key in own_claims.named & claims.named] if own_claims and claims else []
+    exclusive = any(claim and "ReadWriteOncePod" in (claim.spec.access_modes or ()) for claim in shared)
+    if exclusive or any(conflicts(own, port) for port in host_ports(other) for own in incoming.ports):
         return np.ones(len(nodes), np.bool_)
     apart = np.zeros(len(nodes), np.bool_)
     meta, pod = other.metadata, incoming.pod

@@ -3,7 +3,8 @@
 A nomination keeps room from pods of equal and lower priority. A waiting pod of higher priority takes what is emptied as
 soon as it fits there, whoever preempts for it. So the preemptor has to fit beside all of those when its victims are
 gone, and also when the pods are gone that leave the node anyway. It has to fit whether those that are nominated
-elsewhere come or not. The same holds of devices, if both ask for them, of host ports and of anti-affinity.
+elsewhere come or not. The same holds of devices, if both ask for them, of host ports,
+of claims that only one pod may use, and of anti-affinity.
 """
 
 from __future__ import annotations
