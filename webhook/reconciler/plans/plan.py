@@ -51,7 +51,7 @@ class PlanLook:
     chosen: frozenset[str] = frozenset()
     """uids of the victims that the look chose to be asked now."""
     counted_on: bytes = b""
-    """The pods that the look took for gone because they are leaving: the mask of their rows, as bytes."""
+    """The pods that the look took for gone because they are leaving: a digest of their rows, empty for none."""
     needed: set[str] = field(default_factory=set)
     """uids of the victims that the look found to be needed although the pods in `counted_on` leave."""
 
