@@ -37,8 +37,8 @@ _PLACED_TOGETHER = (
     "it is placed together with the pods of its spec.schedulingGroup, and here pods are placed one by one"
 )
 
-_MOST_LOOKS = 16
-"""How many candidates are looked at once more. A look at 5000 nodes takes some milliseconds."""
+_MOST_LOOKS = 8
+"""How many candidates are looked at once more. A look takes 1.3 ms at 5000 nodes with 50 000 pods."""
 
 
 def decide(
