@@ -71,6 +71,32 @@ def test_other_config_maps_pass():
     assert judged(config_map("no: policy", name="other"))["allowed"]
 
 
+@pytest.mark.parametrize(
+    ("rule", "place", "what"),
+    [
+        pytest.param(
+            "reserve: {from: 1, to: 9, use: [{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}]}",
+            "6:112",
+            "operator In of key 'a' needs at least one value",
+            id="a selector without values",
+        ),
+        pytest.param(
+            "priorityClasses: {allow: [standard]}}\n  exceptions:\n"
+            "  - {match: {namespaces: [a]}, rules: [allowed], reason: r, owner: o, until: '9999-12-31T23:59:59-14:00'",
+            "8:78",
+            "lies outside the years 0001 to 9999",
+            id="an end that nobody can write down",
+        ),
+    ],
+)
+def test_what_would_end_a_server(rule, place, what):
+    """It is refused with its place: an answer that is no verdict would let it in."""
+    said = message_of(judged(config_map(TEAMS.replace("priorityClasses: {allow: [standard]}", rule))))
+    assert "builtin/policies" in said
+    assert f"giveway-policies/teams.yaml:{place}: error: " in said
+    assert what in said
+
+
 def test_warnings():
     """What lint warns of is told to the author."""
     odd = TEAMS.replace("priorityClasses: {allow: [standard]}", "copyAnnotations: [a.example/x]")

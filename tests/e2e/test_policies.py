@@ -1,13 +1,15 @@
-"""The policies on a cluster: a typo is refused when it is applied, a restart finds what was in force."""
+"""The policies on a cluster: what cannot be used is refused when it is applied, a restart finds what was in force."""
 
 from __future__ import annotations
 
+import json
 import signal
 from contextlib import suppress
 
 import pytest
 
 from tests.e2e.software import SYSTEM, installed
+from tests.e2e.users import PIPELINE, may_edit
 from tests.workloads import eventually, pod
 from webhook.kube.client import ApiError
 from webhook.kube.resources import CONFIG_MAP
@@ -67,3 +69,35 @@ async def test_what_is_in_force_outlives_broken_files(sandbox, kubeconfig, tmp_p
         await eventually(told, what="the server's log says so")
         meant = {"metadata": {"annotations": {"giveway.dev/allow-removal": "e2e/none"}}}
         await sandbox.client.patch(APPLIED, {**meant, "data": {"policies.yaml": WITHOUT}})
+
+
+EXCEPTION = "  exceptions:\n  - {match: {namespaces: [a]}, rules: [none], reason: r, owner: o, until: UNTIL}\n"
+UNUSABLE = {
+    "lies outside the years 0001 to 9999": FORBIDDEN + EXCEPTION.replace("UNTIL", "'9999-12-31T23:59:59-14:00'"),
+    "needs at least one value": FORBIDDEN
+    + "  - {name: band, reserve: {from: 1, to: 9, use:"
+    + " [{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}]}}\n",
+}
+
+
+@pytest.mark.kubectl
+async def test_what_would_end_a_server_is_refused_to_whoever_may_write_the_policies(
+    sandbox, kubeconfig, kubectl, tmp_path, no_policies
+):
+    """It is refused with its place; the last day that there is is a day, and the server that uses it stays healthy."""
+    await may_edit(sandbox, PIPELINE, SYSTEM)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "giveway-policies", "namespace": SYSTEM}}
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        server = await giveway.serve(FORBIDDEN, f"--kept-policies={KEPT}")
+        for words, text in UNUSABLE.items():
+            applied = json.dumps({**body, "data": {"policies.yaml": text}})
+            said = await kubectl("create", "-f", "-", *PIPELINE, stdin=applied, code=1)
+            assert words in said
+            assert "giveway-policies/policies.yaml:" in said
+        last = FORBIDDEN + EXCEPTION.replace("UNTIL", "9999-12-31")
+        meant = {**body["metadata"], "annotations": {"giveway.dev/allow-removal": "e2e"}}
+        applied = json.dumps({**body, "metadata": meant, "data": {"policies.yaml": last}})
+        await kubectl("create", "-f", "-", *PIPELINE, stdin=applied)
+        assert await server.stop(signal.SIGTERM) == 0
+        server = await giveway.serve(last, f"--kept-policies={KEPT}")
+        assert not any("ended and is started again" in line["message"] for line in server.lines())

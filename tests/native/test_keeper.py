@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tests.policy.builders import engine, rules
 from webhook.kube.client import Client
+from webhook.native import policy_keeper
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.native.policy_keeper import PolicyKeeper
@@ -165,3 +166,15 @@ async def test_an_api_server_that_refuses_is_asked_again(status):
         await until(lambda: keeper.note not in ("not looked at yet", "in step"), 10, "a failed look")
         api.status = 200
         await until(lambda: keeper.note == "in step", 10, "a good look")
+
+
+async def test_classes_that_cannot_be_compiled_leave_the_policies_as_they_are(monkeypatch):
+    """The keeper says what raised, and goes on when it can."""
+    api = Api(applied(END + 1))
+    compiled = policy_keeper.compile_policies
+    monkeypatch.setattr(policy_keeper, "compile_policies", lambda *_: 1 / 0)
+    async with keeping(api, [END + 1], period=0.05) as keeper:
+        await until(lambda: "cannot be kept: ZeroDivisionError" in keeper.note, 10, "a failed look")
+        monkeypatch.setattr(policy_keeper, "compile_policies", compiled)
+        await until(lambda: keeper.note == "in step", 10, "a good look")
+    assert api.writes == []

@@ -5,6 +5,7 @@ import pytest
 from tests.policy.builders import create, define, engine, loaded, only_message, outcomes, pod, rules, update, user
 from webhook.kube.instants import epoch
 from webhook.policy.evaluation.reads import reads_on_update
+from webhook.policy.evaluation.rules import excepted_text
 from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.model import CAN_BE_PREEMPTED
 
@@ -122,6 +123,21 @@ def test_exceptions_are_listed_in_the_order_of_their_ends():
     assert not ended_findings(policies, BEFORE)
 
 
+@pytest.mark.parametrize(
+    ("until", "shown"),
+    [
+        ("9999-12-31", "9999-12-31T23:59:59Z"),
+        ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59Z"),
+        ("0001-01-01", "0001-01-02T00:00:00Z"),
+    ],
+)
+def test_the_first_and_the_last_day_are_days(until, shown):
+    """The list of exceptions and the warning name the end of any day that there is."""
+    policies = loaded(excepting(ALLOWED, until=f"'{until}'")).policies
+    assert [one.until for one in exceptions(policies, BEFORE)] == [shown]
+    assert shown in excepted_text("p/allowed", policies.priority[0].exceptions[0], "no")
+
+
 def test_labels_by_which_an_exception_selects_are_read_at_updates():
     """Taking the label off ends the exception for the pod, so such an update must be judged."""
     check = '{name: check, validate: {expression: "false", message: m}}'
@@ -135,6 +151,8 @@ def test_labels_by_which_an_exception_selects_are_read_at_updates():
         pytest.param({"until": "tomorrow"}, 109, "expected a date such as 2026-12-31, or an instant", id="no date"),
         pytest.param({"until": "2026-02-30"}, 109, "not an RFC 3339 instant", id="no such day"),
         pytest.param({"until": "2026-12-31T18:00:00"}, 109, "names no time zone", id="no zone"),
+        pytest.param({"until": "9999-12-31T23:59:59-14:00"}, 109, "outside the years 0001 to 9999", id="year 10000"),
+        pytest.param({"until": "0001-01-01T00:00:00+14:00"}, 109, "outside the years 0001 to 9999", id="year 0"),
         pytest.param({"names": "alowed"}, 16, 'a rule "alowed" that this policy does not have; did you', id="rule"),
         pytest.param({"names": "given"}, 16, 'rule "given" refuses nothing', id="a rule that fills in"),
         pytest.param({"match": "{}"}, 24, "this excepts everybody", id="everybody"),

@@ -360,3 +360,16 @@ async def test_a_namespace_that_goes_takes_the_entries_along():
         keeper.wake()
         await settle()
         assert api.names() == [0, 0]
+
+
+async def test_policies_that_cannot_be_read_leave_the_entries_as_they_are():
+    """The keeper says what raised, and keeps the entries again as soon as it can."""
+    api, server = FakeApi(), Server()
+    async with keeping(api, server) as keeper:
+        await until(lambda: keeper.in_force)
+        written, server.policies = len(api.writes), None
+        keeper.wake()
+        await until(lambda: "cannot be kept: AttributeError" in keeper.note)
+        assert len(api.writes) == written
+        server.policies = LABELS
+        await until(lambda: complete(api, LABELS))

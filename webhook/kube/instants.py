@@ -8,7 +8,23 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol
 
-__all__ = ["Clock", "InstantError", "SystemClock", "epoch", "epoch_or", "rfc3339", "rfc3339_micro", "time_span"]
+__all__ = [
+    "FIRST_SECOND",
+    "LAST_SECOND",
+    "Clock",
+    "InstantError",
+    "SystemClock",
+    "epoch",
+    "epoch_or",
+    "rfc3339",
+    "rfc3339_micro",
+    "time_span",
+]
+
+FIRST_SECOND = -62_135_596_800
+"""The beginning of year 1, in seconds since the epoch."""
+LAST_SECOND = 253_402_300_799
+"""The last second of year 9999, in seconds since the epoch: RFC 3339 has no later one."""
 
 _RFC3339 = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?P<zone>Z|[+-]\d{2}:\d{2})?", re.ASCII)
 
@@ -19,16 +35,22 @@ class InstantError(ValueError):
 
 @lru_cache(maxsize=65536)
 def epoch(text: str) -> float:
-    """Seconds since the epoch. Raises InstantError for a text that is not RFC 3339 with a zone."""
+    """Seconds since the epoch.
+
+    Raises InstantError for a text that is not RFC 3339 with a zone, and for an instant that RFC 3339 cannot say in UTC.
+    """
     match = _RFC3339.fullmatch(text)
     if match is not None and match["zone"] is None:
         raise InstantError(f"{text[:64]!r} names no time zone; Kubernetes writes 2026-01-01T00:00:00Z")
     try:
-        if match is not None:
-            return datetime.fromisoformat(text).timestamp()
+        seconds = datetime.fromisoformat(text).timestamp() if match is not None else None
     except ValueError:
-        pass
-    raise InstantError(f"{text[:64]!r} is not an RFC 3339 instant such as 2026-01-01T00:00:00Z")
+        seconds = None
+    if seconds is None:
+        raise InstantError(f"{text[:64]!r} is not an RFC 3339 instant such as 2026-01-01T00:00:00Z")
+    if not FIRST_SECOND <= seconds <= LAST_SECOND + 1:
+        raise InstantError(f"{text[:64]!r} lies outside the years 0001 to 9999 in UTC")
+    return seconds
 
 
 def epoch_or(text: str | None, otherwise: float) -> float:
@@ -40,13 +62,17 @@ def epoch_or(text: str | None, otherwise: float) -> float:
 
 
 def rfc3339(seconds: float) -> str:
-    """The instant to the second, as in `metadata.creationTimestamp`."""
-    return _second(int(seconds // 1))
+    """The instant to the second, as in `metadata.creationTimestamp`; the nearest that RFC 3339 can say."""
+    return _second(int(_sayable(seconds) // 1))
 
 
 def rfc3339_micro(seconds: float) -> str:
-    """The instant to the microsecond, as in `MicroTime` fields of Leases and Events."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """The instant to the microsecond, as in `MicroTime` fields of Leases and Events; the nearest that can be said."""
+    return datetime.fromtimestamp(_sayable(seconds), UTC).isoformat(timespec="microseconds")[:26] + "Z"
+
+
+def _sayable(seconds: float) -> float:
+    return min(max(seconds, FIRST_SECOND), LAST_SECOND)
 
 
 def time_span(seconds: float) -> str:
@@ -63,7 +89,7 @@ def time_span(seconds: float) -> str:
 
 @lru_cache(maxsize=1024)
 def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19] + "Z"
 
 
 class Clock(Protocol):

@@ -23,9 +23,9 @@ from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import ended_findings
 from webhook.policy.files.loading import Loaded, load_texts
 from webhook.policy.files.sources import ConfigMapSource, PolicySource, load_source
-from webhook.policy.model import Policies
+from webhook.policy.model import Policies, SourcePosition
 from webhook.policy.removals.removals import removals
-from webhook.policy.shapes.findings import PolicyError
+from webhook.policy.shapes.findings import Finding, PolicyError, Severity
 
 __all__ = ["PolicyChooser"]
 
@@ -124,8 +124,7 @@ class PolicyChooser:
             choice, problem = await self._choose(in_force)
             if choice is not None:
                 if choice.texts != self._in_use.texts or not self.settled.is_set():
-                    await asyncio.to_thread(self._use, choice)
-                    self.changed()
+                    await self._replace(choice)
                 self.settled.set()
                 if self._judge and self._kept is not None:
                     # Keep what is in use now. If somebody else kept another set meanwhile, it must be looked at
@@ -139,10 +138,36 @@ class PolicyChooser:
             await self._end_allowance()
         except ApiError as error:
             problem = f"{self._kept} cannot be read or written: {error}"
+        except PolicyError as error:
+            problem = str(error)
+        except Exception as error:
+            log.exception("policies not looked at; the set in use stays")
+            problem = f"the policies could not be looked at: {type(error).__name__}: {error}"
         if problem and problem != self.problem:
             log.error("policies not taken into use: %s", problem)
         self.problem = problem
         self._metrics.policies_current.set(not problem)
+
+    async def _replace(self, choice: _Set) -> None:
+        """Use a set instead of the one in use. Raises PolicyError if that fails: the one before is in use again."""
+        before = self.engine, self._in_use
+        try:
+            await asyncio.to_thread(self._use, choice)
+            self.changed()
+        except Exception as error:
+            log.exception("policies cannot be used; the set before them is in use again")
+            self.engine, self._in_use = before
+            self._metrics.use(self.engine.policies)
+            if self.settled.is_set():
+                self.changed()
+            text = f"these policies cannot be used: {type(error).__name__}: {error}"
+            about = SourcePosition(str(self._source if choice is self._offered else self._kept))
+            failed = Loaded(Policies(), [Finding(severity=Severity.ERROR, source=about, message=text)])
+            if choice is self._offered:
+                self._offered = _Set(choice.texts, failed)
+            else:
+                self._unreadable = choice.texts
+            raise PolicyError(failed.findings) from error
 
     async def _end_allowance(self) -> None:
         """What served a change serves no other. If that cannot be written, the policies are in use all the same."""

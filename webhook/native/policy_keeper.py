@@ -66,6 +66,9 @@ class PolicyKeeper:
                     await self.look()
                 except (ApiError, OSError) as error:
                     self._say(f"cannot be kept: {error}")
+                except Exception as error:
+                    log.exception("native policies stay as they are")
+                    self._say(f"cannot be kept: {type(error).__name__}: {error}")
                 # Until a class changes, an exception ends, or it is time to look again
                 end = next_end(self._policies, self._clock())
                 delay = self._period if end is None else min(self._period, max(0.0, end - self._clock()) + 0.05)

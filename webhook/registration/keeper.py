@@ -127,6 +127,10 @@ class Keeper:
                 else:
                     self._report(f"cannot be kept: {error}", logging.ERROR)
                     delay = self._settings.period
+            except Exception as error:
+                log.exception("webhook configurations stay as they are")
+                self._report(f"cannot be kept: {type(error).__name__}: {error}", logging.ERROR)
+                delay = self._settings.period
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay * random.uniform(0.9, 1.1)):  # noqa: S311 - spreads replicas
                     await self._woken.wait()

@@ -102,6 +102,35 @@ def reserve(body):
             id="selector without values",
         ),
         pytest.param(
+            "match: {namespaceSelector: {matchExpressions: [{key: a, operator: NotIn, values: []}]},"
+            " subjects: [{kind: Group, name: 'system:serviceaccounts'}]}\n" + RULES,
+            "[]",
+            "needs at least one value",
+            id="namespaces without values",
+        ),
+        pytest.param(
+            reserve("use: {namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}"),
+            "In",
+            "needs at least one value",
+            id="right without values",
+        ),
+        pytest.param(
+            "exceptions: [{match: {namespaceSelector: {matchExpressions: [{key: a, operator: NotIn}]}}, rules: [r],"
+            " reason: r, owner: o, until: 9999-12-31}]\n" + rule("priorityClasses: {deny: [a]}"),
+            "NotIn",
+            "needs at least one value",
+            id="exception without values",
+        ),
+        pytest.param(
+            rule(
+                "protectAnnotations: {keys: [volcano.sh/preemptable], allow:"
+                " [{namespaceSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}]}"
+            ),
+            "[b]",
+            "takes no values",
+            id="guardian with values",
+        ),
+        pytest.param(
             "match: {objectSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}\n" + RULES,
             "[b]",
             "takes no values",

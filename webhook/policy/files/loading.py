@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 
 from webhook.policy.files.consistency import KnownClasses, check_together
 from webhook.policy.files.field_paths import FieldPaths
+from webhook.policy.files.first_use import use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, documents
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
@@ -104,8 +106,13 @@ def load_or_raise(directory: Path) -> Policies:
     return loaded.policies
 
 
-def load_texts(texts: list[tuple[str, str]], known_classes: KnownClasses | None = None) -> Loaded:
-    """Read policy files given as pairs of name and text; `known_classes` as in `load`."""
+def load_texts(
+    texts: list[tuple[str, str]], known_classes: KnownClasses | None = None, now: float | None = None
+) -> Loaded:
+    """Read policy files given as pairs of name and text; `known_classes` as in `load`.
+
+    All of it is used once, as of `now` (seconds since the epoch; the clock's time if None).
+    """
     readers: dict[str, Reader] = {}
     read: list[PriorityPolicy | PreemptionPolicy] = []
     for name, text in texts:
@@ -132,6 +139,7 @@ def load_texts(texts: list[tuple[str, str]], known_classes: KnownClasses | None 
         preemption=tuple(policy for policy in read if isinstance(policy, PreemptionPolicy)),
     )
     check_together(policies, readers, known_classes)
+    policies = use_once(policies, readers, time.time() if now is None else now)
     return Loaded(policies, [finding for reader in readers.values() for finding in reader.findings])
 
 

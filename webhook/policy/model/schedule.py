@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -20,7 +21,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from webhook.kube.instants import epoch
+from webhook.kube.instants import FIRST_SECOND, LAST_SECOND, epoch
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping
 from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Text
@@ -134,7 +135,7 @@ class Schedule(Checked, frozen=True, kw_only=True):
 
     def when(self, instant: float, now: float) -> str:
         """An instant by the clocks of the time zone: `06:00 Europe/Berlin`, with the day if it is not within a day."""
-        local = datetime.fromtimestamp(instant, ZoneInfo(self.time_zone))
+        local = _local(instant, ZoneInfo(self.time_zone))
         return f"{local:%H:%M}" + ("" if instant - now < _DAY else f" on {local:%a %Y-%m-%d}") + f" {self.time_zone}"
 
     def next_window(self, now: float) -> str:
@@ -163,15 +164,21 @@ def no_less_often(new: Schedule | None, old: Schedule | None) -> bool:
     return (new.cron, new.time_zone) == (old.cron, old.time_zone) and new.duration >= old.duration
 
 
+def _local(instant: float, zone: ZoneInfo) -> datetime:
+    """An instant by the clocks of a zone. On the first and the last day that there are, a clock may show no date."""
+    return datetime.fromtimestamp(min(max(instant, FIRST_SECOND + _DAY), LAST_SECOND - _DAY), zone)
+
+
 def _windows(schedule: Schedule, after: float) -> Iterator[tuple[float, float]]:
     """When windows begin and end, of those that begin after an instant, in their order."""
     zone, last, lasts = ZoneInfo(schedule.time_zone), after, timedelta(seconds=schedule.duration)
-    for begins in CronSim(schedule.cron, datetime.fromtimestamp(after, zone)):
-        at = begins.timestamp()
-        if at > last:
-            # Adding goes by the clocks; in an hour that is there twice the end is in the same one as the beginning.
-            yield at, (begins + lasts).replace(fold=begins.fold).timestamp()
-            last = at
+    with suppress(OverflowError, ValueError):  # there is no window before year 1 or after year 9999
+        for begins in CronSim(schedule.cron, _local(after, zone)):
+            at = begins.timestamp()
+            if at > last:
+                # Adding goes by the clocks; in an hour that is there twice the end is in the same one as the beginning.
+                yield at, (begins + lasts).replace(fold=begins.fold).timestamp()
+                last = at
 
 
 @lru_cache(maxsize=4096)

@@ -137,12 +137,14 @@ class ObjectShape:
             reader.error(node, f"{self.title} says nothing; it needs one of {', '.join(alternatives)}")
         for name in there[1:]:
             reader.error(keys[name][0], f'{self.title} has both "{there[0]}" and "{name}"; make two of it')
+        errors = reader.errors
         if self.model is not None and issubclass(self.model, Checked):
             nodes = {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}
             self.model.check(values, nodes, reader)
         required = all(field.attribute in values for field in self.fields if field.required)
         complete = not alternatives or len(there) == 1
-        return self.made(values, reader.source(node)) if complete and required else INVALID
+        sound = reader.errors == errors
+        return self.made(values, reader.source(node)) if complete and required and sound else INVALID
 
     @property
     def one_of(self) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from webhook.kube.instants import InstantError, epoch
+from webhook.kube.instants import LAST_SECOND, InstantError, epoch
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.yaml_nodes import (
     WHOLE,
@@ -161,7 +161,7 @@ class Instant:
             return INVALID
         try:
             if len(scalar.text) == len("2026-12-31"):
-                return epoch(f"{scalar.text}T00:00:00Z") + 24 * 3600
+                return min(epoch(f"{scalar.text}T00:00:00Z") + 24 * 3600, LAST_SECOND)
             return epoch(scalar.text)
         except InstantError as error:
             reader.error(node, f"expected {self.what}: {error}")

@@ -1,0 +1,65 @@
+"""A policy set is used once before it replaces another: what raises only in use is an error with its place."""
+
+import pytest
+
+from tests.policy.builders import loaded, rules
+from webhook.kube.instants import LAST_SECOND, epoch
+from webhook.policy.evaluation import engine
+from webhook.policy.files import first_use
+from webhook.policy.files.loading import load_texts
+from webhook.policy.model import Policies, Schedule
+
+SPEC = rules(
+    "{name: band, reserve: {from: 1, to: 9}}",
+    "{name: v, validate: {expression: 'true', message: odd}}",
+    exceptions="[{match: {namespaces: [a]}, rules: [v], reason: r, owner: o, until: 2030-01-01}]",
+)
+NIGHTLY = "preemptors: {priorityClasses: [a]}\nschedule: {cron: 0 22 * * *, duration: 8h}"
+
+
+def failing(what):
+    """A function that raises; it takes whatever the real one does."""
+
+    def fail(*_args, **_more):
+        raise OverflowError(what)
+
+    return fail
+
+
+def test_what_can_be_used_is_used_without_a_word():
+    """A set of every kind of part has no findings."""
+    for spec, kind in ((SPEC, "PriorityPolicy"), (NIGHTLY, "PreemptionPolicy")):
+        assert loaded(spec, kind).findings == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "spec", "line"),
+    [
+        pytest.param(first_use, "excepted_text", SPEC, 5, id="the text of an exception"),
+        pytest.param(engine, "compile_use", SPEC, 7, id="a range"),
+        pytest.param(engine.CompiledRule, "evaluate", SPEC, 8, id="an expression"),
+        pytest.param(Schedule, "when", NIGHTLY, 1, id="a schedule in words"),
+        pytest.param(Schedule, "ends", NIGHTLY, 1, id="the end of a window"),
+        pytest.param(first_use, "removals", NIGHTLY, 1, id="what is given up"),
+    ],
+)
+def test_what_raises_is_an_error_at_its_place(owner, name, spec, line, monkeypatch):
+    """Nothing of such a set is in use, and the finding says what raised."""
+    monkeypatch.setattr(owner, name, failing("date value out of range"))
+    found = loaded(spec, "PriorityPolicy" if spec is SPEC else "PreemptionPolicy")
+    assert found.policies == Policies()
+    errors = {error.source.line: error.message for error in found.errors}
+    assert errors[line].startswith("this cannot be used: OverflowError: date value out of range")
+
+
+@pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12"])
+@pytest.mark.parametrize("cron", ["* * * * *", "59 23 31 12 *", "0 0 29 2 *", "0 0 L * *"])
+def test_schedules_at_the_ends_of_time(cron, zone, now):
+    """A schedule can be asked at any instant that there is; no window lies before year 1 or after year 9999."""
+    spec = f"schedule: {{cron: '{cron}', duration: 744h, timeZone: {zone}}}\npreemptors: {{priorityClasses: [a]}}"
+    text = "apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {name: m}\nspec:\n"
+    found = load_texts([("m.yaml", text + "".join(f"  {line}\n" for line in spec.splitlines()))], now=epoch(now))
+    assert found.errors == []
+    (policy,) = found.policies.preemption
+    assert policy.schedule.begins(LAST_SECOND) is None

@@ -1,0 +1,98 @@
+"""The first use of a policy set: all of it is used once before it replaces another. Pure; the time is given.
+
+Loading finds what is written wrongly. What raises only in use is found here, with the place of the part that does it,
+and not by the process that has taken the set into use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from webhook.kube.selectors import label_matcher
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.reads import reads_on_update
+from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest
+from webhook.policy.evaluation.rules import excepted_text
+from webhook.policy.exceptions import exceptions, next_end
+from webhook.policy.model import Policies, PreemptionPolicy, SourcePosition
+from webhook.policy.removals.removals import removals
+from webhook.policy.rights import rights_of
+from webhook.policy.shapes.findings import Reader, Severity
+
+__all__ = ["use_once"]
+
+_EXAMPLE = {"metadata": {"name": "example", "namespace": "example"}, "spec": {}}
+
+
+def use_once(policies: Policies, readers: dict[str, Reader], now: float) -> Policies:
+    """The policies, if all that they say can be used at `now` (seconds since the epoch) and at the ends they name.
+
+    Of others there are none: each part that raises is noted as an error at its place.
+    """
+    whole = _failure(policies, now)
+    if whole is None:
+        return policies
+    parts = list(_parts(policies))
+    failed = [(source, error) for part, source in parts if (error := _failure(part, now)) is not None]
+    for source, error in failed or [(parts[-1][1], whole)]:
+        text = f"this cannot be used: {type(error).__name__}: {error}; leave it out, or give another value"
+        readers[source.file].at(Severity.ERROR, source.line, source.column, text)
+    return Policies()
+
+
+def _parts(policies: Policies) -> Iterator[tuple[Policies, SourcePosition]]:
+    """The exceptions, rules and PreemptionPolicies, each as a set of its own, and where it stands."""
+    for policy in policies.priority:
+        for exception in policy.exceptions:
+            yield Policies(priority=(replace(policy, rules=(), exceptions=(exception,)),)), exception.source
+        for rule in policy.rules:
+            yield Policies(priority=(replace(policy, rules=(rule,), exceptions=()),)), rule.source
+    for other in policies.preemption:
+        yield Policies(preemption=(other,)), other.source
+
+
+def _failure(policies: Policies, now: float) -> Exception | None:
+    """What using the policies raises, if it does."""
+    try:
+        _use(policies, now)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the set is not taken into use
+        return error
+    return None
+
+
+def _use(policies: Policies, now: float) -> None:
+    engine = Engine(policies)
+    for resource in (PODS, CLASSES, GROUPS):
+        asked = PolicyRequest(operation="CREATE", resource=resource, object=_EXAMPLE, now=now)
+        engine.judge(asked)
+        engine.judge(replace(asked, operation="UPDATE", old_object=_EXAMPLE))
+    reads_on_update(policies)
+    rights_of(policies)
+    removals(policies, Policies())
+    removals(policies, policies)
+    ends = [exception.until for policy in policies.priority for exception in policy.exceptions]
+    for at in (now, *ends[:1], *ends[-1:]):
+        exceptions(policies, at)
+        next_end(policies, at)
+    for policy in policies.priority:
+        for exception in policy.exceptions:
+            excepted_text(policy.name, exception, "")
+    for other in policies.preemption:
+        _use_preemption(other, now)
+
+
+def _use_preemption(policy: PreemptionPolicy, now: float) -> None:
+    """Its selectors, and its schedules at `now` and at the beginnings and ends of the windows next to it."""
+    for pair in policy.victims.pairs or ():
+        for side in (pair.preemptors, pair.victims):
+            label_matcher(side.labels)
+            label_matcher(side.namespace_selector)
+    rates = policy.limits.rates.values()
+    for schedule in filter(None, (policy.schedule, policy.protection.schedule, *(rate.schedule for rate in rates))):
+        for at in filter(None, (now, schedule.begins(now), schedule.ends(now))):
+            schedule.ends(at)
+            schedule.when(at, now)
+            schedule.next_window(at)
+    policy.limits.at(now)
