@@ -120,3 +120,25 @@ def test_reserved_ranges():
     assert depends[1][0] == "info"
     assert depends[1][1].endswith("team-a (1) (cannot be judged).")
     assert found(ranges.reserved, observed(LOW, summary(), make_policy("p", BAND))) == []
+
+
+@pytest.mark.parametrize(
+    ("priority_class", "why"),
+    [
+        pytest.param((), "PriorityClass low does not exist", id="gone"),
+        pytest.param(
+            (make_class("low", 1),),
+            "PriorityClass low was made again: its value is 1, and the priority is 10",
+            id="made again",
+        ),
+        pytest.param((make_class("low", 10),), None, id="the same value"),
+    ],
+)
+def test_pods_whose_class_does_not_speak_for_them_are_counted_by_class(priority_class, why):
+    """A class that is gone or has another value says nothing of its pods; a pod without a class needs none."""
+    unclassed = summary("c", class_name="", priority=0)
+    texts = [
+        what for _, what in found(classes.silent, observed(summary("a"), summary("b"), unclassed, *priority_class))
+    ]
+    said = f"2 pods of PriorityClass low for which it does not speak: {why} (team-a (2))."
+    assert texts == ([said] if why else [])

@@ -75,12 +75,20 @@ def budget(name: str, labels: Json, allowed: int, **status: Any) -> Json:
     }
 
 
-def priority_class(name: str, **annotations: str) -> Json:
-    return {"metadata": {"name": name, "annotations": annotations}, "value": 10}
+def priority_class(name: str, value: int = 0, **annotations: str) -> Json:
+    """A class of the value that `pod` gives, so that it speaks for its pods."""
+    return {"metadata": {"name": name, "annotations": annotations}, "value": value}
 
 
 def cluster(nodes: list[Json], pods: list[Json], preemptor: Json, **more: Any) -> Json:
-    return {"name": "test", "nodes": nodes, "pods": pods, "preemptor": preemptor, **more}
+    """A cluster of these objects, in which the classes that pods name exist unless `priorityClasses` says others."""
+    named = {
+        one["spec"]["priorityClassName"]: one["spec"].get("priority", 0)
+        for one in pods
+        if one["spec"].get("priorityClassName")
+    }
+    classes = [priority_class(name, value) for name, value in named.items()]
+    return {"name": "test", "nodes": nodes, "pods": pods, "preemptor": preemptor, "priorityClasses": classes, **more}
 
 
 def as_pod(data: Json) -> Pod:

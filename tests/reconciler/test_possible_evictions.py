@@ -74,6 +74,14 @@ def asked(made, one):
         pytest.param({}, {"annotations": MAY}, START, "test/opt-in", 'its annotation says "true"', id="now"),
         pytest.param({}, {"annotations": {}}, None, "test/opt-in", "neither its annotations", id="not opted in"),
         pytest.param(
+            {"victims": OPT_OUT},
+            {"annotations": {}, "priority": 70},
+            None,
+            "test/opt-out",
+            "PriorityClass low was made again: its value is 80, and the priority is 70",
+            id="its class was made again",
+        ),
+        pytest.param(
             {},
             {"annotations": MAY | {PROTECTION_DURATION: "60"}, "start": rfc3339(START)},
             START + 60,

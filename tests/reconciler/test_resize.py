@@ -82,7 +82,7 @@ def test_nobody_goes_for_a_neighbours_wish():
     """What a neighbour wants and has not got does not count, neither where it stays nor where it goes."""
     setting = on_full_node(grows("neighbour", "6", "1", priority=1000))
     assert names(setting.evaluate(grows("p", "4", "2"))) == {"v0"}
-    setting = on_full_node(grows("wishful", "6", "1", priority=1, class_name="low"))
+    setting = on_full_node(grows("wishful", "6", "1", priority=1, class_name=""))
     assert names(setting.evaluate(grows("p", "4", "2"))) == {"wishful"}
     assert names(setting.evaluate(grows("p", "5", "2"))) == {"wishful", "v0"}
 

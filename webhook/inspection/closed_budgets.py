@@ -36,10 +36,10 @@ class Preemptible:
         self._classes = classes
         self._known: dict[Profile, bool] = {}
 
-    def __call__(self, class_name: str, scheduler_name: str, annotations: Mapping[str, str]) -> bool:
-        """The answer for a pod of this class and scheduler with these annotations."""
+    def __call__(self, class_name: str, priority: int, scheduler_name: str, annotations: Mapping[str, str]) -> bool:
+        """The answer for a pod of this class, priority and scheduler with these annotations."""
         kept = tuple(sorted((key, text) for key, text in annotations.items() if key in self._read))
-        profile = Profile(class_name, scheduler_name, kept)
+        profile = Profile(class_name, priority, scheduler_name, kept)
         if profile not in self._known:
             self._known[profile] = any(rules.reason(profile, self._classes).may_go for rules in self._rules)
         return self._known[profile]

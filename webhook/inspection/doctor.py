@@ -45,6 +45,7 @@ CHECKS = (
     Check("entries", CONFIGURATIONS, entries.old, by_policies=True),
     Check("preempting-classes", ("priorityclasses", "pods"), classes.preempting, by_policies=True),
     Check("reserved-ranges", ("priorityclasses", "namespaces", "pods"), ranges.reserved, by_policies=True),
+    Check("silent-classes", ("priorityclasses", "pods"), classes.silent),
     Check("drifted-annotations", ("priorityclasses", "namespaces", "pods"), classes.drifted, by_policies=True),
     Check("twins", ("priorityclasses",), classes.twins, by_policies=True),
     Check("budgets-covering-nothing", ("poddisruptionbudgets", "pods"), budgets.covering_nothing),

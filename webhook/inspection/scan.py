@@ -83,6 +83,7 @@ class Report(msgspec.Struct, rename="camel"):
 class _SpecHead(msgspec.Struct, rename="camel"):
     node_name: str | None = None
     priority_class_name: str | None = None
+    priority: int | None = None
     scheduler_name: str = "default-scheduler"
 
 
@@ -218,7 +219,7 @@ class _Scan:
         meta, spec = head.metadata, head.spec or _SpecHead()
         closed = self._closed.get(meta.namespace) if resource is resources.POD else None
         if not closed or not self._preemptible(
-            spec.priority_class_name or "", spec.scheduler_name, meta.annotations or {}
+            spec.priority_class_name or "", spec.priority or 0, spec.scheduler_name, meta.annotations or {}
         ):
             return []
         return [Said(BUDGET_NEVER_ALLOWS, "warned", said) for said, covers in closed if covers(meta.labels or {})]

@@ -3,6 +3,7 @@
 And what no filter knows of a preemptor, for which nobody goes.
 """
 
+import msgspec
 import pytest
 
 from tests.preemption import oracle
@@ -18,7 +19,7 @@ from tests.preemption.building import (
     rules,
     snapshot_of,
 )
-from webhook.kube.objects import LabelSelector, Requirement
+from webhook.kube.objects import LabelSelector, PriorityClass, Requirement
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PodsMatch,
@@ -287,3 +288,49 @@ def test_every_victim_has_its_rule(mode, own, of_class, rule, because):
     decision = decide(snapshot_of(data, under), as_pod(data["preemptor"]), under, NOW)
     assert [one.key for one in decision.selected.victims] == ["default/victim"]
     assert decision.victim_reason("default/victim")[:2] == (rule, because)
+
+
+GONE = "PriorityClass low does not exist"
+MADE_AGAIN = "PriorityClass low was made again: its value is 1, and the priority is 0"
+
+
+@pytest.mark.parametrize("mode", list(VictimMode))
+@pytest.mark.parametrize(
+    ("classes", "why"),
+    [
+        pytest.param([], GONE, id="gone"),
+        pytest.param([priority_class("low", 1, **{CAN_BE_PREEMPTED: "true"})], MADE_AGAIN, id="made again"),
+    ],
+)
+def test_a_class_of_another_value_permits_nothing(mode, classes, why):
+    """A pod whose class is gone, or was made again with another value, stays in both modes, unless it says itself."""
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="low")
+    under = rules(mode=mode)
+    data = cluster([node("n1")], [victim], pod("preemptor", cpu="4", priority=100), priorityClasses=classes)
+    (kept,) = decide(snapshot_of(data, under), as_pod(data["preemptor"]), under, NOW).excluded("n1")
+    assert kept.rule == f"policy/{mode.value}"
+    assert kept.text == f"it says nothing itself, and its class cannot: {why}"
+    victim["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
+    assert outcome([victim], under, priorityClasses=classes) == (["victim"], {})
+
+
+def test_a_class_speaks_again_when_its_value_is_back():
+    """What counts is the value of the class now, whichever object it is: one snapshot sees it go and come back."""
+    victim = pod("victim", on="n1", cpu="3", priority=5, priorityClassName="low")
+    asking, by = pod("preemptor", priority=100, cpu="4"), rules()
+    snapshot = snapshot_of(cluster([node("n1")], [victim], asking), by)
+    went = []
+    for value in (5, None, 1, 5):
+        snapshot.remove_priority_class("low")
+        if value is not None:
+            snapshot.set_priority_class(msgspec.convert(priority_class("low", value), PriorityClass))
+        went.append(decide(snapshot, as_pod(asking), by, NOW).selected is not None)
+    assert went == [True, False, False, True]
+
+
+def test_a_pod_without_priority_counts_as_zero():
+    """A class of value 0 speaks for a pod that carries no priority."""
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="low")
+    del victim["spec"]["priority"]
+    classes = [priority_class("low", 0, **{CAN_BE_PREEMPTED: "true"})]
+    assert outcome([victim], rules(mode=VictimMode.OPT_IN), priorityClasses=classes) == (["victim"], {})

@@ -40,7 +40,10 @@ def policy(*, mode=VictimMode.OPT_OUT, signals=SIGNALS, protection=None, tolerat
     return compile_rules(made)
 
 
-def kept(by, *, started=60, priority=100, classes=(), **annotations):
+LOW = priority_class("low")
+
+
+def kept(by, *, started=60, priority=100, classes=(LOW,), **annotations):
     """The rule that keeps the only pod from going; empty if it goes."""
     victim = pod("victim", on="n1", cpu="3", priorityClassName="low", started=started)
     victim["metadata"]["annotations"] = annotations
@@ -127,13 +130,27 @@ def test_preemption_toleration(minimum, seconds, priority, started, rule):
         assert went == ([] if expected else ["victim"])
 
 
+@pytest.mark.parametrize(
+    "classes", [pytest.param([], id="gone"), pytest.param([priority_class("low", 1)], id="made again")]
+)
+def test_whoever_deletes_a_class_takes_no_toleration_off(classes):
+    """What a class tolerates is not known once it does not speak for the pod: then the pod stays, whatever it says."""
+    of_class = {MINIMUM_PREEMPTABLE_PRIORITY: "500", TOLERATION_SECONDS: "-1"}
+    own = {CAN_BE_PREEMPTED: "true"}
+    assert kept(policy(toleration=True), classes=[priority_class("low", **of_class)], **own) == "policy/toleration"
+    assert kept(policy(toleration=True), classes=classes, **own) == "policy/toleration"
+    assert kept(policy(), classes=classes, **own) == ""
+
+
 def test_the_reason_names_the_annotation_and_the_time():
     """People read which annotation keeps the pod, and for how long."""
     texts = {}
-    for name, annotations in (("signal", {AUTOSCALER: "false"}), ("window", {KARPENTER: "5m"}), ("class", {})):
+    own = {CAN_BE_PREEMPTED: "true"}
+    cases = ("signal", 0, {AUTOSCALER: "false"}), ("window", 0, {KARPENTER: "5m"}), ("class", 0, {}), ("again", 7, own)
+    for name, value, annotations in cases:
         victim = pod(name, on="n1", cpu="1", priorityClassName="low", started=60)
         victim["metadata"]["annotations"] = annotations
-        classes = [priority_class("low", **{MINIMUM_PREEMPTABLE_PRIORITY: "500", TOLERATION_SECONDS: "90"})]
+        classes = [priority_class("low", value, **{MINIMUM_PREEMPTABLE_PRIORITY: "500", TOLERATION_SECONDS: "90"})]
         data = cluster([node("n1")], [victim], pod("p", priority=100, cpu="4"), priorityClasses=classes)
         by = policy(toleration=True)
         (found,) = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW).excluded("n1")
@@ -142,6 +159,8 @@ def test_the_reason_names_the_annotation_and_the_time():
         "signal": f'its annotation {AUTOSCALER} says "false"',
         "window": "it is protected for 240 s more of 300 s from its start",
         "class": "its PriorityClass tolerates preemption by priorities below 500 for 30 s more of 90 s from its start",
+        "again": "whose preemption it tolerates is not known: PriorityClass low was made again: its value is 7, and the"
+        " priority is 0",
     }
 
 

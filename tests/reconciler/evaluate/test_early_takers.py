@@ -23,7 +23,7 @@ def setting_of(*, whole: bool) -> Devices:
         for number in range(2):
             setting.remove(f"default/n2-{number}")
             setting.claim(claim(f"c-n2-{number}"))
-        setting.add(pod("both", "100m", node="n2", annotations={}, priority=90, spec=uses("c-both")))
+        setting.add(pod("both", "100m", node="n2", annotations={}, class_name="", priority=90, spec=uses("c-both")))
         setting.claim(claim("c-both", 2, held=("d0", "d1"), on="n2", by=("both",)))
     return setting
 
@@ -67,7 +67,15 @@ def test_a_candidate_behind_many_others():
     """Where all the best candidates come free one by one the first one is taken to which no pod that waits comes."""
     setting = Devices(**{f"n{number:02}": 2 for number in range(12)})
     for number in range(2):
-        dear = pod(f"n11-{number}", "100m", priority=95, node="n11", annotations={}, spec=uses(f"c-n11-{number}"))
+        dear = pod(
+            f"n11-{number}",
+            "100m",
+            priority=95,
+            node="n11",
+            class_name="",
+            annotations={},
+            spec=uses(f"c-n11-{number}"),
+        )
         setting.add(dear)
     here = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n11"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [here]}]}

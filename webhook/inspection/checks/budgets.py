@@ -58,7 +58,7 @@ def never_allowing(observed: Observed) -> Iterator[ClusterFinding]:
     kept: dict[str, list[str]] = defaultdict(list)
     for pod in observed.pods:
         for key in coverage.get((pod.namespace, id(pod.labels)), []):
-            if key in closed and preemptible(pod.class_name, pod.scheduler_name, pod.annotations):
+            if key in closed and preemptible(pod.class_name, pod.priority, pod.scheduler_name, pod.annotations):
                 kept[key].append(pod.name)
     for key, pods in sorted(kept.items()):
         yield ClusterFinding(

@@ -10,12 +10,13 @@ from webhook.admission.resolving import NEVER, policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names, quoted
 from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.objects import PriorityClass
+from webhook.kube.priority_classes import silence, speaking
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.victims.rules import Rules, compile_rules
 
-__all__ = ["drifted", "preempting", "twins"]
+__all__ = ["drifted", "preempting", "silent", "twins"]
 
 _SYSTEM = "system-"
 
@@ -102,7 +103,7 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
     copied = Engine(observed.policies).copied & shielded(observed.policies.preemption)
     counts: dict[tuple[str, str, str, str], Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
-        priority_class = observed.classes.get(pod.class_name)
+        priority_class = speaking(observed.classes.get(pod.class_name), pod.priority)
         if priority_class is None or pod.namespace not in observed.reach:
             continue
         for key in copied:
@@ -128,17 +129,34 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
         )
 
 
+def silent(observed: Observed) -> Iterator[ClusterFinding]:
+    """Pods for which the class that they name does not speak: it is gone, or was made again with another value."""
+    pods: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for pod in observed.pods:
+        if pod.class_name and speaking(observed.classes.get(pod.class_name), pod.priority) is None:
+            pods[pod.class_name, pod.priority][pod.namespace] += 1
+    for (name, priority), namespaces in sorted(pods.items()):
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
+            f"{counted(namespaces.total(), 'pod')} of PriorityClass {name} for which it does not speak:"
+            f" {silence(name, observed.classes.get(name), priority)} ({names(namespaces)}).",
+            "A class speaks only for pods of its own value. Those that say nothing themselves are never victims.",
+            f"Make the class again with value {priority}, or let the workloads make their pods again (kubectl rollout"
+            " restart).",
+        )
+
+
 def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, PriorityClass]) -> bool | None:
     """None if some policy lets the pod go at once; else whether an annotation protects it, and not only silence."""
     says_so = False
     for rule in rules:
         assert rule.policy is not None
         kept = tuple(sorted((key, text) for key, text in pod.annotations.items() if key in rule.annotations))
-        profile = Profile(pod.class_name, pod.scheduler_name, kept)
+        profile = Profile(pod.class_name, pod.priority, pod.scheduler_name, kept)
         window = rule.protection(profile)
         if rule.reason(profile, classes).may_go and not window:
             return None
-        priority_class = classes.get(pod.class_name)
+        priority_class = speaking(classes.get(pod.class_name), pod.priority)
         said = {**((priority_class.metadata.annotations if priority_class else None) or {}), **pod.annotations}
         victims = rule.policy.victims
         words = victims.annotations_read - frozenset(victims.annotations.protection)

@@ -57,6 +57,7 @@ class Profile(NamedTuple):
     """What the rules about victims see of a pod, beside its identity; `annotations` holds only the keys kept."""
 
     priority_class_name: str
+    priority: int
     scheduler_name: str
     annotations: tuple[tuple[str, str], ...]
 
@@ -108,7 +109,7 @@ def profile_of(pod: Pod, kept: frozenset[str]) -> Profile:
     """The pod's profile, with its annotations of the `kept` keys."""
     annotations = pod.metadata.annotations
     pairs = tuple(sorted((k, v) for k, v in annotations.items() if k in kept)) if annotations else ()
-    return Profile(pod.spec.priority_class_name, pod.spec.scheduler_name, pairs)
+    return Profile(pod.spec.priority_class_name, pod.spec.priority or 0, pod.spec.scheduler_name, pairs)
 
 
 def end_of(meta: ObjectMeta) -> float:

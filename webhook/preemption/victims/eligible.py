@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.priority_classes import silence
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Profile
@@ -15,6 +16,7 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.costs import VictimCosts, victim_costs
 from webhook.preemption.victims.rules import (
     SYSTEM_CRITICAL,
+    UNKNOWN_TOLERATION,
     PairMatcher,
     PodsMatcher,
     Rules,
@@ -150,7 +152,13 @@ class PotentialVictims(NamedTuple):
         seconds, start = self.rules.protection(self._profile(row)), float(self.snapshot.pods.start[row])
         until = self.rules.protects_until(self.now)
         if not self.now < min(start + seconds, until) or not seconds:
-            below, seconds = self.rules.toleration(self._profile(row), self.snapshot.classes)
+            profile = self._profile(row)
+            toleration = self.rules.toleration(profile, self.snapshot.classes)
+            if toleration is UNKNOWN_TOLERATION:
+                name = profile.priority_class_name
+                why = silence(name, self.snapshot.classes.get(name), profile.priority)
+                return "toleration", f"whose preemption it tolerates is not known: {why}"
+            below, seconds = toleration
             rule, what = "toleration", f"its PriorityClass tolerates preemption by priorities below {below} for"
             if np.isinf(seconds):
                 return rule, f"{what} ever"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from webhook.kube.objects import PriorityClass
+from webhook.kube.priority_classes import silence, speaking
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
 from webhook.policy.model import (
     MINIMUM_PREEMPTABLE_PRIORITY,
@@ -31,6 +32,7 @@ from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
 
 __all__ = [
     "SYSTEM_CRITICAL",
+    "UNKNOWN_TOLERATION",
     "ClassToleration",
     "PairMatcher",
     "PodsMatcher",
@@ -63,6 +65,8 @@ class ClassToleration(NamedTuple):
 
 
 NO_TOLERATION = ClassToleration(-(2**31), 0.0)
+UNKNOWN_TOLERATION = ClassToleration(2**31, math.inf)
+"""Above every priority: nobody evicts the pod."""
 
 
 class PodsMatcher(NamedTuple):
@@ -140,11 +144,15 @@ class Rules:
     def toleration(self, profile: Profile, classes: Classes) -> ClassToleration:
         """Whose preemption the pod tolerates, by the annotations of its PriorityClass (PreemptionToleration).
 
-        As there, a number that cannot be read means that it tolerates nobody's.
+        As there, a number that cannot be read means that it tolerates nobody's. What a class that does not speak for
+        the pod said is not known, so the pod stays: else whoever deletes the class would take the protection off.
         """
-        priority_class = classes.get(profile.priority_class_name)
-        if self.policy is None or not self.policy.victims.preemption_toleration or priority_class is None:
+        name = profile.priority_class_name
+        if self.policy is None or not self.policy.victims.preemption_toleration or not name:
             return NO_TOLERATION
+        priority_class = speaking(classes.get(name), profile.priority)
+        if priority_class is None:
+            return UNKNOWN_TOLERATION
         annotations = priority_class.metadata.annotations or {}
         texts = [annotations.get(MINIMUM_PREEMPTABLE_PRIORITY, ""), annotations.get(TOLERATION_SECONDS, "0")]
         if not all(_WHOLE_SECONDS.fullmatch(text) for text in texts):
@@ -176,9 +184,10 @@ class Rules:
             if (value := signal.says(signal.permits, annotations)) is not None:
                 return VictimReason("signal", f'its annotation {signal.annotation} says "{value}"', may_go=True)
         name = profile.priority_class_name
-        if name not in classes:
-            return VictimReason("opt-in", f"neither it nor a known PriorityClass says it may go: {name} is not known")
-        of_class = _first(keys, classes[name].metadata.annotations or {})
+        priority_class = speaking(classes.get(name), profile.priority)
+        if priority_class is None:
+            return VictimReason("opt-in", _kept(profile, classes))
+        of_class = _first(keys, priority_class.metadata.annotations or {})
         if of_class == "true":
             return VictimReason("opt-in", f'the annotation of PriorityClass {name} says "true"', may_go=True)
         return VictimReason("opt-in", f'neither its annotations nor those of PriorityClass {name} say "true"')
@@ -192,11 +201,12 @@ class Rules:
             return VictimReason("opt-out", 'its annotation says "false"')
         if own is not None:
             return VictimReason("opt-out", f'its annotation says "{own}", not "false"', may_go=True)
-        priority_class = classes.get(profile.priority_class_name)
-        if priority_class is not None and _first(keys, priority_class.metadata.annotations or {}) == "false":
-            return VictimReason(
-                "opt-out", f'the annotation of PriorityClass {profile.priority_class_name} says "false"'
-            )
+        if name := profile.priority_class_name:
+            priority_class = speaking(classes.get(name), profile.priority)
+            if priority_class is None:
+                return VictimReason("opt-out", _kept(profile, classes))
+            if _first(keys, priority_class.metadata.annotations or {}) == "false":
+                return VictimReason("opt-out", f'the annotation of PriorityClass {name} says "false"')
         return VictimReason(
             "opt-out", 'neither its annotations nor those of its PriorityClass say "false"', may_go=True
         )
@@ -229,6 +239,12 @@ def compile_rules(policy: PreemptionPolicy) -> Rules:
 def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
     """The value of the first key that is there; an empty value is as good as none (Gödel's `len(...) == 0`)."""
     return next((annotations[key] for key in keys if annotations.get(key)), None)
+
+
+def _kept(profile: Profile, classes: Classes) -> str:
+    """Why a pod whose class does not speak for it stays."""
+    name = profile.priority_class_name
+    return f"it says nothing itself, and its class cannot: {silence(name, classes.get(name), profile.priority)}"
 
 
 def _pods_matcher(match: PodsMatch, policy: str) -> PodsMatcher:
