@@ -196,6 +196,38 @@ def test_a_stray_mark_is_taken_off_with_a_warning():
     assert refusals(result) == []
 
 
+CONTROLLER = [{"kind": "Rollout", "name": "r", "controller": True}]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "owners", "words"),
+    [
+        pytest.param("prod", "managed", CONTROLLER, "PriorityClass prod is not one that it manages", id="not managed"),
+        pytest.param("offline", "other", CONTROLLER, "its only value is 'managed'", id="another value"),
+        pytest.param("offline", "managed", CONTROLLER, None, id="managed"),
+        pytest.param("prod", "managed", [{**CONTROLLER[0], "controller": False}], None, id="owned, not controlled"),
+    ],
+)
+def test_a_mark_that_a_controller_may_select_by_stays_as_it_is(name, value, owners, words):
+    """The pod is refused if the mark is not right: with another mark its controller would not see it, and make more."""
+    pod = make_pod(meta={"labels": {MARK: value}, "ownerReferences": owners}, priorityClassName=name)
+    for asked in (sent(pod), pod):
+        result = mutated(asked)
+        if owners is CONTROLLER:
+            assert result["metadata"]["labels"] == {MARK: value}
+        said = "; ".join(refusals(result))
+        assert words in said if words else not said
+
+
+def test_a_mark_of_an_earlier_call_goes_from_a_pod_with_a_controller():
+    """No client set it, so no controller selects by it."""
+    first = mutated(sent(make_pod(meta={"ownerReferences": CONTROLLER}, priorityClassName="offline")))
+    assert first["metadata"]["labels"] == {MARK: "managed"}
+    second = mutated(reclassed(first, "prod"))
+    assert not second["metadata"].get("labels")
+    assert refusals(second) == []
+
+
 def test_a_deletion_timestamp_in_a_new_pod_escapes_nothing():
     """The API server drops it after mutation; default class and copies hold all the same."""
     result = mutated(sent(make_pod(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})))

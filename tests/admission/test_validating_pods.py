@@ -233,6 +233,27 @@ def test_the_author_of_a_workload_sees_what_its_pods_would_meet(kind, spec, meta
     assert words in message_of(answer)
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"])
+@pytest.mark.parametrize(
+    ("requirement", "refused"),
+    [
+        pytest.param({"operator": "DoesNotExist"}, True, id="without the mark"),
+        pytest.param({"operator": "NotIn", "values": ["managed"]}, True, id="with another mark"),
+        pytest.param({"operator": "NotIn", "values": ["x"]}, False, id="not with a mark that nobody sets"),
+        pytest.param({"operator": "In"}, False, id="not a selector"),
+    ],
+)
+def test_a_selector_that_loses_marked_pods(kind, requirement, refused):
+    """Such a workload would make pods of a managed class without end."""
+    workload = make_workload(kind, priorityClassName="batch")
+    workload["spec"]["selector"] = {"matchExpressions": [{"key": MARK, **requirement}]}
+    answer = judged(make_context(BATCH, HIGH, policies=(manage("batch"),)), workload)
+    assert answer["allowed"] is not refused
+    assert not refused or "leave that label out of the selector" in message_of(answer)
+    workload["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    assert judged(make_context(BATCH, HIGH, policies=(manage("batch"),)), workload)["allowed"]
+
+
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_an_untouched_template_is_not_judged_again(kind):
     """Scaling, pausing or annotating a workload works even when its template would be refused today."""

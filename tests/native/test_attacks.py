@@ -171,6 +171,28 @@ def test_a_copied_manifest_loses_what_only_giveway_writes(both):
     assert native.object["metadata"]["labels"] == {"app": "a"}
 
 
+@pytest.mark.parametrize("fields", [True, False], ids=["fields", "no fields"])
+@pytest.mark.parametrize(
+    ("name", "value", "denied"),
+    [
+        ("plain", MANAGED, True),
+        (None, MANAGED, True),
+        ("giveway-offline", "x", True),
+        ("giveway-offline", MANAGED, False),
+    ],
+)
+@pytest.mark.parametrize("owner", ["ReplicaSet", "Rollout"])
+def test_a_controller_that_selects_by_the_mark_makes_no_pods_without_end(both, owner, name, value, denied, fields):  # noqa: PLR0917
+    """A mark that a controller's template brings is right, or the pod is refused; it is never changed."""
+    meta = {"labels": {MARK: value}, "ownerReferences": [{"kind": owner, "name": "o", "controller": True}]}
+    if fields:
+        meta["managedFields"] = [{"manager": "m", "fieldsV1": {"f:metadata": {"f:labels": {f"f:{MARK}": {}}}}}]
+    webhook, native = both.create(pod_request(pod(name, meta=meta), user=CONTROLLER))
+    assert native.denied == webhook.denied
+    assert any("builtin/mark" in text for text in native.denied) == denied
+    assert native.object["metadata"]["labels"][MARK] == webhook.object["metadata"]["labels"][MARK] == value
+
+
 def test_what_was_given_follows_a_class_that_another_webhook_sets(both):
     """The mark goes, a copied value goes, and the value that the user set stays."""
     meta = {"annotations": {PROTECTION_DURATION: "60"}, "managedFields": owned(PROTECTION_DURATION)}

@@ -144,10 +144,18 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
 
 
 def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: Answer) -> dict[str, str | None]:
-    """The mark on a pod of a managed class, and no mark on any other, whoever set it."""
+    """The mark on a pod of a managed class, and no mark on any other, whoever set it.
+
+    What a client set on a pod with a controller stays, and validation judges it: the controller may select its pods by
+    it, would not see a pod without it, and would make the next, without end.
+    """
+    marked = MARK in (meta.labels or {})
+    sent = marked and any(f"f:{MARK}" in keys for keys in owned(review.object, "metadata", "labels"))
+    if (sent or (marked and not review.object["metadata"].get("managedFields"))) and meta.has_controller:
+        return {}
     if resolution.managed:
         return {MARK: MANAGED}
-    if MARK in (meta.labels or {}) and any(f"f:{MARK}" in keys for keys in owned(review.object, "metadata", "labels")):
+    if sent:
         answer.warnings.append(
             f"label {MARK} is giveway's own mark, for pods of the PriorityClasses it manages: taken off; leave it out"
         )

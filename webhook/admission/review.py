@@ -68,6 +68,11 @@ class MetadataView(ObjectView):
     deletion_timestamp: str | None = None
     owner_references: list[OwnerView] | None = None
 
+    @property
+    def has_controller(self) -> bool:
+        """Whether a controller made the object, or its maker says so."""
+        return any(owner.controller for owner in self.owner_references or ())
+
 
 class SchedulingGroupView(ObjectView):
     """Which PodGroup a pod belongs to."""

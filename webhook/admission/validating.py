@@ -7,6 +7,8 @@ the annotations that policies shield, are judged on all three.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from webhook.admission.context import CLASSES, LONGEST_NAME, POD_GROUPS, SYSTEM_CLASSES, Context
@@ -14,8 +16,9 @@ from webhook.admission.mutating import MIRROR
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
 from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects import LabelSelector, PriorityClass
 from webhook.kube.pods import template_of
+from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
 from webhook.policy.model import GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
 
@@ -151,6 +154,8 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
         view = msgspec.structs.replace(spec, preemption_policy=resolution.preemption_policy)
         check_group(context, review.namespace, view, resolution.value, answer)
     _check_mark(answer, meta, resolution.name, managed=resolution.managed)
+    if resolution.managed:
+        _check_selector(answer, data, meta.labels or {})
     request = context.request(review, data, review.old_object)
     request.priority_class = resolution.priority_class
     request.priority = spec.priority if spec.priority is not None else resolution.value
@@ -276,6 +281,17 @@ def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool)
         whose = f"PriorityClass {bounded(name)} is not one that it manages" if name else "no PriorityClass is named"
         text = f"label {MARK} is giveway's own mark and {whose}: leave the label out"
     answer.deny("mark", text)
+
+
+def _check_selector(answer: Answer, workload: dict[str, Any], labels: dict[str, str]) -> None:
+    """Refuse a selector that loses the pods of the template with the mark: the workload would make them without end."""
+    try:
+        selects = label_matcher(msgspec.convert(workload["spec"]["selector"], LabelSelector))
+    except (KeyError, TypeError, msgspec.ValidationError, SelectorError):
+        return
+    if selects(labels) and not selects({**labels, MARK: MANAGED}):
+        text = f"spec.selector does not select pods with label {MARK}: {MANAGED}, which giveway sets on these"
+        answer.deny("mark", f"{text}; leave that label out of the selector")
 
 
 def _deny_missing(answer: Answer, name: str) -> None:

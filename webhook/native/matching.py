@@ -19,6 +19,7 @@ __all__ = [
     "BINDING",
     "CHANGED_CLASS",
     "CHANGED_POD",
+    "HAS_CONTROLLER",
     "NEW_CLASS",
     "NEW_POD",
     "SERVICE_ACCOUNT_ASKS",
@@ -53,12 +54,9 @@ NEW_CLASS, CHANGED_CLASS = Asked(CLASSES, "CREATE"), Asked(CLASSES, "UPDATE")
 
 USER, GROUPS = "request.userInfo.username", "request.userInfo.?groups.orValue([])"
 SERVICE_ACCOUNT_ASKS = f"({USER}.startsWith('{SERVICE_ACCOUNT}') || {USER} == '{CONTROLLER_MANAGER}')"
+HAS_CONTROLLER = "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
 _CONTROLLER_ASKS = any_of(
-    [
-        f"{USER}.startsWith('{SERVICE_ACCOUNT}kube-system:')",
-        f"{USER} == '{CONTROLLER_MANAGER}'",
-        "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))",
-    ]
+    [f"{USER}.startsWith('{SERVICE_ACCOUNT}kube-system:')", f"{USER} == '{CONTROLLER_MANAGER}'", HAS_CONTROLLER]
 )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, quote
 from webhook.native.giving import MOVES, OWN_NAME, OWN_POLICY, PARAMETER_POLICY, gives, giving
-from webhook.native.matching import managed, managed_if_generated, twins_of
+from webhook.native.matching import HAS_CONTROLLER, managed, managed_if_generated, twins_of
 from webhook.native.objects import (
     CompiledCondition,
     Object,
@@ -28,7 +28,7 @@ from webhook.native.objects import (
     resource_rule,
 )
 from webhook.native.protected import value_variable
-from webhook.native.record import GIVEN_VARIABLE, RECORD
+from webhook.native.record import GIVEN_VARIABLE, RECORD, sent
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import Inexpressible, Sink, bracketed
 from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable, resolved
@@ -202,11 +202,13 @@ def _patch(*, copies: bool, moves: bool) -> str:
     given = _path("annotations", quote(GIVEN))
     note = _add(given, f"'{{' + {' + '.join(record)} + '}}'")
     parts.append(f"({any_of(noted)}\n? [{note}]\n: {quote(GIVEN)} in {_ANNOTATIONS}\n? [{_remove(given)}]\n: [])")
-    # The mark
+    # The mark; what a client set on a pod with a controller is left to validation (`webhook.admission.mutating`)
     ours, mark, labels = "variables.managed", _path("labels", quote(MARK)), "object.metadata.?labels.orValue({})"
     parts.append(_when(f"{ours} && !has(object.metadata.labels)", _add(quote("/metadata/labels"), "{}")))
+    there = f"{quote(MARK)} in {labels}"
+    left = all_of([there, HAS_CONTROLLER, bracketed(sent(["metadata", "labels", MARK]))])
     set_mark = _add(mark, quote(MANAGED))
-    parts.append(f"({ours}\n? [{set_mark}]\n: {quote(MARK)} in {labels}\n? [{_remove(mark)}]\n: [])")
+    parts.append(f"({left}\n? []\n: {ours}\n? [{set_mark}]\n: {there}\n? [{_remove(mark)}]\n: [])")
     return " +\n".join(parts)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from webhook.native.expressions import quote
 from webhook.policy.model import GIVEN
 
-__all__ = ["GIVEN_VARIABLE", "RECORD", "owned", "recorded"]
+__all__ = ["GIVEN_VARIABLE", "RECORD", "owned", "recorded", "sent"]
 
 RECORD = "variables.given"
 """The record of an earlier call for this pod, empty if there is none; what a client wrote counts for nothing."""
@@ -27,9 +27,16 @@ def owned(path: Sequence[str]) -> str:
     return f"object.metadata.?managedFields.orValue([]).exists(m, m.?fieldsV1{steps}.hasValue())"
 
 
-_NOT_OURS = f"size(object.metadata.?managedFields.orValue([])) == 0 ||\n{owned(['metadata', 'annotations', GIVEN])}"
-GIVEN_VARIABLE = ("given", f"{_NOT_OURS}\n? ''\n: object.metadata.?annotations[?{quote(GIVEN)}].orValue('')")
-"""Without managedFields, which the API server leaves out if it cannot compute them, nothing tells who wrote it."""
+def sent(path: Sequence[str]) -> str:
+    """A client may have set this field.
+
+    Without managedFields, which the API server leaves out if it cannot compute them, nothing tells who wrote it.
+    """
+    return f"size(object.metadata.?managedFields.orValue([])) == 0 ||\n{owned(path)}"
+
+
+_SENT = sent(["metadata", "annotations", GIVEN])
+GIVEN_VARIABLE = ("given", f"{_SENT}\n? ''\n: object.metadata.?annotations[?{quote(GIVEN)}].orValue('')")
 
 
 def recorded(key: str) -> str:
