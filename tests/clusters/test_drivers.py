@@ -27,10 +27,12 @@ from webhook.kube.resources import (
     DAEMON_SET,
     DEPLOYMENT,
     JOB,
+    LIMIT_RANGE,
     NODE,
     POD,
     POD_DISRUPTION_BUDGET,
     REPLICA_SET,
+    RUNTIME_CLASS,
     STATEFUL_SET,
     Resource,
 )
@@ -42,7 +44,11 @@ Json = dict[str, Any]
 View = dict[str, Any]
 NS = "default"
 RESOURCES = {
-    row.kind: row for row in (DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET, STATEFUL_SET)
+    row.kind: row
+    for row in (
+        *(DAEMON_SET, DEPLOYMENT, JOB, LIMIT_RANGE, NODE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET),
+        *(RUNTIME_CLASS, STATEFUL_SET),
+    )
 }
 GRACE = 30
 NODES = ("node-1", "node-2")
@@ -208,6 +214,31 @@ def tainted(name: str) -> Json:
     return made
 
 
+def containing(*containers: Json, **spec: Any) -> Json:
+    """A ReplicaSet of three pods with these containers; a node has room for 8 CPUs."""
+    made = deployment("set", 3, kind="ReplicaSet")
+    made["spec"]["template"]["spec"] = {
+        "containers": [{"name": "c", "image": "c", **row} for row in containers],
+        **spec,
+    }
+    return made
+
+
+LIMITED = {"resources": {"limits": {"cpu": "5"}}}
+LIMIT_RANGE_OF_5 = {
+    "apiVersion": "v1",
+    "kind": "LimitRange",
+    "metadata": {"name": "five"},
+    "spec": {"limits": [{"type": "Container", "default": {"cpu": "5"}}]},
+}
+KATA = {
+    "apiVersion": "node.k8s.io/v1",
+    "kind": "RuntimeClass",
+    "metadata": {"name": "kata"},
+    "handler": "kata",
+    "overhead": {"podFixed": {"cpu": "5"}},
+    "scheduling": {"nodeSelector": {"kubernetes.io/hostname": "node-1"}},
+}
 SETTLED = (900.0,)
 """When nothing moves any more."""
 BIG = "100"
@@ -286,6 +317,37 @@ SCENARIOS = {
     ),
     "a Job is complete once enough pods have ended": Scenario(
         [("apply", job("many", run="5", completions=3, parallelism=2), [{"many succeeded": 3, "job many": "Complete"}])]
+    ),
+    "limits are requests": Scenario([("apply", containing(LIMITED), [{"set ready": 2, "set pending": 1}])]),
+    "limits of an init container are requests": Scenario(
+        [
+            (
+                "apply",
+                containing({}, initContainers=[{"name": "i", "image": "i", **LIMITED}]),
+                [{"set ready": 2, "set pending": 1}],
+            )
+        ]
+    ),
+    "limits of a pod are requests": Scenario(
+        [("apply", containing({}, **LIMITED), [{"set ready": 2, "set pending": 1}])]
+    ),
+    "a LimitRange gives what is not named": Scenario(
+        [("apply", LIMIT_RANGE_OF_5, [{}]), ("apply", containing({}), [{"set ready": 2, "set pending": 1}])]
+    ),
+    "a RuntimeClass gives overhead and a node": Scenario(
+        [
+            ("apply", KATA, [{}]),
+            ("apply", containing({}, runtimeClassName="kata"), [{"set ready": 1, "set pending": 2}]),
+        ]
+    ),
+    "ports are those of the host on its network": Scenario(
+        [
+            (
+                "apply",
+                containing({"ports": [{"containerPort": 80}]}, hostNetwork=True),
+                [{"set ready": 2, "set pending": 1}],
+            )
+        ]
     ),
     "a DaemonSet has a pod on each node that takes it": Scenario(
         [

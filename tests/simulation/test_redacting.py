@@ -12,6 +12,7 @@ import pytest
 
 from tests.preemption.test_groups import NAMED
 from tests.simulation.clusters import pod
+from webhook.clusters.model.workloads import TemplateSpec
 from webhook.clusters.simulated.objects import BY_KIND, KINDS
 from webhook.kube.objects import Pod, ResourceClaim
 from webhook.policy.model import POD_CONDITIONS
@@ -48,8 +49,12 @@ class Filled:
     def _of(self, type_: Any, place: str) -> Any:
         if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
             hints = typing.get_type_hints(type_)
-            fields = msgspec.structs.fields(type_)
-            return {row.encode_name: self._of(hints[row.name], f"{type_.__name__}.{row.name}") for row in fields}
+            base = type_.__base__ if type_ is TemplateSpec else type_
+            of = {row.name: base.__name__ for row in msgspec.structs.fields(base)}
+            return {
+                row.encode_name: self._of(hints[row.name], f"{of.get(row.name, type_.__name__)}.{row.name}")
+                for row in msgspec.structs.fields(type_)
+            }
         origin, given = typing.get_origin(type_), typing.get_args(type_)
         if origin in (types.UnionType, typing.Union):
             return self._of(str if str in given else given[0], place)
@@ -84,7 +89,7 @@ STAYS = {
         CapacityRequirements.requests ContainerStatus.allocated_resources CounterValue.value DeviceCapacity.value
         DeviceRequestResult.consumed_capacity NodeStatus.allocatable PersistentVolumeSpec.capacity PodSpec.overhead
         PodDisruptionBudgetSpec.max_unavailable PodDisruptionBudgetSpec.min_available PodStatus.allocated_resources
-        ResourceRequirements.limits ResourceRequirements.requests
+        ResourceRequirements.limits ResourceRequirements.requests NewPodRules.overhead
     """,
     "kinds": "ClaimConsumer.api_group ClaimConsumer.resource ObjectReference.kind OwnerReference.api_version"
     " OwnerReference.kind",
@@ -111,7 +116,7 @@ KEYS = """
     PersistentVolumeSpec.aws_elastic_block_store PersistentVolumeSpec.azure_disk PersistentVolumeSpec.cinder
     PersistentVolumeSpec.gce_persistent_disk PodSpec.resource_claims PodSpec.scheduling_gates PodSpec.scheduling_group
     PodStatus.resource_claim_statuses StorageClass.allowed_topologies WorkloadSpec.selector WorkloadSpec.strategy
-    WorkloadSpec.update_strategy
+    WorkloadSpec.update_strategy NewPodRules.overhead NewPodRules.scheduling NewPodRules.spec
 """
 """The maps whose keys stay: those by resource, attribute or label, and those by field."""
 

@@ -76,6 +76,8 @@ def _print_one(console: Console, summary: Summary) -> None:
         console.print(f"[red]refused[/red] {literal(name)}: {literal(why)}")
     for name, why in summary.cannot_be_judged.items():
         console.print(f"[magenta]cannot be judged[/magenta] {literal(name)}: {literal(why)}")
+    for name, why in summary.not_played.items():
+        console.print(f"[magenta]not played[/magenta] {literal(name)}: {literal(why)}")
     for error in summary.errors:
         console.print(f"[red]internal error[/red] {literal(error)}")
     console.print(ending(summary))

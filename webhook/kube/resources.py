@@ -19,6 +19,7 @@ __all__ = [
     "EVENT",
     "JOB",
     "LEASE",
+    "LIMIT_RANGE",
     "MUTATING_ADMISSION_POLICY",
     "MUTATING_ADMISSION_POLICY_BINDING",
     "MUTATING_WEBHOOK_CONFIGURATION",
@@ -36,7 +37,9 @@ __all__ = [
     "REPLICA_SET",
     "RESIZES_SINCE",
     "RESOURCE_CLAIM",
+    "RESOURCE_QUOTA",
     "RESOURCE_SLICE",
+    "RUNTIME_CLASS",
     "SECRET",
     "SERVICE",
     "STATEFUL_SET",
@@ -120,6 +123,9 @@ REPLICA_SET = Resource("apps", "v1", "replicasets", "ReplicaSet")
 STATEFUL_SET = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DAEMON_SET = Resource("apps", "v1", "daemonsets", "DaemonSet")
 JOB = Resource("batch", "v1", "jobs", "Job")
+LIMIT_RANGE = Resource("", "v1", "limitranges", "LimitRange")
+RESOURCE_QUOTA = Resource("", "v1", "resourcequotas", "ResourceQuota")
+RUNTIME_CLASS = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 CRON_JOB = Resource("batch", "v1", "cronjobs", "CronJob")
 POD_DISRUPTION_BUDGET = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITY_CLASS = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)

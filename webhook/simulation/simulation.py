@@ -170,6 +170,8 @@ class Result:
     """How many members groups need, where a PodGroup says it."""
     warnings: dict[str, str]
     """What admission warns of, and the object that it said it of first."""
+    not_played: dict[str, str]
+    """What new pods ask for and was not to be had, by kind and field."""
     evaluations: int
     events: int
     """How many changes of the cluster there were."""
@@ -249,6 +251,7 @@ async def _run(  # noqa: PLR0917 - one caller
         frozenset(key for key in reasons if running.reconciler.policy_of(running.tracker.pod(key))),
         running.reconciler.minimums(),
         running.admission.warnings,
+        running.admission.not_played,
         evaluations,
         running.tracker.delivered,
         errors.texts,

@@ -17,9 +17,10 @@ from webhook.clusters.model.daemon_sets import daemon_changes, pinned, takes
 from webhook.clusters.model.jobs import JobLimits, has_ended, is_failed, job_step
 from webhook.clusters.model.pods import is_ready, replica_changes
 from webhook.clusters.model.stateful_sets import stateful_changes
+from webhook.clusters.model.workloads import PodTemplate, WorkloadSpec
 from webhook.clusters.simulated.api import Api
 from webhook.clusters.simulated.budgets import Budgets
-from webhook.clusters.simulated.objects import PodTemplate, SimulatedWorkload, WorkloadSpec
+from webhook.clusters.simulated.objects import SimulatedWorkload
 from webhook.clusters.simulated.simulated_admission import RefusedError, SimulatedAdmission, User
 from webhook.kube.errors import ApiError
 from webhook.kube.object_cache import Change

@@ -7,18 +7,23 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects import ObjectMeta, Pod, PodSpec, key_of
+from webhook.clusters.model.workloads import WorkloadSpec
+from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.kube.objects.meta import KubeStruct
 from webhook.kube.resources import (
+    CRON_JOB,
     DAEMON_SET,
     DEPLOYMENT,
     JOB,
+    LIMIT_RANGE,
     NAMESPACE,
     NODE,
     POD,
     PRIORITY_CLASS,
     REPLICA_SET,
     REPLICATION_CONTROLLER,
+    RESOURCE_QUOTA,
+    RUNTIME_CLASS,
     SERVICE,
     STATEFUL_SET,
     Resource,
@@ -31,36 +36,10 @@ __all__ = [
     "WORKLOADS",
     "ClusterObjects",
     "Kind",
-    "PodTemplate",
     "SimulatedService",
     "SimulatedWorkload",
     "kind_of",
 ]
-
-
-class PodTemplate(KubeStruct):
-    """What a workload's pods are made of."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
-
-
-class WorkloadSpec(KubeStruct):
-    """How many pods a workload wants, and which; a Job wants `parallelism`, a DaemonSet one a node."""
-
-    replicas: int | None = None
-    parallelism: int | None = None
-    completions: int | None = None
-    backoff_limit: int | None = None
-    suspend: bool = False
-    strategy: dict[str, Any] | None = None
-    """How a Deployment is rolled out."""
-    update_strategy: dict[str, Any] | None = None
-    """The same of a StatefulSet or a DaemonSet."""
-    pod_management_policy: str | None = None
-    selector: dict[str, Any] | None = None
-    """A LabelSelector, of a ReplicationController a plain map of labels."""
-    template: PodTemplate | None = None
 
 
 class WorkloadStatus(KubeStruct):
@@ -77,6 +56,20 @@ class SimulatedWorkload(KubeStruct):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+
+
+class SimulatedObject(KubeStruct):
+    """An object of which nothing decides but that it is there, and reports name it: a CronJob."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
+class NewPodRules(SimulatedObject):
+    """A LimitRange or a ResourceQuota (`spec`), or a RuntimeClass: what new pods get of it, or may not have."""
+
+    spec: dict[str, Any] | None = None
+    overhead: dict[str, Any] | None = None
+    scheduling: dict[str, Any] | None = None
 
 
 class ServiceSpec(KubeStruct):
@@ -111,6 +104,8 @@ _NEEDED = frozenset({NAMESPACE, PRIORITY_CLASS, NODE, POD})
 KINDS: tuple[Kind, ...] = (
     *(Kind(kind.resource, kind.type_, kind.resource in _NEEDED) for kind in SNAPSHOT_KINDS if kind is not PODS),
     Kind(SERVICE, SimulatedService),
+    *(Kind(resource, NewPodRules) for resource in (LIMIT_RANGE, RESOURCE_QUOTA, RUNTIME_CLASS)),
+    Kind(CRON_JOB, SimulatedObject),
     Kind(DEPLOYMENT, SimulatedWorkload),
     Kind(REPLICA_SET, SimulatedWorkload),
     Kind(REPLICATION_CONTROLLER, SimulatedWorkload),

@@ -12,6 +12,7 @@ from webhook.admission.context import Context, Objects
 from webhook.admission.own_reviews import RESOURCES, ask, review_of
 from webhook.admission.review import Answer, say
 from webhook.admission.webhook import Phase
+from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_pod, default_tolerations
 from webhook.clusters.simulated.clock import VirtualClock
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.json_patch import apply_json_patch
@@ -61,7 +62,9 @@ class SimulatedAdmission:
         """When another answer may be given, in seconds since the epoch, because an exception ends."""
         self.warnings: dict[str, str] = {}
         """Warnings by the object that got them first."""
-        for kind in ("PriorityClass", "Namespace"):
+        self.not_played: dict[str, str] = {}
+        """What pods ask for that is not to be had, by kind and field."""
+        for kind in ("PriorityClass", "Namespace", "LimitRange", "RuntimeClass"):
             tracker.hook(kind, self._forget)
 
     def use(self, policies: Policies) -> None:
@@ -74,6 +77,8 @@ class SimulatedAdmission:
         kind = body["kind"]
         if kind not in RESOURCES:
             return body
+        if kind == "Pod":
+            self._fill_in(body)
         mutated = self._ask("mutate", body, user)
         stored = apply_json_patch(body, mutated.patch) if mutated.patch else body
         if kind == "Pod":
@@ -90,6 +95,24 @@ class SimulatedAdmission:
             merge_label_keys(stored)
         self._ask("validate", stored, user)
         return stored
+
+    def _fill_in(self, pod: Json) -> None:
+        """What the API server fills in before it asks the webhook, but for the priority. Raises RefusedError."""
+        default_pod(pod)
+        ranges = self._tracker.all("LimitRange").values()
+        namespace = pod["metadata"].get("namespace", "")
+        apply_limit_ranges(pod, (row.spec or {} for row in ranges if row.metadata.namespace == namespace))
+        default_tolerations(pod)
+        name = pod["spec"].get("runtimeClassName")
+        runtime_class = self._tracker.get("RuntimeClass", name) if name else None
+        if name and runtime_class is None:
+            why = f"pods have no overhead and run on every node, because RuntimeClass {name} is not in the snapshot"
+            self.not_played.setdefault("Pod spec.runtimeClassName", why)
+        elif runtime_class is not None:
+            try:
+                apply_runtime_class(pod, runtime_class.overhead, runtime_class.scheduling)
+            except ValueError as error:
+                raise RefusedError(str(error)) from None
 
     def pod(self, body: Json, user: User) -> Pod:
         """A pod as it is stored; asked once for pods that differ in nothing. Raises RefusedError."""
@@ -134,5 +157,5 @@ class SimulatedAdmission:
         return self._context
 
     def _forget(self, _change: Any = None) -> None:
-        """Classes, namespaces or policies have changed: what was answered holds no longer."""
+        """What pods are judged by, or filled in of, has changed: what was answered holds no longer."""
         self._context = self._pods_end = None

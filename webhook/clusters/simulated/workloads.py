@@ -11,8 +11,9 @@ import msgspec
 
 from webhook.clusters.model.deployments import ReplicaCounts, rollout_step, strategy_of
 from webhook.clusters.model.pods import is_ready, template_hash
+from webhook.clusters.model.workloads import PodTemplate, WorkloadSpec
 from webhook.clusters.simulated.controllers import Controllers, PodOwner, pods_wanted, with_replicas
-from webhook.clusters.simulated.objects import PodTemplate, SimulatedWorkload, WorkloadSpec
+from webhook.clusters.simulated.objects import SimulatedWorkload
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.object_cache import Change
 from webhook.kube.objects import ObjectMeta, OwnerReference, Pod, key_of

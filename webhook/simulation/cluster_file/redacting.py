@@ -46,7 +46,7 @@ _CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget", RESIZE_PEN
 _VOCABULARY = _CONDITIONS | {
     "Complete", "Failed",
     "Recreate", "RollingUpdate", "OnDelete",
-    "Pod", "PodGroup",
+    "Container", "Pod", "PodGroup", "PersistentVolumeClaim",
     "resource.kubernetes.io/delete-protection",
 }  # fmt: skip
 """Texts that are Kubernetes' own where others have names: conditions, strategies, modes, a finalizer."""
@@ -65,6 +65,7 @@ _KEPT = frozenset({
 """Fields whose text is no name: Kubernetes' own words, instants, shares, keys, what devices are and who drives them."""
 _AMOUNTS = frozenset({
     "requests", "limits", "overhead", "allocatedResources", "allocatable", "capacity", "counters", "consumedCapacity",
+    "min", "max", "default", "defaultRequest", "maxLimitRequestRatio", "hard",
 })  # fmt: skip
 """Fields with amounts by resource."""
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
@@ -114,7 +115,7 @@ def _bare(condition: Condition) -> Condition:
 def _strip(spec: PodSpec) -> None:
     for container in (*(spec.containers or ()), *(spec.init_containers or ())):
         container.image = ""
-        container.ports = [port for port in container.ports or () if port.host_port] or None
+        container.ports = [port for port in container.ports or () if port.host_port or spec.host_network] or None
     volumes = [volume for volume in spec.volumes or () if volume != Volume(name=volume.name)]
     for volume in volumes:
         if volume.ephemeral is not None:

@@ -91,10 +91,13 @@ def _run(summary: Summary, span: float, *, several: bool) -> Html:
     refused, not_judged = list(summary.refused.items()), list(summary.cannot_be_judged.items())
     said = [(name, "refused by admission", why) for name, why in refused[:_MOST_ROWS]]
     said += [(name, "cannot be judged", why) for name, why in not_judged[:_MOST_ROWS]]
+    said += [(name, "not played", why) for name, why in summary.not_played.items()]
     if said:
         rows_said = [tuple(map(text, row)) for row in said]
-        rules = table("Rules that refuse, or cannot be judged", ("what", "says", "why"), rows_said)
-        sections.append(("Rules", rules))
+        rules = table(
+            "Rules that refuse, or cannot be judged, and fields that are not played", ("what", "says", "why"), rows_said
+        )
+        sections.append(("Rules and fields", rules))
     return joined(_section(f"{title}{of_run}", body) for title, body in sections)
 
 

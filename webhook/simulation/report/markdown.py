@@ -63,14 +63,15 @@ def markdown(summaries: Sequence[Summary]) -> str:
         if len(touched) > _MOST:
             lines += ["", f"and {len(touched) - _MOST} more owners"]
         waiting = [f"{row.pods}: {_text(row.reason)} (for example {_text(row.examples[0])})" for row in summary.waiting]
-        refused, not_judged = (
+        refused, not_judged, not_played = (
             [f"{_text(name)}: {_text(why)}" for name, why in said.items()]
-            for said in (summary.refused, summary.cannot_be_judged)
+            for said in (summary.refused, summary.cannot_be_judged, summary.not_played)
         )
         for heading, items in (
             ("Who waits, and why:", waiting),
             ("Refused by admission:", refused),
             ("Cannot be judged:", not_judged),
+            ("Not played:", not_played),
         ):
             if items:
                 lines += ["", heading, "", *(f"- {item}" for item in items[:_MOST])]

@@ -14,6 +14,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
 from webhook.policy.model import Rate
 from webhook.simulation.report.groups import GROUP_METRICS, PodGroupRow, group_metrics, pod_groups
+from webhook.simulation.report.not_played import not_played
 from webhook.simulation.simulation import Result
 
 __all__ = ["METRICS", "EvictionRow", "Group", "LimitRow", "Room", "Summary", "WaitingRow", "summarize"]
@@ -111,6 +112,8 @@ class Summary(_Part):
     refused: dict[str, str]
     warnings: dict[str, str]
     cannot_be_judged: dict[str, str]
+    not_played: dict[str, str]
+    """What objects ask for and nothing here does, by kind and field."""
     notes: list[tuple[float, str]]
     errors: list[str]
 
@@ -182,6 +185,7 @@ def summarize(name: str, result: Result) -> Summary:
         refused=dict(sorted(result.history.refused.items())),
         warnings=dict(sorted(result.warnings.items())),
         cannot_be_judged=dict(sorted(result.policies.left_out.items())),
+        not_played=dict(sorted((not_played(result.tracker) | result.not_played).items())),
         notes=result.history.notes,
         errors=result.errors,
     )

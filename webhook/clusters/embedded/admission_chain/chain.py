@@ -1,8 +1,8 @@
 """The admission chain in kube-apiserver's order, with its in-tree plugins.
 
-In-tree mutating plugins (NamespaceLifecycle, Priority, DefaultTolerationSeconds), mutating webhooks, the in-tree
-plugins again where a webhook changed the object; later, on the final object, in-tree validation and the
-validating webhooks. Each plugin can be switched off by its name.
+In-tree mutating plugins (NamespaceLifecycle, Priority, DefaultTolerationSeconds, LimitRanger, RuntimeClass), mutating
+webhooks, the in-tree plugins again where a webhook changed the object; later, on the final object, in-tree validation
+and the validating webhooks. Each plugin can be switched off by its name.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from webhook.clusters.embedded.admission_chain.webhook_dispatcher import Webhook
 from webhook.clusters.embedded.protocol.calls import Attributes, Object
 from webhook.clusters.embedded.protocol.statuses import failure
 from webhook.clusters.embedded.storage.object_store import StoreReader
+from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_tolerations
 
 __all__ = ["PLUGINS", "AdmissionChain"]
 
 IMMORTAL = ("default", "kube-system", "kube-public")
-TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-TOLERATION_SECONDS = 300
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 NOT_IN_SPEC = "must not be provided in pod spec; priority admission controller computed"
 FROM_CLASS = "from the given PriorityClass name"
@@ -46,16 +45,31 @@ def _admit_namespace(attributes: Attributes, read: StoreReader) -> None:
 def _add_default_tolerations(attributes: Attributes, _read: StoreReader) -> None:
     """Let a new pod tolerate a node that is not ready or unreachable for 300 s, unless it says otherwise."""
     spec = _pod_spec(attributes)
-    if spec is None or attributes.operation != "CREATE":
+    if spec is not None and attributes.operation == "CREATE":
+        default_tolerations({"spec": spec})
+
+
+def _apply_limit_ranges(attributes: Attributes, read: StoreReader) -> None:
+    """Give a new pod's containers the amounts of its namespace's LimitRanges; what these forbid is not looked at."""
+    spec = _pod_spec(attributes)
+    if spec is not None and attributes.operation == "CREATE":
+        ranges = read.all("limitranges", attributes.namespace)
+        apply_limit_ranges({"spec": spec}, (row.get("spec") or {} for row in ranges))
+
+
+def _apply_runtime_class(attributes: Attributes, read: StoreReader) -> None:
+    """Give a new pod what its RuntimeClass says. Raises StatusError (403) if there is none, or they disagree."""
+    spec = _pod_spec(attributes)
+    name = (spec or {}).get("runtimeClassName")
+    if spec is None or not name or attributes.operation != "CREATE":
         return
-    present = list(spec.get("tolerations") or ())
-    keys = [toleration.get("key") for toleration in present if toleration.get("effect") in ("NoExecute", None, "")]
-    missing = [key for key in TOLERATED if not any(tolerated in (key, None, "") for tolerated in keys)]
-    if missing:
-        spec["tolerations"] = present + [
-            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS}
-            for key in missing
-        ]
+    known = read.one("runtimeclasses", "", name)
+    if known is None:
+        raise attributes.denied(f'pod rejected: RuntimeClass "{name}" not found')
+    try:
+        apply_runtime_class({"spec": spec}, known.get("overhead"), known.get("scheduling"))
+    except ValueError as error:
+        raise attributes.denied(str(error)) from None
 
 
 def _admit_priority(attributes: Attributes, read: StoreReader) -> None:
@@ -131,6 +145,8 @@ _MUTATING: dict[str, Callable[[Attributes, StoreReader], None]] = {
     "NamespaceLifecycle": _admit_namespace,
     "Priority": _admit_priority,
     "DefaultTolerationSeconds": _add_default_tolerations,
+    "LimitRanger": _apply_limit_ranges,
+    "RuntimeClass": _apply_runtime_class,
 }
 _VALIDATING = {"Priority": _validate_global_default}
 

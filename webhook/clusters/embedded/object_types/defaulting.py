@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
+from webhook.clusters.model.new_pods import default_pod
 from webhook.kube.label_keys import merge_label_keys
 from webhook.kube.pods import template_of
 
@@ -260,10 +261,8 @@ def complete(resource: ApiResource, obj: Object) -> None:
     template = obj if kind == "Pod" else template_of(obj, resource.plural)
     if template is not None:
         _complete_pod_spec(template["spec"])
-    for container in _structs(obj["spec"], "containers", "initContainers") if kind == "Pod" else ():
-        resources = container["resources"]
-        if resources.get("limits"):
-            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+    if kind == "Pod":
+        default_pod(obj)
     _complete_from_others(kind, obj)
 
 
@@ -273,9 +272,6 @@ def _complete_pod_spec(spec: Object) -> None:
         image = str(container.get("image") or "")
         latest = "@" not in image and image.rpartition("/")[2].partition(":")[2] in ("", "latest")
         _set(container, "imagePullPolicy", "Always" if latest else "IfNotPresent")
-        for port in _structs(container, "ports") if spec.get("hostNetwork") else ():
-            if port.get("containerPort"):
-                _set(port, "hostPort", port["containerPort"])
     for volume in _structs(spec, "volumes"):
         if set(volume) == {"name"}:
             volume["emptyDir"] = {}

@@ -246,6 +246,7 @@ RESOURCES: tuple[ApiResource, ...] = (
     _row("storage.k8s.io", "StorageClass", "sc", "K+m6uJwbjGY=", namespaced=False, returns_deleted=True),
     _row("scheduling.k8s.io", "PriorityClass", "pc", "1QwjyaZjj3Y=", namespaced=False, generation=True),
     _row("coordination.k8s.io", "Lease", "", "gqkMMb/YqFM=", unconditional=False, create_on_put=True),
+    _row("node.k8s.io", "RuntimeClass", "", "WQTu1GL3T2Q=", namespaced=False),
 )
 
 GROUPS = (
@@ -260,6 +261,7 @@ GROUPS = (
     "admissionregistration.k8s.io",
     "scheduling.k8s.io",
     "coordination.k8s.io",
+    "node.k8s.io",
 )
 """The named groups in the order `/apis` lists them."""
 

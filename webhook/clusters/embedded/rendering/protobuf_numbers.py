@@ -197,6 +197,7 @@ V1ObjectFieldSelector apiVersion fieldPath
 V1ObjectMeta name generateName namespace selfLink uid resourceVersion generation creationTimestamp deletionTimestamp
   deletionGracePeriodSeconds labels annotations ownerReferences finalizers 17:managedFields
 V1ObjectReference kind namespace name uid apiVersion resourceVersion fieldPath
+V1Overhead podFixed
 V1OwnerReference kind 3:name uid apiVersion controller blockOwnerDeletion
 V1PersistentVolume metadata spec status
 V1PersistentVolumeClaim metadata spec status
@@ -282,6 +283,7 @@ V1RollingUpdateDaemonSet maxUnavailable maxSurge
 V1RollingUpdateDeployment maxUnavailable maxSurge
 V1RollingUpdateStatefulSetStrategy partition maxUnavailable
 V1RuleWithOperations operations >Rule
+V1RuntimeClass metadata handler overhead scheduling
 V1SELinuxOptions user role type level
 V1Scale metadata spec status
 V1ScaleIOPersistentVolumeSource gateway system secretRef sslEnabled protectionDomain storagePool storageMode
@@ -290,6 +292,7 @@ V1ScaleIOVolumeSource gateway system secretRef sslEnabled protectionDomain stora
   readOnly
 V1ScaleSpec replicas
 V1ScaleStatus replicas selector
+V1Scheduling nodeSelector tolerations
 V1ScopeSelector matchExpressions
 V1ScopedResourceSelectorRequirement scopeName operator values
 V1SeccompProfile type localhostProfile

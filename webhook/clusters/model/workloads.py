@@ -1,0 +1,44 @@
+"""What workloads say of their pods, as far as somebody here goes by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.kube.objects import ObjectMeta, PodSpec
+from webhook.kube.objects.meta import KubeStruct
+
+__all__ = ["PodTemplate", "TemplateSpec", "WorkloadSpec"]
+
+
+class TemplateSpec(PodSpec):
+    """A pod's spec with what the API server goes by when it makes the pod; in stored pods that has happened."""
+
+    runtime_class_name: str = ""
+
+
+class PodTemplate(KubeStruct):
+    """What a workload's pods are made of."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
+
+
+class WorkloadSpec(KubeStruct):
+    """How many pods a workload wants, and which; a Job wants `parallelism`, a DaemonSet one a node."""
+
+    replicas: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    backoff_limit: int | None = None
+    suspend: bool = False
+    strategy: dict[str, Any] | None = None
+    """How a Deployment is rolled out."""
+    update_strategy: dict[str, Any] | None = None
+    """The same of a StatefulSet or a DaemonSet."""
+    pod_management_policy: str | None = None
+    selector: dict[str, Any] | None = None
+    """A LabelSelector, of a ReplicationController a plain map of labels."""
+    template: PodTemplate | None = None
+    min_ready_seconds: int | None = None
