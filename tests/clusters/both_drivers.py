@@ -1,0 +1,239 @@
+"""What tests of both drivers share: the embedded control plane over HTTP and the simulation in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tests.preemption.building import NOW
+from tests.simulation.clusters import added
+from tests.workloads import pod
+from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
+from webhook.clusters.model.kubelet import RUN_SECONDS
+from webhook.clusters.simulated.objects import ClusterObjects
+from webhook.kube.errors import ApiError
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import PodDisruptionBudget, key_of
+from webhook.kube.resources import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    JOB,
+    LIMIT_RANGE,
+    NODE,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    REPLICA_SET,
+    RUNTIME_CLASS,
+    STATEFUL_SET,
+    Resource,
+)
+from webhook.policy.model import Policies
+from webhook.simulation.simulation import Options, Running, simulate
+from webhook.simulation.whatif.steps import Apply
+
+Json = dict[str, Any]
+View = dict[str, Any]
+NS = "default"
+RESOURCES = {
+    row.kind: row
+    for row in (
+        *(DAEMON_SET, DEPLOYMENT, JOB, LIMIT_RANGE, NODE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET),
+        *(RUNTIME_CLASS, STATEFUL_SET),
+    )
+}
+GRACE = 30
+NODES = ("node-1", "node-2")
+
+
+def view(pods: Iterable[Json], budgets: Iterable[Json], jobs: Iterable[Json]) -> View:
+    """What both must agree on: pods by application, version and state; budgets; how Jobs have ended."""
+    found: Counter[str] = Counter()
+    for one in pods:
+        meta, status = one["metadata"], one.get("status") or {}
+        ready = any(row["type"] == "Ready" and row["status"] == "True" for row in status.get("conditions") or ())
+        state = status.get("phase", "Pending").lower()
+        if meta.get("deletionTimestamp"):
+            state = "leaving"
+        elif state == "running" and ready:
+            state = "ready"
+        labels = meta.get("labels") or {}
+        version = f"-{labels['v']}" if "v" in labels else ""
+        found[f"{labels['app']}{version} {state}"] += 1
+    shown: View = dict(found)
+    for one in budgets:
+        status = one["status"]
+        numbers = [status.get(key, 0) for key in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")]
+        shown[f"budget {one['metadata']['name']}"] = (*numbers, len(status.get("disruptedPods") or ()))
+    for one in jobs:
+        ends = [row["type"] for row in one["status"].get("conditions") or () if row["status"] == "True"]
+        if ended := {"Complete", "Failed"}.intersection(ends):
+            shown[f"job {one['metadata']['name']}"] = ended.pop()
+    return shown
+
+
+class Cluster:
+    """The embedded control plane."""
+
+    def __init__(self, admin: Any) -> None:
+        self.admin = admin
+
+    async def apply(self, body: Json) -> None:
+        resource = RESOURCES[body["kind"]]
+        namespace, name = (NS if resource.namespaced else None), body["metadata"]["name"]
+        try:
+            await self.admin.create(resource.path(namespace), body)
+        except ApiError:
+            await self.admin.patch(resource.path(namespace, name), {"spec": body["spec"]})
+
+    async def pods(self, app: str) -> list[Json]:
+        found, _ = await self.admin.list(POD.path(NS), dict, labelSelector=f"app={app}")
+        return sorted(
+            (one for one in found if not one["metadata"].get("deletionTimestamp")),
+            key=lambda one: one["metadata"]["name"],
+        )
+
+    async def evict(self, app: str) -> None:
+        name = (await self.pods(app))[0]["metadata"]["name"]
+        with suppress(ApiError):
+            await self.admin.create(POD.path(NS, name, "eviction"), {"apiVersion": "policy/v1", "kind": "Eviction"})
+
+    async def evict_two(self, app: str) -> None:
+        await self.evict(app)
+        await self.evict(app)
+
+    async def fail(self, app: str) -> None:
+        for one in await self.pods(app):
+            if one["status"]["phase"] == "Running":
+                path = POD.path(NS, one["metadata"]["name"], "status")
+                await self.admin.patch(path, {"status": {"phase": "Failed"}}, kind="strategic")
+
+    async def grant(self, app: str) -> None:
+        """A pod's eviction was granted, and then nobody deleted it."""
+        name = (await self.pods(app))[0]["metadata"]["name"]
+        status = {"disruptedPods": {name: rfc3339(time.time())}, "disruptionsAllowed": 0}
+        await self.admin.patch(POD_DISRUPTION_BUDGET.path(NS, app, "status"), {"status": status})
+
+    async def look(self) -> View:
+        async def listed(resource: Resource) -> list[Json]:
+            return (await self.admin.list(resource.path(NS), dict))[0]
+
+        return view(await listed(POD), await listed(POD_DISRUPTION_BUDGET), await listed(JOB))
+
+
+@dataclass
+class Simulated:
+    """Something that is done in a simulation at that time."""
+
+    at: float
+    what: Callable[[Running], None]
+
+    def make(self, running: Running) -> None:
+        self.what(running)
+
+
+def in_simulation(actions: list[tuple[str, Any]], times: list[tuple[float, ...]]) -> list[View]:
+    """The views after each action; `times` says when, in seconds after it."""
+    objects = ClusterObjects(NOW)
+    added(objects, "Namespace", {"metadata": {"name": NS}})
+    added(objects, "Node", *(node(name) for name in NODES))
+    seen: list[View] = []
+
+    def first(running: Running, app: str) -> Any:
+        found = [one for one in running.tracker.all("Pod").values() if one.metadata.labels["app"] == app]
+        return min((one for one in found if not one.metadata.deletion_timestamp), key=key_of)
+
+    def act(verb: str, what: Any) -> Callable[[Running], None]:
+        def acting(running: Running) -> None:
+            if verb == "apply":
+                Apply(0.0, "test", (what,)).make(running)
+            elif verb in ("evict", "evict_two"):
+                for _ in range(1 + (verb == "evict_two")):
+                    with suppress(ApiError):
+                        running.api.evict(key_of(first(running, what)), "", None, "test")
+            elif verb == "fail":
+                for one in list(running.tracker.all("Pod").values()):
+                    if one.metadata.labels["app"] == what and one.status.phase == "Running":
+                        failed = msgspec.structs.replace(one.status, phase="Failed")
+                        running.tracker.put("Pod", msgspec.structs.replace(one, status=failed))
+            else:
+                known: PodDisruptionBudget = running.tracker.get("PodDisruptionBudget", f"{NS}/{what}")
+                name = first(running, what).metadata.name
+                granted = {name: rfc3339(running.clock.wall())}
+                status = msgspec.structs.replace(known.status, disrupted_pods=granted, disruptions_allowed=0)
+                running.tracker.put("PodDisruptionBudget", msgspec.structs.replace(known, status=status))
+
+        return acting
+
+    def look(running: Running) -> None:
+        def listed(kind: str) -> list[Json]:
+            return [{"status": {}, **msgspec.to_builtins(one)} for one in running.tracker.all(kind).values()]
+
+        seen.append(view(listed("Pod"), listed("PodDisruptionBudget"), listed("Job")))
+
+    steps: list[Any] = []
+    for number, ((verb, what), after) in enumerate(zip(actions, times, strict=True), 1):
+        steps.append(Simulated(1000.0 * number, act(verb, what)))
+        steps += [Simulated(1000.0 * number + seconds, look) for seconds in after]
+    result = simulate(objects, Policies(), steps, Options(until=1000.0 * (len(actions) + 1)))
+    assert not result.errors
+    assert not result.history.refused or all(key.startswith("Job/") for key in result.history.refused)
+    return seen
+
+
+def job(name: str, *, run: str = "", **spec: Any) -> Json:
+    template = {
+        "metadata": {"labels": {"app": name}, **({"annotations": {RUN_SECONDS: run}} if run else {})},
+        "spec": pod(name, restartPolicy="Never")["spec"],
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template, **spec}}
+
+
+DURING = (5.0, 900.0)
+"""While an evicted pod has its grace period, and after it."""
+SETTLED = (900.0,)
+"""When nothing moves any more."""
+BIG = "100"
+"""CPUs that no node has: the pods of that template wait, and the rollout stands where its strategy lets it."""
+
+
+@dataclass
+class Scenario:
+    """Actions, each with the views that must follow it one after the other; in virtual time at `times`."""
+
+    steps: list[tuple[str, Any, list[View]]]
+    times: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+
+async def embedded_does(scenario: Scenario) -> None:
+    """Each action is followed by its views, one after the other, over HTTP."""
+    async with EmbeddedCluster(nodes=len(NODES), termination_seconds=float(GRACE)) as running:
+        cluster = Cluster(running.api.local())
+        for verb, what, views in scenario.steps:
+            await getattr(cluster, verb)(copy.deepcopy(what))
+            for one in views:
+                await reaches(cluster, one)
+        assert not running.failures()
+
+
+def simulation_does(scenario: Scenario) -> None:
+    """Each action is followed by the same views, in virtual time."""
+    actions = [(verb, copy.deepcopy(what)) for verb, what, _ in scenario.steps]
+    times = [scenario.times.get(number, SETTLED) for number in range(len(actions))]
+    assert in_simulation(actions, times) == [one for _, _, views in scenario.steps for one in views]
+
+
+async def reaches(cluster: Cluster, expected: View) -> None:
+    """The cluster shows this within 200 s."""
+    for _ in range(400):
+        if (seen := await cluster.look()) == expected:
+            break
+        await asyncio.sleep(0.5)
+    assert seen == expected
