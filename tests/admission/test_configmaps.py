@@ -1,5 +1,7 @@
 """ConfigMaps: the probe is answered, and what is wrong in the policies is told to whoever applies them."""
 
+import time
+
 import pytest
 
 from tests.admission.builders import UID, ask, make_context, make_policy, make_review, make_rule, message_of, response
@@ -103,6 +105,32 @@ def test_warnings():
     answer = judged(config_map(TEAMS + "---\n" + odd.replace("name: teams", "name: more")))
     where = "giveway-policies/teams.yaml:13:39 (spec.rules[0].copyAnnotations[0])"
     assert any(text.startswith(f"{where}: unknown annotation") for text in answer["warnings"])
+
+
+LARGE = {
+    "a scalar": ({"a.yaml": TEAMS + "x: '" + "y" * 1_000_000 + "'\n"}, "a policy file has at most 131072"),
+    "all files": ({f"{n}.yaml": "# " + "x" * 130_000 for n in range(9)}, "a set has at most 1048576"),
+    "many files": ({f"{n}.yaml": "" for n in range(100_000)}, "at most 1000 policy files"),
+    "many names": ({f"{'x' * 200}{n}.yaml": "" for n in range(6000)}, "at most 1000 policy files"),
+    "values": ({"a.yaml": "a: [" + "1," * 60_000 + "1]"}, "more than 10000 values"),
+    "depth": ({"a.yaml": "[" * 131_000}, "nested more than 32 levels deep"),
+}
+
+
+@pytest.mark.parametrize(("data", "words"), LARGE.values(), ids=LARGE)
+def test_a_config_map_is_bounded_as_files_are(data, words):
+    """What is too much is refused before it is parsed, in a second at most."""
+    began = time.process_time()
+    said = message_of(judged(config_map() | {"data": data}))
+    assert time.process_time() - began < 1
+    assert words in said
+
+
+def test_a_list_of_what_may_go_is_bounded():
+    """Somebody's long list of globs takes no time."""
+    began = time.process_time()
+    assert "is gone" in message_of(judged(config_map("", allowed="*a*b*c*d* " * 700_000)))
+    assert time.process_time() - began < 1
 
 
 def test_takes_time():

@@ -38,6 +38,8 @@ POLICIES = "giveway-policies"
 ALLOW_REMOVAL = "giveway.dev/allow-removal"
 """Its annotation that says what may be given up: ids of policies or `policy/rule`, or globs, in a list."""
 _SHOWN = 5
+_LONGEST_LIST = 64 * 1024
+"""Characters of that list that are read."""
 
 
 def mutate_config_map(context: Context, review: Review, answer: Answer) -> None:
@@ -72,7 +74,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
     metadata = review.object.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     listed = annotations.get(ALLOW_REMOVAL) if isinstance(annotations, dict) else None
-    allowed = listed.replace(",", " ").split() if isinstance(listed, str) else []
+    allowed = listed[:_LONGEST_LIST].replace(",", " ").split() if isinstance(listed, str) else []
     held = held_back(removals(context.engine.policies, loaded.policies), allowed)
     if held:
         answer.deny("policy-removal", mend(held))

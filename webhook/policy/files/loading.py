@@ -12,7 +12,7 @@ from webhook.policy.files.consistency import KnownClasses, check_together
 from webhook.policy.files.field_paths import FieldPaths
 from webhook.policy.files.first_use import use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
-from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, documents
+from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES, YamlError, documents
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
 from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity, TooMuchError
 from webhook.policy.shapes.shapes import INVALID
@@ -84,7 +84,7 @@ def _text(path: Path) -> str | Finding:
     with path.open("rb") as file:
         data = file.read(LARGEST_FILE + 1)
     if len(data) > LARGEST_FILE:
-        return _about(path, f"has {path.stat().st_size} bytes; a policy file has at most {LARGEST_FILE}: split it")
+        return _about(path, _too_large(path.stat().st_size))
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -92,6 +92,19 @@ def _text(path: Path) -> str | Finding:
         source = SourcePosition(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
         text = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
         return Finding(severity=Severity.ERROR, source=source, message=text)
+
+
+def _too_large(size: int) -> str:
+    return f"has {size} bytes; a policy file has at most {LARGEST_FILE}: split it"
+
+
+def _too_many(files: int, size: int) -> str:
+    """Why no more files are read; empty if they are."""
+    if size > LARGEST_SET:
+        return (
+            f"with this file the policies have {size} bytes; a set has at most {LARGEST_SET}: it is kept in a ConfigMap"
+        )
+    return f"a set has at most {MOST_FILES} policy files: join some" if files >= MOST_FILES else ""
 
 
 def _about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
@@ -115,7 +128,14 @@ def load_texts(
     """
     readers: dict[str, Reader] = {}
     read: list[PriorityPolicy | PreemptionPolicy] = []
+    size, unread = 0, list[Finding]()
     for name, text in texts:
+        own = len(text.encode(errors="surrogatepass"))
+        size += own + len(name)
+        wrong = _too_large(own) if own > LARGEST_FILE else _too_many(len(readers), size)
+        if wrong:
+            unread.append(_about(Path(name), wrong))
+            break
         reader = readers[name] = Reader(name, text)
         roots: list[YamlNode] = []
         reader.field_at = FieldPaths(roots).at
@@ -140,7 +160,7 @@ def load_texts(
     )
     check_together(policies, readers, known_classes)
     policies = use_once(policies, readers, time.time() if now is None else now)
-    return Loaded(policies, [finding for reader in readers.values() for finding in reader.findings])
+    return Loaded(policies, [finding for reader in readers.values() for finding in reader.findings] + unread)
 
 
 def _document(root: YamlNode, reader: Reader) -> Any:

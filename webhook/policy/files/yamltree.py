@@ -19,7 +19,9 @@ from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, Yaml
 __all__ = [
     "DEEPEST",
     "LARGEST_FILE",
+    "LARGEST_SET",
     "MOST_ALIASES",
+    "MOST_FILES",
     "MOST_NODES",
     "YamlError",
     "documents",
@@ -27,6 +29,10 @@ __all__ = [
 
 LARGEST_FILE = 128 * 1024
 """Bytes of one policy file."""
+LARGEST_SET = 1024 * 1024
+"""Bytes of all policy files of a set, their names included: what is in force is kept in one ConfigMap."""
+MOST_FILES = 1000
+"""Policy files of a set."""
 MOST_NODES = 10_000
 """Nodes of one policy file, aliases counted once."""
 MOST_DOCUMENTS = 1000
