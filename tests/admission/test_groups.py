@@ -232,3 +232,21 @@ def test_the_template_of_a_deployment_is_held_against_the_group():
     body = make_workload("Deployment", priorityClassName="low", schedulingGroup={"podGroupName": "gang"})
     answer = response(ask(Context(make_context().engine, objects), "validate", make_review(body)))
     assert denied_by(answer) == "builtin/group-priority"
+
+
+@pytest.mark.parametrize(
+    ("named", "kept"),
+    [
+        pytest.param("old", "twin", id="the class it was moved from"),
+        pytest.param("twin", "twin", id="the twin"),
+        pytest.param("high", "high", id="another class is left for the API server"),
+    ],
+)
+def test_a_group_whose_class_has_a_twin_is_applied_again(named, kept):
+    """An update that names the class from which the group was moved keeps the twin."""
+    context = make_context(
+        HIGH, make_class("old", 7), make_class("twin", 7, never=True), policies=(manage(old="twin"),)
+    )
+    body = make_review(group(priorityClassName=named, priority=7), group(priorityClassName="twin", priority=7))
+    patched = apply_json_patch(body["request"]["object"], patch_of(response(ask(context, "mutate", body))))
+    assert (patched["spec"]["priorityClassName"], patched["spec"]["priority"]) == (kept, 7)

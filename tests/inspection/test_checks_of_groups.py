@@ -149,3 +149,31 @@ def test_groups_beyond_their_quota(members, minimum, given, told):
     texts = [what for _, what in found(quotas.too_tight, observed(**known))]
     assert len(texts) == bool(told)
     assert all(told in text and "ResourceQuota q never admits as many" in text for text in texts)
+
+
+def by_class(*scope, of="team-a"):
+    return quota({"pods": "1"}, of=of, **scoped(*scope))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        pytest.param(
+            by_class("In", "online"), "q counts pods of PriorityClass online, and it does not", id="the old class"
+        ),
+        pytest.param(by_class("NotIn", "online"), "q does not count pods of PriorityClass online", id="all others"),
+        pytest.param(by_class("In", "giveway-online"), "and it counts those of its twin", id="the twin alone"),
+        pytest.param(by_class("In", "online", "giveway-online"), "", id="both"),
+        pytest.param(by_class("NotIn", "online", "giveway-online"), "", id="neither"),
+        pytest.param(by_class("Exists"), "", id="any class"),
+        pytest.param(by_class("In", "other"), "", id="another class"),
+        pytest.param(quota({"pods": "1"}, scopes=["PriorityClass"]), "", id="a scope without values"),
+        pytest.param(quota({"pods": "1"}), "", id="no scope"),
+        pytest.param(by_class("In", "online", of="kube-system"), "", id="where nobody is moved"),
+    ],
+)
+def test_quotas_that_a_twin_passes_by(given, told):
+    """A quota by class is told of if it counts a class and its twin differently: pods are moved before it counts."""
+    texts = [what for _, what in found(quotas.by_class, observed(resourcequotas=[given]))]
+    assert len(texts) == bool(told)
+    assert all(told in text and "ResourceQuota team-a/q " in text for text in texts)

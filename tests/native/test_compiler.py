@@ -50,6 +50,7 @@ def test_each_policy_is_followed_by_its_bindings_in_a_stable_order():
     assert msgspec.json.encode(first.objects) == msgspec.json.encode(second.objects)
     assert names(first) == [
         "giveway-builtin-pods-mutate",
+        "giveway-builtin-podupdates-mutate",
         "giveway-builtin-priorityclasses-mutate",
         "giveway-builtin-pods-enforce",
         "giveway-builtin-pods-warn",
@@ -260,7 +261,7 @@ def test_two_hundred_rules_are_as_many_validations_in_a_few_policies():
     ]
     found = compiled(rules(*rows))
     made = next(one for one in found.objects if one["metadata"]["name"] == "giveway-p-pods-enforce")
-    assert (len(made["spec"]["validations"]), len(names(found))) == (200, 7)
+    assert (len(made["spec"]["validations"]), len(names(found))) == (200, 8)
 
 
 EXCEPTION = "[{match: {namespaces: [a]}, rules: [allowed], reason: r, owner: o, until: 2026-11-30}]"
@@ -334,6 +335,7 @@ def test_no_policies_at_all_keep_what_is_builtin():
     """Giveway's own keys, the mark and the shield hold without any policy."""
     assert names(compile_policies(Policies(), [], SETTINGS, NOW)) == [
         "giveway-builtin-pods-mutate",
+        "giveway-builtin-podupdates-mutate",
         "giveway-builtin-pods-enforce",
         "giveway-builtin-annotations-enforce",
         "giveway-builtin-bindings-enforce",

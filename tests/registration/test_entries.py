@@ -194,7 +194,7 @@ def test_whatever_is_answered_is_asked():
 
 
 def test_what_is_mutated():
-    """Pods when they are made, classes also when their manifest is applied again, and the probe."""
+    """Pods, groups and classes when they are made and when their manifest is applied again, and the probe."""
     asked = {
         (resource, operation)
         for entry in PLAIN[MUTATING]
@@ -204,9 +204,11 @@ def test_what_is_mutated():
     }
     assert asked == {
         ("pods", "CREATE"),
+        ("pods", "UPDATE"),
         ("priorityclasses", "CREATE"),
         ("priorityclasses", "UPDATE"),
         ("podgroups", "CREATE"),
+        ("podgroups", "UPDATE"),
         ("configmaps", "UPDATE"),
     }
 
@@ -217,7 +219,9 @@ def test_every_entry_says_how_it_is_to_be_called(kind, entry):
     assert entry["timeoutSeconds"] == 5
     assert (entry["sideEffects"], entry["matchPolicy"]) == ("None", "Equivalent")
     assert (entry["admissionReviewVersions"], entry["objectSelector"]) == (["v1"], {})
-    open_ = entry["name"] in PROBES or entry["name"].startswith(("workloads", "podgroup-templates", "policies"))
+    open_ = entry["name"] in PROBES or entry["name"].startswith(
+        ("pods-update", "workloads", "podgroup-templates", "policies")
+    )
     assert entry["failurePolicy"] == ("Ignore" if open_ else "Fail")
     assert entry.get("reinvocationPolicy") == ("IfNeeded" if kind == MUTATING else None)
     phase = "mutate" if kind == MUTATING else "validate"
@@ -271,13 +275,15 @@ def test_other_addresses():
 
 WITHOUT_PLUGIN = entries(Policies(), WebhookTarget(priority_plugin=False))
 NEW_ENTRIES = ["pods-system.mutate.giveway.dev", "pods-update.mutate.giveway.dev", "pods-system.validate.giveway.dev"]
+UPDATE = by_name(PLAIN, NEW_ENTRIES[1])
 
 
 def test_without_the_priority_plugin_the_pods_of_the_system_are_resolved():
-    """Two entries more for new pods of kube-system and giveway, one for updates; all others are as they were."""
+    """Two entries more for new pods of kube-system and giveway; that for updates has more to complete."""
     more = [by_name(WITHOUT_PLUGIN, name) for name in NEW_ENTRIES]
     for kind in (MUTATING, VALIDATING):
-        assert [entry for entry in WITHOUT_PLUGIN[kind] if entry not in more] == PLAIN[kind]
+        others = [entry for entry in PLAIN[kind] if entry != UPDATE]
+        assert [entry for entry in WITHOUT_PLUGIN[kind] if entry not in more] == others
     new, update, judged = more
     for entry in (new, judged):
         assert entry["namespaceSelector"]["matchExpressions"] == [
@@ -312,6 +318,24 @@ def test_only_incomplete_updates_are_completed(old, new, asked):
     """Without the plugin an update that leaves out what was resolved gets it back; no other update travels for that."""
     entry = by_name(WITHOUT_PLUGIN, NEW_ENTRIES[1])
     assert travels(entry, update({"metadata": {}, "spec": new}, {"metadata": {}, "spec": old})) is asked
+
+
+@pytest.mark.parametrize(
+    ("new", "asked"),
+    [
+        pytest.param({"spec": {"priorityClassName": "b"}}, True, id="another class"),
+        pytest.param({"spec": {}}, True, id="no class"),
+        pytest.param({"labels": {"a": "b"}, "annotations": {}}, True, id="nothing left of what was given"),
+        pytest.param({"labels": {}}, False, id="the mark is taken away"),
+        pytest.param({"annotations": {}}, False, id="the record is taken away"),
+        pytest.param({"annotations": {GIVEN: "{}", "a": "b"}}, False, id="any other change"),
+    ],
+)
+def test_a_manifest_that_is_sent_again_is_completed(new, asked):
+    """What names another class, or has nothing left of what giveway gave the pod, travels; and no other update."""
+    meta, spec = {"labels": {MARK: "managed"}, "annotations": {GIVEN: "{}"}}, {"priorityClassName": "a"}
+    changed = {"metadata": {key: new.get(key, meta[key]) for key in meta}, "spec": new.get("spec", spec)}
+    assert travels(UPDATE, update(changed, {"metadata": meta, "spec": spec})) is asked
 
 
 PROTECTED = {

@@ -27,21 +27,14 @@ _LONGEST_VALUE = 64
 
 
 def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
-    """Patch a pod: at CREATE what it resolves to, at UPDATE only what the update would have dropped."""
+    """Patch a pod: at CREATE what it resolves to, at UPDATE what its own manifest leaves out of what it was given."""
     pod = review.pod()
     if MIRROR in ((pod.metadata and pod.metadata.annotations) or {}):
         return
     if review.operation == "CREATE":
         _create(context, review, pod, answer)
-    elif review.has_old:
-        # A value that the update changes is left for validation
-        now, before = pod.spec, review.old_pod().spec or PodSpecView()
-        if now is not None:
-            lost = (
-                ("priority", now.priority, before.priority),
-                ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
-            )
-            answer.patch = _fields("/spec", [row for row in lost if row[1] is None])
+    elif review.has_old and pod.metadata is not None and pod.spec is not None:
+        answer.patch = _put_back(context, review, pod.metadata, pod.spec, answer)
 
 
 def mutate_priority(context: Context, review: Review, answer: Answer) -> None:
@@ -79,9 +72,12 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
 
     An API server that does not know `preemptionPolicy` of a PodGroup drops it (docs/kubernetes-behaviour.md K28).
     """
-    if review.operation != "CREATE":
-        return
     spec = review.pod().spec or PodSpecView()
+    if review.operation != "CREATE":
+        before = (review.old_pod() if review.has_old else PodView()).spec or PodSpecView()
+        if _moved(context, spec, before):
+            answer.patch = _class_back(spec, before, named=True)
+        return
     resolution = resolve(context, spec, context.request(review, review.object), lambda: review.object)
     answer.warnings += resolution.warnings
     answer.unsure |= resolution.unsure
@@ -141,6 +137,49 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     rules += [rule for key, (value, rule) in copied.items() if present.get(key) != value]
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
+
+
+def _put_back(
+    context: Context, review: Review, meta: MetadataView, spec: PodSpecView, answer: Answer
+) -> list[Operation]:
+    """What an update leaves out of what the pod was given, so that a manifest without it can be sent again.
+
+    A value that the update changes is left for validation. Keys are put back if the mark and the record are both gone.
+    """
+    old = review.old_pod()
+    before, was = old.spec or PodSpecView(), old.metadata or MetadataView()
+    annotations, labels = was.annotations or {}, was.labels or {}
+    now = meta.annotations or {}
+    named = _moved(context, spec, before)
+    if MARK in (meta.labels or {}) or GIVEN in now or not (MARK in labels or GIVEN in annotations):
+        return _class_back(spec, before, named=named)
+    given = _decoded(annotations.get(GIVEN, ""))
+    kept = [*OWN_ANNOTATIONS, *(given.still_there(annotations, context.engine.copied) if given else ())]
+    lost = {key: annotations[key] for key in kept if key in annotations and key not in now}
+    mark = {key: labels[key] for key in (MARK,) if key in labels}
+    answer.warnings.append(f"the pod keeps what giveway gave it: {', '.join((*mark, *lost))}")
+    return [
+        *_class_back(spec, before, named=named or (given is not None and not spec.priority_class_name)),
+        *_members("/metadata/annotations", meta.annotations, lost),
+        *_members("/metadata/labels", meta.labels, mark),
+    ]
+
+
+def _moved(context: Context, spec: PodSpecView, before: PodSpecView) -> bool:
+    """Whether an update names the class from which giveway moved the pod to the twin that it has."""
+    managed = context.managed(spec.priority_class_name or "")
+    return managed is not None and managed.twin is not None and managed.twin == before.priority_class_name
+
+
+def _class_back(spec: PodSpecView, before: PodSpecView, *, named: bool) -> list[Operation]:
+    """Put back the numbers that were left out; with `named` also the class, and whatever policy that class had."""
+    name, policy = (before.priority_class_name, before.preemption_policy) if named else (None, None)
+    wanted = (
+        ("priorityClassName", spec.priority_class_name, name or spec.priority_class_name),
+        ("priority", spec.priority, before.priority if spec.priority is None else spec.priority),
+        ("preemptionPolicy", spec.preemption_policy, policy or spec.preemption_policy or before.preemption_policy),
+    )
+    return _fields("/spec", wanted)
 
 
 def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: Answer) -> dict[str, str | None]:
@@ -241,6 +280,10 @@ def given_earlier(annotations: Mapping[str, str], sent: Callable[[], dict[str, A
         return None
     if any(f"f:{GIVEN}" in keys for keys in owned(sent(), "metadata", "annotations")):
         return None
+    return _decoded(text)
+
+
+def _decoded(text: str) -> Given | None:
     try:
         return _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError):

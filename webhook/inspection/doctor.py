@@ -61,6 +61,7 @@ CHECKS = (
     Check("groups-too-small", ("podgroups", "pods"), groups.too_small),
     Check("groups-without-room", ("podgroups", "pods", "nodes", "deviceclasses"), groups.without_room),
     Check("groups-beyond-quota", ("podgroups", "pods", "resourcequotas"), quotas.too_tight),
+    Check("quotas-by-class", ("resourcequotas", "namespaces"), quotas.by_class, by_policies=True),
     Check("exemptions", ("namespaces", "pods", *CONFIGURATIONS), webhooks.exempting),
     Check("lock-out", ("namespaces", *CONFIGURATIONS), webhooks.locking_out),
     Check("later-webhooks", ("namespaces", "pods", *CONFIGURATIONS), webhooks.changing_classes),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, quote
+from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, mapping, quote
 from webhook.native.giving import MOVES, OWN_NAME, OWN_POLICY, PARAMETER_POLICY, gives, giving
 from webhook.native.matching import HAS_CONTROLLER, managed, managed_if_generated, twins_of
 from webhook.native.objects import (
@@ -28,12 +28,13 @@ from webhook.native.objects import (
     resource_rule,
 )
 from webhook.native.protected import value_variable
-from webhook.native.record import GIVEN_VARIABLE, RECORD, sent
+from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, sent
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import Inexpressible, Sink, bracketed
 from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable, resolved
 from webhook.policy.evaluation.rules import BUILTIN
-from webhook.policy.model import GIVEN, MANAGED, MARK, RECONCILER_ANNOTATIONS, Policies
+from webhook.policy.model import GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, Policies
+from webhook.registration.entries import MANIFEST_AGAIN, NOTHING_LEFT
 
 __all__ = ["mutating_objects"]
 
@@ -45,6 +46,7 @@ _ANNOTATIONS = "variables.annotations"
 def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[Object]:
     """The policy for new pods, and one by which a managed PriorityClass is made `Never`; each with its binding."""
     yield from _pods(policies, table, sink)
+    yield from _manifests_again(policies, sink)
     name, prefix = "object.metadata.?name.orValue('')", "object.metadata.?generateName.orValue('')"
     ours = if_else(
         f"{name} != ''", managed(policies.preemption, name), managed_if_generated(policies.preemption, prefix)
@@ -124,6 +126,54 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[
     yield made
     yield binding(made)
     yield from (binding_for_class(made, class_name) for class_name in given.classes)
+
+
+def _manifests_again(policies: Policies, sink: Sink) -> Iterator[Object]:
+    """What a pod's own manifest leaves out of what the pod was given is put back (`webhook.admission.mutating`)."""
+    was = "oldObject.spec.?priorityClassName.orValue('')"
+    twins = twins_of(policies.preemption)
+    twin = f"{mapping((name, quote(twins[name])) for name in sorted(twins))}[?{OWN_NAME}].orValue('')"
+    moved = [f"({twin} != '' && {twin} == {was})" if twins else FALSE]
+    moved.append(all_of([f"{OWN_NAME} == ''", f"{was} != ''", f"{RECORD} != ''"]))
+    copied = sorted(
+        {key for policy in policies.priority for rule in policy.rules for key in rule.copy_annotations or ()}
+    )
+    lost = f"k in variables.before && !(k in {_ANNOTATIONS})"
+    value = f"(variables.before[k].size() > {LONGEST_VALUE} ? 'sha256:' : variables.before[k] + '\"')"
+    in_record = f"{RECORD}.contains('\"' + k + '\":\"' + {value})"
+    left = f"{listing(OWN_ANNOTATIONS)}.filter(k, {lost})"
+    if copied:
+        left = f"{left} + {listing(copied)}.filter(k, {lost} && {in_record})"
+    label = f"oldObject.metadata.?labels[?{quote(MARK)}]"
+    mark = f"variables.replaced && {label}.hasValue()"
+    fields = {"priorityClassName": was, "preemptionPolicy": f"oldObject.spec.?preemptionPolicy.orValue({quote(NEVER)})"}
+    parts = [
+        _when(any_of(moved), *(_add(quote(f"/spec/{field}"), before) for field, before in fields.items())),
+        _when(f"variables.lost.size() > 0 && {_ANNOTATIONS}.size() == 0", _add(quote("/metadata/annotations"), "{}")),
+        f"variables.lost.map(k, {_add(_path('annotations', 'k'), 'variables.before[k]')})",
+        _when(all_of([mark, "!has(object.metadata.labels)"]), _add(quote("/metadata/labels"), "{}")),
+        _when(mark, _add(_path("labels", quote(MARK)), f"{label}.orValue('')")),
+    ]
+    made = mutating_policy(
+        object_name(BUILTIN, "podupdates", "mutate"),
+        [f"{BUILTIN}/twins", f"{BUILTIN}/mark", f"{BUILTIN}/own-annotations"],
+        description="Lets the manifest of a pod be applied and replaced again, whatever the pod was given.",
+        constraints={
+            "namespaceSelector": namespaces_reached(sink.settings),
+            "resourceRules": [resource_rule(["pods"], ["UPDATE"])],
+        },
+        conditions=[CompiledCondition("leaves-something-out", MANIFEST_AGAIN)],
+        variables=[
+            ("annotations", "object.metadata.?annotations.orValue({})"),
+            ("before", "oldObject.metadata.?annotations.orValue({})"),
+            ("replaced", NOTHING_LEFT),
+            ("given", f"variables.replaced ? variables.before[?{quote(GIVEN)}].orValue('') : ''"),
+            ("lost", if_else("variables.replaced", left, "[]")),
+        ],
+        patch=" +\n".join(parts),
+    )
+    yield made
+    yield binding(made)
 
 
 def _copies(

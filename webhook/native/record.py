@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from webhook.native.expressions import quote
 from webhook.policy.model import GIVEN
 
-__all__ = ["GIVEN_VARIABLE", "RECORD", "owned", "recorded", "sent"]
+__all__ = ["GIVEN_VARIABLE", "LONGEST_VALUE", "RECORD", "owned", "recorded", "sent"]
 
 RECORD = "variables.given"
 """The record of an earlier call for this pod, empty if there is none; what a client wrote counts for nothing."""
-_LONGEST_VALUE = 64
+LONGEST_VALUE = 64
 """Characters of a value of which the record has the digest if there are more."""
 
 
@@ -50,4 +50,4 @@ def recorded(key: str) -> str:
     )
     begins = quote(f'"{key}":"')
     digest = quote(f'"{key}":"sha256:')
-    return f"{RECORD}.contains({value}.size() > {_LONGEST_VALUE}\n ? {digest}\n : {begins} + {escaped} + '\"')"
+    return f"{RECORD}.contains({value}.size() > {LONGEST_VALUE}\n ? {digest}\n : {begins} + {escaped} + '\"')"

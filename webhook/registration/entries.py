@@ -16,10 +16,20 @@ from webhook.admission.configmaps import POLICIES, PROBE
 from webhook.admission.context import RECONCILER
 from webhook.kube.pods import TEMPLATE_PATHS, WORKLOADS
 from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
-from webhook.policy.model import MARK, Policies
+from webhook.policy.model import GIVEN, MARK, Policies
 from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, left_out, present_key
 
-__all__ = ["EXEMPT", "MUTATING", "PROBES", "VALIDATING", "Entry", "WebhookTarget", "entries"]
+__all__ = [
+    "EXEMPT",
+    "MANIFEST_AGAIN",
+    "MUTATING",
+    "NOTHING_LEFT",
+    "PROBES",
+    "VALIDATING",
+    "Entry",
+    "WebhookTarget",
+    "entries",
+]
 
 Entry = dict[str, Any]
 """One element of `webhooks`, as JSON data."""
@@ -67,12 +77,19 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
     entry = partial(_entry, target, MUTATING)
     pods = entry("pods", [_rule("", ["pods"], ["CREATE"])])
     classes = entry("priorityclasses", [_classes(["CREATE", "UPDATE"])])
-    groups = entry("podgroups", [_groups(["podgroups"], ["CREATE"])])
+    groups = entry("podgroups", [_groups(["podgroups"], _BOTH)], matchConditions=[_NEW_GROUP])
+    # A manifest that knows nothing of what the pod was given. It can refuse nothing: if an update stays as it is sent,
+    # the API server and validation refuse what may not change
+    update = entry(
+        "pods-update",
+        [_rule("", ["pods"], ["UPDATE"])],
+        matchConditions=[{"name": "leaves-something-out", "expression": MANIFEST_AGAIN}],
+        failurePolicy="Ignore",
+    )
     if target.priority_plugin:
-        return [pods, classes, groups, _probe(target, MUTATING)]
+        return [pods, update, classes, groups, _probe(target, MUTATING)]
     # What the Priority plugin does for pods that nobody else asks about: those of the system, and incomplete updates.
-    # Neither can refuse: a pod of kube-system must not wait for the webhook, and if an update stays incomplete, the
-    # API server itself refuses it, because the fields may not change
+    # Neither can refuse: a pod of kube-system must not wait for the webhook
     system = entry(
         "pods-system",
         [_rule("", ["pods"], ["CREATE"])],
@@ -80,13 +97,8 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
         namespaceSelector=_outside_exempt(_system(target, "In")),
         failurePolicy="Ignore",
     )
-    update = entry(
-        "pods-update",
-        [_rule("", ["pods"], ["UPDATE"])],
-        namespaceSelector=_outside_exempt(),
-        matchConditions=[{"name": "leaves-out-the-priority", "expression": any_of(map(left_out, _RESOLVED))}],
-        failurePolicy="Ignore",
-    )
+    update["namespaceSelector"] = _outside_exempt()
+    update["matchConditions"][0]["expression"] = any_of([MANIFEST_AGAIN, *map(left_out, _RESOLVED)])
     return [pods, system, update, classes, groups, _probe(target, MUTATING)]
 
 
@@ -198,6 +210,14 @@ def binding_condition(protected: Collection[str]) -> str:
 _TEMPLATES = tuple(".?".join(path) for path in TEMPLATE_PATHS)
 _BOTH = ["CREATE", "UPDATE"]
 _NEW_GROUP = {"name": "new-spec", "expression": f"request.operation == 'CREATE' || {changed('spec')}"}
+_NOW, _BEFORE = (
+    [f"{state}.metadata.?labels[?'{MARK}'].hasValue()", f"{state}.metadata.?annotations[?'{GIVEN}'].hasValue()"]
+    for state in ("object", "oldObject")
+)
+NOTHING_LEFT = f"({any_of(_BEFORE)}) && !({any_of(_NOW)})"
+"""Nothing is left by which one knows what giveway gave the pod: its own manifest replaces it."""
+MANIFEST_AGAIN = f"{changed('spec.?priorityClassName')} || {NOTHING_LEFT}"
+"""Another class is named, or nothing is left of what giveway gave the pod."""
 _NEW_TEMPLATE = f"request.operation == 'CREATE' || {any_of(map(changed, _TEMPLATES))}"
 
 

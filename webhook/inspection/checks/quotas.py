@@ -1,4 +1,4 @@
-"""Groups of pods that a ResourceQuota keeps below their minimum, however empty the namespace is."""
+"""ResourceQuotas: groups that they keep below their minimum, and classes whose pods pass them by as their twin's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.quantity import QuantityError, millis, units
 from webhook.preemption.snapshot.amounts import ClusterError, requests
 
-__all__ = ["too_tight"]
+__all__ = ["by_class", "too_tight"]
 
 Json = Mapping[str, Any]
 _OPERATORS: dict[str, Callable[[str, list[str]], bool]] = {
@@ -47,6 +47,26 @@ def too_tight(observed: Observed) -> Iterator[ClusterFinding]:
             )
 
 
+def by_class(observed: Observed) -> Iterator[ClusterFinding]:
+    """Quotas by class that do not count a twin as the class whose pods it takes."""
+    twins = {pair for policy in observed.policies.preemption for pair in policy.preemptors.twins.items()}
+    for quota in observed.objects["resourcequotas"]:
+        namespace, rows = quota["metadata"].get("namespace"), _scopes(quota)
+        by_name = [row for row in rows if row.get("scopeName") == "PriorityClass"]
+        for original, twin in sorted(twins) if namespace in observed.reach else ():
+            if all(_names(row, original) == _names(row, twin) for row in by_name):
+                continue
+            counted = all(_names(row, original) for row in by_name)
+            own, twins_own = ("counts", "does not count") if counted else ("does not count", "counts")
+            yield ClusterFinding(
+                FindingSeverity.WARNING,
+                f"ResourceQuota {namespace}/{quota['metadata']['name']} {own} pods of PriorityClass {original}, and it"
+                f" {twins_own} those of its twin {twin}.",
+                "New pods are moved to the twin before quotas count them.",
+                f"Name {original} and {twin} together in its scopeSelector.",
+            )
+
+
 def _beyond(quota: Json, pods: list[Pod], minimum: int) -> Iterator[str]:
     """What the quota has less of than as many pods ask for at least, each in words."""
     try:
@@ -70,18 +90,27 @@ def _beyond(quota: Json, pods: list[Pod], minimum: int) -> Iterator[str]:
 
 def _counts(quota: Json, pod: Pod) -> bool:
     """Whether the quota counts this pod, by its scopes."""
+    return all(_matches(row, pod) for row in _scopes(quota))
+
+
+def _scopes(quota: Json) -> list[Json]:
+    """The scopes of a quota, each with its operator: it counts the pods that are in all of them."""
     spec = quota.get("spec") or {}
     rows = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
-    rows += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return all(_matches(row, pod) for row in rows)
+    return rows + ((spec.get("scopeSelector") or {}).get("matchExpressions") or [])
+
+
+def _names(row: Json, class_name: str) -> bool:
+    """Whether pods of this class are in a scope by class."""
+    matches = _OPERATORS.get(row.get("operator") or "")
+    return matches is not None and matches(class_name, row.get("values") or [])
 
 
 def _matches(row: Json, pod: Pod) -> bool:
     """Whether the pod is in a scope; of scopes that are not known nobody is taken to be."""
     match row.get("scopeName"):
         case "PriorityClass":
-            matches = _OPERATORS.get(row.get("operator") or "")
-            return matches is not None and matches(pod.spec.priority_class_name, row.get("values") or [])
+            return _names(row, pod.spec.priority_class_name)
         case "BestEffort":
             return _is_best_effort(pod)
         case "NotBestEffort":

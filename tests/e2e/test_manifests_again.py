@@ -1,0 +1,117 @@
+"""A bare pod whose class has a twin, with kubectl: applied, replaced and diffed again, as a team's pipeline does it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import LABEL
+from tests.e2e.native import applied, limited, need_admission_policies
+from tests.e2e.software import installed, policies
+from tests.workloads import eventually, pod
+from webhook.kube.client import ApiError
+from webhook.kube.objects import ObjectMeta, PriorityClass
+from webhook.kube.resources import PRIORITY_CLASS
+from webhook.native.compiler import compile_policies
+from webhook.native.objects import Settings
+from webhook.policy.files.loading import load_texts
+from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MANAGED, MARK
+
+pytestmark = pytest.mark.kubectl
+SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")
+COPY = {"rules": [{"name": "copy", "copyAnnotations": [CAN_BE_PREEMPTED]}]}
+
+
+def of_sandbox(sandbox: Any) -> str:
+    """A class with a twin, and an annotation that is copied from classes."""
+    names = {"priorityClasses": [f"{sandbox.id}-managed"], "twins": {f"{sandbox.id}-old": f"{sandbox.id}-twin"}}
+    copy = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PriorityPolicy", "metadata": {"name": "e2e"}, "spec": COPY}
+    return "\n---\n".join((policies("", preemptors=names), json.dumps(copy)))
+
+
+@asynccontextmanager
+async def by_webhook(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator[None]:
+    """The webhook moves pods to the twin."""
+    async with installed(sandbox.client, kubeconfig, directory) as giveway:
+        await giveway.serve(of_sandbox(sandbox))
+        yield
+
+
+@asynccontextmanager
+async def natively(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator[None]:
+    """The API server's own policies move pods to the twin."""
+    await need_admission_policies(sandbox.client)
+    twin = ObjectMeta(name=f"{sandbox.id}-twin", annotations={CAN_BE_PREEMPTED: "true"})
+    classes = [PriorityClass(metadata=twin, value=100, preemption_policy="Never")]
+    found = compile_policies(load_texts([("e2e", of_sandbox(sandbox))]).policies, classes, SETTINGS, time.time())
+    async with applied(sandbox.client, limited(found.objects, sandbox.id)):
+        yield
+
+
+async def at_work(sandbox: Any, class_name: str) -> bool:
+    """Whether new pods are moved by now, and updates put right."""
+    body = pod("probe", nodeSelector={LABEL: sandbox.id}, schedulerName="nobody", priorityClassName=class_name)
+    path = f"{sandbox.pods}/probe"
+    try:
+        made = await sandbox.client.create(sandbox.pods, body)
+        await sandbox.client.patch(path, {"spec": {"priorityClassName": class_name}}, dryRun="All")
+    except ApiError:
+        return False
+    finally:
+        await sandbox.client.delete(path, {"gracePeriodSeconds": 0})
+        await sandbox.gone("probe")
+    return made["spec"]["priorityClassName"] != class_name
+
+
+@pytest.mark.parametrize(
+    "spelled", [{}, {"preemptionPolicy": "PreemptLowerPriority"}], ids=["class", "class-and-policy"]
+)
+@pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")], ids=["by-client", "by-server"])
+@pytest.mark.parametrize("by", [by_webhook, natively])
+async def test_a_pod_is_applied_again(  # noqa: PLR0917 - fixtures and cases
+    sandbox, kubeconfig, tmp_path, kubectl, by, how, spelled
+):
+    """The diff is empty, apply takes a change beside, and replace keeps what the pod was given."""
+    old = await sandbox.priority_class("old", 100)
+    twin = await sandbox.priority_class("twin", 100, preemptionPolicy="Never")
+    await sandbox.client.patch(
+        PRIORITY_CLASS.path(name=twin), {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}}
+    )
+    async with by(sandbox, kubeconfig, tmp_path):
+        await eventually(lambda: at_work(sandbox, old), 60, "pods are moved")
+        # What else the API server fills in only when a pod is made, so that replace has it
+        plain = {"automountServiceAccountToken": False, "tolerations": [{"operator": "Exists"}]}
+        body = pod("tp", schedulerName="nobody", priorityClassName=old, **plain, **spelled)
+        manifest = json.dumps(body)
+        here = ("-n", sandbox.id, "-f", "-")
+        await kubectl("apply", *how, *here, stdin=manifest)
+        first = await sandbox.get("tp")
+        assert (first["spec"]["priorityClassName"], first["metadata"]["labels"][MARK]) == (twin, MANAGED)
+        assert {CAN_BE_PREEMPTED, GIVEN} <= first["metadata"]["annotations"].keys()
+        assert await kubectl("diff", *how, *here, stdin=manifest) == ""
+        await kubectl("apply", *how, *here, stdin=manifest)
+        assert changed_since(first, await sandbox.get("tp")) == {}
+        changed = json.dumps({**body, "metadata": {**body["metadata"], "labels": {"app": "other"}}})
+        await kubectl("apply", *how, *here, stdin=changed)
+        assert (await sandbox.get("tp"))["metadata"]["labels"] == {"app": "other", MARK: MANAGED}
+        await sandbox.client.patch(f"{sandbox.pods}/tp", {"metadata": {"labels": {"app": None}}})
+        await kubectl("replace", *here, stdin=manifest)
+        again = await sandbox.get("tp")
+        assert again["spec"] == first["spec"]
+        for key in (GIVEN, CAN_BE_PREEMPTED):
+            assert again["metadata"]["annotations"][key] == first["metadata"]["annotations"][key]
+        assert again["metadata"]["labels"][MARK] == MANAGED
+        refused = await kubectl("label", "pod", "tp", "-n", sandbox.id, f"{MARK}-", code=1)
+        assert "builtin/mark" in refused
+
+
+def changed_since(first: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """The parts of a pod that differ, without what the API server counts."""
+    parts = {"spec": (first["spec"], now["spec"])}
+    parts |= {key: (first["metadata"].get(key), now["metadata"].get(key)) for key in ("labels", "annotations")}
+    return {key: pair for key, pair in parts.items() if pair[0] != pair[1]}

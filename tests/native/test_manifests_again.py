@@ -1,0 +1,147 @@
+"""The manifest of a pod is sent again, by apply or replace: nothing changes, whatever giveway gave the pod."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.native.comparing import Both, pod_request
+from tests.policy.builders import engine, rules
+from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MARK, PLAN, PROTECTION_DURATION
+
+Json = dict[str, Any]
+NEVER, PREEMPT = "Never", "PreemptLowerPriority"
+SPEC = rules(f"{{name: copy, copyAnnotations: [{CAN_BE_PREEMPTED}, {PROTECTION_DURATION}]}}")
+DEFAULT = rules("{name: default, defaultPriorityClass: batch}", match="{namespaces: [given]}")
+PREEMPTION = "preemptors: {priorityClasses: ['giveway-*'], twins: {frontend: giveway-frontend, std: giveway-std}}"
+
+
+def priority_class(name: str, value: int, policy: str = PREEMPT, **more: Any) -> Json:
+    annotations = {key: more.pop(key) for key in (CAN_BE_PREEMPTED, PROTECTION_DURATION) if key in more}
+    meta = {"name": name, "annotations": annotations}
+    return {"kind": "PriorityClass", "metadata": meta, "value": value, "preemptionPolicy": policy, **more}
+
+
+OBJECTS = [
+    priority_class("frontend", 1000),
+    priority_class("giveway-frontend", 1000, NEVER, **{CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "9" * 70}),
+    priority_class("std", 7, globalDefault=True),
+    priority_class("giveway-std", 7, NEVER),
+    priority_class("giveway-batch", 5, NEVER),
+    priority_class("batch", 3, **{CAN_BE_PREEMPTED: "true"}),
+    priority_class("plain", 2),
+    *({"kind": "Namespace", "metadata": {"name": name}} for name in ("team-a", "given")),
+]
+BOTH = Both(engine(SPEC, DEFAULT, preemption=PREEMPTION).policies, OBJECTS)
+
+
+def manifest(namespace: str = "team-a", annotations: Json | None = None, **spec: Any) -> Json:
+    meta: Json = {"name": "tp", "namespace": namespace, "labels": {"app": "tp"}}
+    if annotations:
+        meta["annotations"] = annotations
+    return {"kind": "Pod", "metadata": meta, "spec": {"containers": [], **spec}}
+
+
+def stored(sent: Json) -> tuple[Json, Json]:
+    """The pod that the webhook and the native policies make of a manifest, with a plan that the reconciler wrote."""
+    results = BOTH.create(pod_request(sent))
+    for result in results:
+        assert not result.denied
+        assert not result.refused_in_tree
+        if MARK in result.object["metadata"]["labels"]:
+            result.object["metadata"].setdefault("annotations", {})[PLAN] = '{"id":"x"}'
+    return results[0].object, results[1].object
+
+
+def recorded(pod: Json) -> Json:
+    """The pod as the API server keeps it: the record is text."""
+    annotations = pod["metadata"].get("annotations", {})
+    if GIVEN in annotations and not isinstance(annotations[GIVEN], str):
+        copied = ",".join(f'"{key}":"{value}"' for key, value in annotations[GIVEN].get("copied", {}).items())
+        text = f'"class":"{annotations[GIVEN]["class"]}"' + (f',"copied":{{{copied}}}' if copied else "")
+        pod = copy.deepcopy(pod)
+        pod["metadata"]["annotations"][GIVEN] = f"{{{text}}}"
+    return pod
+
+
+def applied(old: Json, sent: Json) -> Json:
+    """The stored pod with every field of the manifest: a patch by kubectl apply, by the client or the server."""
+    new = copy.deepcopy(old)
+    new["spec"] |= sent["spec"]
+    for part in ("labels", "annotations"):
+        new["metadata"][part] = {**new["metadata"].get(part, {}), **sent["metadata"].get(part, {})}
+    return new
+
+
+def replaced(old: Json, sent: Json) -> Json:
+    """The manifest with what the API server and its Priority plugin put back by themselves."""
+    new = copy.deepcopy(sent)
+    new["spec"] = {"priority": old["spec"]["priority"], "preemptionPolicy": old["spec"]["preemptionPolicy"]} | new[
+        "spec"
+    ]
+    new["metadata"] |= {key: old["metadata"][key] for key in old["metadata"].keys() - {"labels", "annotations"}}
+    return new
+
+
+WAYS = {"apply": applied, "replace": replaced}
+MANIFESTS = {
+    "a class with a twin": manifest(priorityClassName="frontend"),
+    "its policy is spelled out": manifest(priorityClassName="frontend", preemptionPolicy=PREEMPT, priority=1000),
+    "the twin itself": manifest(priorityClassName="giveway-frontend"),
+    "the default class has a twin": manifest(),
+    "a managed class without a twin": manifest(priorityClassName="giveway-batch"),
+    "a class by policy": manifest("given"),
+    "a class by policy, its policy spelled out": manifest("given", preemptionPolicy=PREEMPT),
+    "copied annotations": manifest(priorityClassName="batch"),
+    "one of the author's own": manifest(priorityClassName="frontend", annotations={CAN_BE_PREEMPTED: "false"}),
+    "a plain class": manifest(priorityClassName="plain"),
+}
+
+
+def update(new: Json, old: Json) -> Any:
+    return BOTH.create(pod_request(new, operation="UPDATE", oldObject=old))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("sent", MANIFESTS.values(), ids=MANIFESTS)
+def test_the_same_manifest_changes_nothing(sent, way):
+    """The webhook and the native policies put back the class, the mark, the record and what was copied."""
+    for side, old in enumerate(stored(sent)):
+        was = recorded(old)
+        result = update(WAYS[way](was, sent), was)[side]
+        assert not result.denied
+        assert result.object == old
+
+
+BARE = manifest(priorityClassName="frontend")
+OTHERS = {
+    "another class": lambda old: applied(old, manifest(priorityClassName="plain")),
+    "a class with another twin": lambda old: applied(old, manifest(priorityClassName="std")),
+    "another priority": lambda old: applied(old, manifest(priorityClassName="frontend", priority=7)),
+    "the class is taken away": lambda old: {**old, "spec": {"containers": []}},
+    "the mark is taken away": lambda old: without(old, "labels", MARK),
+    "the record is taken away": lambda old: without(old, "annotations", GIVEN),
+    "another mark": lambda old: {**old, "metadata": {"name": "tp", "namespace": "team-a", "labels": {MARK: "x"}}},
+    "another value of what was copied": lambda old: replaced(
+        old, manifest(priorityClassName="frontend", annotations={CAN_BE_PREEMPTED: "false"})
+    ),
+}
+
+
+def without(pod: Json, part: str, key: str) -> Json:
+    found = copy.deepcopy(pod)
+    del found["metadata"][part][key]
+    return found
+
+
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_what_somebody_changes_is_left_for_validation(change):
+    """No other class, no other value and no key that a patch takes away is put back, in either form."""
+    for side, old in enumerate(stored(BARE)):
+        was = recorded(old)
+        result = update(change(was), was)[side]
+        spec = result.object.get("spec", {})
+        same = all(spec.get(name) == old["spec"][name] for name in ("priorityClassName", "priority"))
+        assert result.denied or result.refused_in_tree or not same
