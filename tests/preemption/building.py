@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.policy.model import (
@@ -48,7 +49,12 @@ def pod(
     requests = {"requests": {"cpu": cpu}} if cpu else {}
     made: Json = {
         "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": name}},
-        "spec": {"priority": priority, "containers": [{"name": "main", "resources": requests}], **spec},
+        "spec": {
+            "priority": priority,
+            "containers": [{"name": "main", "resources": requests}],
+            **spec,
+            "volumes": [token_volume(name), *spec.get("volumes", ())],
+        },
         "status": {"phase": "Running" if on else "Pending"},
     }
     if on:

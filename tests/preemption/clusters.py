@@ -168,7 +168,7 @@ class _Maker:
             ]
             if preemptor and self.rng.random() < 0.05:
                 names.append("missing")
-            pod["spec"]["volumes"] = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+            pod["spec"]["volumes"] += [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
             if self.rng.random() < 0.3:
                 pod["spec"]["volumes"].append(ephemeral(self.rng, pod, self.claims, self.volumes, self.nodes))
 

@@ -6,6 +6,8 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.token_volumes import token_volume
+
 __all__ = ["APPS", "HOST", "ZONE", "Json", "instant", "make_budget", "make_namespace", "make_pod", "report_resize"]
 
 Json = dict[str, Any]
@@ -25,6 +27,7 @@ def make_pod(name: str, namespace: str, priority: int, labels: Json, requests: J
             "priority": priority,
             "schedulerName": "default-scheduler",
             "containers": [{"name": "main", "image": "registry.example/app:1", "resources": {"requests": requests}}],
+            "volumes": [token_volume(name)],
         },
         "status": {"phase": "Pending"},
     }

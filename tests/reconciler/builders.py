@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
@@ -58,12 +59,14 @@ def pod(name: str, cpu: str = "2", *, priority: int = 80, node: str = "", **more
         if owner
         else [],
     }
+    own = more.pop("spec", {})
     spec = {
         "nodeName": node,
         "priority": priority,
         "priorityClassName": more.pop("class_name", "low"),
         "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
-        **more.pop("spec", {}),
+        **own,
+        "volumes": [token_volume(name), *own.get("volumes", ())],
     }
     status = {
         "phase": more.pop("phase", "Running" if node else "Pending"),

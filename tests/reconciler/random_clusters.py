@@ -13,6 +13,7 @@ from tests.preemption.building import budget, node
 from tests.reconciler.builders import START, policy
 from tests.reconciler.notice_judge import NoticeJudge, say_ready
 from tests.reconciler.simulation import Simulation
+from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
@@ -53,6 +54,7 @@ def running(name: str, on: str, dice: random.Random) -> Json:
             "schedulerName": "default-scheduler",
             "terminationGracePeriodSeconds": dice.choice((0, 1, 30, 90)),
             "containers": [{"name": "c", "resources": {"requests": {"cpu": str(dice.randint(1, 4))}}}],
+            "volumes": [token_volume(name)],
         },
         "status": {"phase": "Running", "startTime": rfc3339(START - dice.randint(0, 3000))},
     }
@@ -74,6 +76,7 @@ def waiting(name: str, dice: random.Random, at: float, *, managed: bool = True) 
             "schedulerName": "default-scheduler",
             "preemptionPolicy": "Never" if managed else "PreemptLowerPriority",
             "containers": [{"name": "c", "resources": {"requests": {"cpu": str(dice.randint(1, 7))}}}],
+            "volumes": [token_volume(name)],
         },
         "status": {
             "phase": "Pending",

@@ -7,9 +7,10 @@ from webhook.kube.pods import workload_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
 from webhook.reconciler.evaluate.outcomes import Fits, Outcome, Unschedulable, Waits, without_nodes
-from webhook.reconciler.evaluate.verdicts import Moment, Verdicts, shape_of
+from webhook.reconciler.evaluate.verdicts import Moment, Verdicts
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
@@ -41,10 +42,11 @@ class PreemptorEvaluation:
         there, evaluator = pod.spec.node_name or pod.status.nominated_node_name, self._manager.evaluator
         own = policy.extenders or there or evaluator.state.has_devices(pod)
         own = own or bool(evaluator.limiter.history.of(workload_of(pod), now))  # whose evictors it may not evict
-        if own or entry.attempts or entry.nodes.left_out(now):
+        shape = evaluator.state.waiting.shape(entry.key)
+        if own or entry.attempts or entry.nodes.left_out(now) or shape is None:
             return self._evaluate(entry, pod, policy, now)
-        entry.shape = entry.shape or shape_of(pod)
-        key, moment = (policy.name, entry.shape), Moment(now, self._queue.events, entry.back_off())
+        labels = tuple(sorted((pod.metadata.labels or {}).items())) if self._policy_set.rules[policy.name].pairs else ()
+        key, moment = (policy.name, shape, group_of(pod), labels), Moment(now, self._queue.events, entry.back_off())
         if (known := self.verdicts.find(key, moment)) is not None:
             return known
         outcome = self._evaluate(entry, pod, policy, now)

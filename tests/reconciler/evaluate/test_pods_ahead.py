@@ -8,6 +8,7 @@ import pytest
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, PodGroup
+from webhook.policy.model import CAN_BE_PREEMPTED
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
 from webhook.reconciler.plans.actions import Ask, Try
@@ -211,6 +212,19 @@ def test_nobody_goes_if_the_one_in_front_takes_more_than_room(own: dict, front: 
     outcome = setting.evaluate(preemptor("p", "1", **own))
     assert isinstance(outcome, Evicts if goes else Unschedulable)
     assert goes or outcome.behind
+
+
+def test_everybody_in_front_counts_who_is_like_many_others():
+    """A pod counts as in front though hundreds go before it: those are alike, whatever is each one's own."""
+    setting = Setting(node("n1", "4"))
+    setting.add(pod("v", "4", node="n1", annotations={CAN_BE_PREEMPTED: "true"}))
+    for number in range(150):
+        labels = {"apps.kubernetes.io/pod-index": str(number), "statefulset.kubernetes.io/pod-name": f"large-{number}"}
+        setting.add(preemptor(f"large-{number}", "9", priority=300, class_name="other", labels=labels))
+    setting.add(in_front("4"))
+    outcome = setting.evaluate(preemptor("p", "4"))
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.behind
 
 
 def test_a_lower_preemptor_does_not_keep_room_from_a_higher_one():

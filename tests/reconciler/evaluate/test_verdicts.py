@@ -5,32 +5,91 @@ from __future__ import annotations
 import pytest
 
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
-from webhook.policy.model import Limits
+from webhook.kube.objects import LabelSelector
+from webhook.policy.model import Limits, PodsMatch, PreemptionPair, Victims
 from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
-from webhook.reconciler.evaluate.verdicts import Moment, Verdicts, shape_of
+from webhook.reconciler.evaluate.verdicts import Moment, Verdicts
+from webhook.reconciler.state.waiting_pods import WaitingPods
 
-TOKEN = {"volumes": [{"name": "kube-api-access-x", "projected": {}}]}
 CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}
 EPHEMERAL = {"volumes": [{"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}]}
+
+
+def apart(key: str) -> dict:
+    """Anti-affinity against pods by a label of this key."""
+    rule = {"labelSelector": {"matchExpressions": [{"key": key, "operator": "Exists"}]}, "topologyKey": "zone"}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
+
+
+def spread(**fields) -> dict:
+    return {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", **fields}]}
+
+
+POD_NAME = "statefulset.kubernetes.io/pod-name"
 
 
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        pytest.param(preemptor("a"), preemptor("b"), True, id="only the name differs"),
-        pytest.param(preemptor("a"), preemptor("b", spec=TOKEN), True, id="its token's volume"),
+        pytest.param(preemptor("a"), preemptor("b"), True, id="names and the volumes of their tokens differ"),
         pytest.param(preemptor("a"), preemptor("b", spec=CLAIM), False, id="a claim"),
         pytest.param(preemptor("a", spec=CLAIM), preemptor("b", spec=CLAIM), True, id="the same claim"),
         pytest.param(preemptor("a", spec=EPHEMERAL), preemptor("b", spec=EPHEMERAL), False, id="claims of their own"),
         pytest.param(preemptor("a"), preemptor("b", "4"), False, id="other amounts"),
         pytest.param(preemptor("a"), preemptor("b", priority=101), False, id="another priority"),
         pytest.param(preemptor("a"), preemptor("b", namespace="other"), False, id="another namespace"),
-        pytest.param(preemptor("a"), preemptor("b", labels={"app": "x"}), False, id="other labels"),
+        pytest.param(
+            preemptor("a", labels={POD_NAME: "a"}), preemptor("b", labels={POD_NAME: "b"}), True, id="unread labels"
+        ),
+        pytest.param(
+            preemptor("a", labels={"app": "a"}), preemptor("b", labels={"app": "b"}), False, id="labels that are read"
+        ),
+        pytest.param(
+            preemptor("a", labels={"app": "a"}), preemptor("b", labels={"app": "a"}), True, id="the same of these"
+        ),
     ],
 )
 def test_who_is_of_one_shape(one, other, same: bool):
-    """What a decision reads decides: not the name, but all that the pod asks for."""
-    assert (shape_of(one) == shape_of(other)) is same
+    """What filters read decides: all that the pod asks for, and labels that some pod reads; not its name."""
+    waiting = WaitingPods()
+    for key, made in (("d/one", one), ("d/other", other), ("d/running", pod("r", node="n1", spec=apart("app")))):
+        waiting.put(key, made)
+    assert (waiting.shape("d/one") == waiting.shape("d/other")) is same
+    assert len(list(waiting.groups())) == (1 if same else 2)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        pytest.param(pod("r", node="n1", spec=apart("app")), id="anti-affinity of a pod that runs"),
+        pytest.param(preemptor("r", "8", spec=apart("app")), id="anti-affinity of a pod that waits"),
+        pytest.param(preemptor("r", "8", spec=spread(labelSelector={"matchLabels": {"app": "a"}})), id="spread"),
+        pytest.param(preemptor("r", "8", spec=spread(matchLabelKeys=["app"])), id="spread by the pods' own labels"),
+    ],
+)
+def test_labels_tell_pods_apart_once_they_are_read(reader):
+    """Pods that were alike are so no more when a pod comes that reads a label in which they differ."""
+    waiting = WaitingPods()
+    for name in ("a", "b"):
+        waiting.put(name, preemptor(name, labels={"app": name}))
+    assert waiting.shape("a") == waiting.shape("b")
+    waiting.put("r", reader)
+    assert waiting.shape("a") != waiting.shape("b")
+    waiting.drop("r")
+    for name in ("a", "b"):
+        waiting.drop(name)
+    assert not list(waiting.groups())
+
+
+def test_keys_that_tenants_choose_are_bounded():
+    """Affinities with ever new keys cost bounded memory; beyond it every label tells pods apart."""
+    waiting = WaitingPods()
+    for number in range(1100):
+        waiting.put("r", pod("r", node="n1", spec=apart(f"key-{number}")))
+    for name in ("a", "b"):
+        waiting.put(name, preemptor(name, labels={POD_NAME: name}))
+    assert waiting.shape("a") != waiting.shape("b")
+    assert len(waiting._read) <= 1001
 
 
 def verdict(verdicts: Verdicts, outcome, now: float, events: int, back_off: float = 4.0):
@@ -96,6 +155,18 @@ async def test_a_thousand_alike_cost_one_decision(monkeypatch: pytest.MonkeyPatc
     setting.add(pod("low", "8", node="n1"))
     await desk.work(40.0)
     assert {line["node"] for line in desk.lines("decision")} == {"n1"}
+    await desk.reconciler.stop()
+
+
+async def test_a_pair_by_labels_is_asked_for_each(monkeypatch: pytest.MonkeyPatch):
+    """If pairs may name the preemptor's labels, pods of other labels are decided for by themselves."""
+    own = PodsMatch(labels=LabelSelector(match_labels={"may": "yes"}))
+    setting = Setting(node("n1", "8"), under=policy(victims=Victims(pairs=(PreemptionPair(preemptors=own),))))
+    setting.add(pod("low", "8", node="n1"))
+    desk = Desk(setting)
+    setting.add(preemptor("a", "8", labels={"may": "no"}), preemptor("b", "8", labels={"may": "yes"}))
+    await desk.work(1.0)
+    assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]
     await desk.reconciler.stop()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from webhook.clusters.scheduling.queue import Entry
 from webhook.kube.informer import Change
 from webhook.kube.objects import Node, Pod
+from webhook.preemption.snapshot.pod_info import claims_of
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -43,8 +44,8 @@ def after_pod_change(snapshot: Snapshot, change: Change[Pod]) -> Helps | None:
 
 
 def after_volume_change(entry: Entry) -> bool:
-    """A volume, claim or storage class helps pods that use volumes."""
-    return bool(entry.pod.spec.volumes)
+    """A volume, claim or storage class helps pods that have claims."""
+    return claims_of(entry.pod) is not None
 
 
 def is_reshaped(old: Pod, new: Pod) -> bool:

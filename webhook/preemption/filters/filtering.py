@@ -26,7 +26,7 @@ from webhook.preemption.filters.devices import DeviceFilter, device_filter
 from webhook.preemption.filters.growth import growth_counters
 from webhook.preemption.filters.placement import declaring_mask, placement_checks
 from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
-from webhook.preemption.snapshot.pod_info import PodInfo
+from webhook.preemption.snapshot.pod_info import PodInfo, claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -130,7 +130,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     live = PlacedPods(snapshot, without)
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
     ports = counters.port_bits(snapshot, incoming, live) if incoming.ports else None
-    storage = volumes.check(snapshot, incoming, live) if incoming.pod.spec.volumes else volumes.NO_STORAGE
+    storage = volumes.check(snapshot, incoming, live) if claims_of(incoming.pod) else volumes.NO_STORAGE
     spread = topology.spread_counters(snapshot, incoming, live) if incoming.spread else []
     affinity, anti = topology.affinity_counters(snapshot, incoming, live)
     devices, refusal, error = None, storage.refusal, ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +13,7 @@ from webhook.preemption.filters.filtering import Failures, PreFilterState, prefi
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.trial import TrialPlacement
 from webhook.preemption.snapshot.pod_groups import INDEX_LABELS
-from webhook.preemption.snapshot.pod_info import PodInfo, claim_name, compile_pod
+from webhook.preemption.snapshot.pod_info import PodInfo, claim_name, compile_pod, shape_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["MemberShape", "Placed", "Placer", "shapes_of"]
@@ -49,10 +48,10 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
     alike: dict[bytes, list[Pod]] = {}
     by_labels |= len(snapshot.pods.anti.used()) > 1
     for pod in gang.waiting:
-        labels = {}
+        labels: set[str] = set()
         if by_labels or pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
-            labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in INDEX_LABELS}
-        alike.setdefault(msgspec.json.encode((pod.spec, sorted(labels.items()))), []).append(pod)
+            labels = (pod.metadata.labels or {}).keys() - set(INDEX_LABELS)
+        alike.setdefault(shape_of(pod, labels), []).append(pod)
     shapes = []
     for pods in alike.values():
         incoming = compile_pod(pods[0])

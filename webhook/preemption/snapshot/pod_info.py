@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -36,7 +37,9 @@ __all__ = [
     "compile_terms",
     "conflicts",
     "host_ports",
+    "label_keys_read",
     "required_features",
+    "shape_of",
     "spread_constraints",
 ]
 
@@ -152,6 +155,31 @@ def claims_of(pod: Pod) -> PodClaims | None:
         if name is not None:
             (made if volume.persistent_volume_claim is None else named).add(f"{pod.metadata.namespace}/{name}")
     return PodClaims(frozenset(named), frozenset(made)) if named or made else None
+
+
+def shape_of(pod: Pod, labels: Collection[str]) -> bytes:
+    """What the filters read of a waiting pod, as one text: pods of equal text go to the same nodes.
+
+    Only labels of the keys `labels` are in it. Every pod has volumes of its own that bind it to nothing, such as its
+    token's; these are not in it. Claims that are made for the pod have its name.
+    """
+    meta = pod.metadata
+    volumes = [volume for volume in pod.spec.volumes or () if claim_name(pod, volume) is not None]
+    name = meta.name if any(volume.ephemeral is not None for volume in volumes) else ""
+    spec = msgspec.structs.replace(pod.spec, volumes=volumes)
+    read = [(key, value) for key, value in sorted((meta.labels or {}).items()) if key in labels]
+    return msgspec.json.encode((meta.namespace, name, read, spec), order="deterministic")
+
+
+def label_keys_read(pod: Pod) -> set[str]:
+    """The keys of those labels, of any pod, that the pod's required affinity and its spread constraints read."""
+    affinity, spread = pod.spec.affinity, pod.spec.topology_spread_constraints or ()
+    terms = [*_required(affinity.pod_affinity), *_required(affinity.pod_anti_affinity)] if affinity else []
+    keys = {key for constraint in spread for key in constraint.match_label_keys or ()}
+    for selector in (reader.label_selector for reader in (*terms, *spread)):
+        if selector is not None:
+            keys.update(selector.match_labels or (), (row.key for row in selector.match_expressions or ()))
+    return keys
 
 
 def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] | None:

@@ -7,23 +7,21 @@ back-off of the pod that was tried it holds even then. So a shape costs as many 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple
 
-import msgspec
-
 from webhook.kube.bounded import Newest
-from webhook.kube.objects import Pod
 from webhook.reconciler.evaluate.outcomes import Outcome, Unschedulable
 
-__all__ = ["Moment", "Verdicts", "shape_of"]
+__all__ = ["Moment", "Verdicts"]
 
 _LONGEST = 30.0
 """Seconds for which a verdict holds at most: the flush of the queue."""
 _REMEMBERED = 10_000
 
-Key = tuple[str, bytes]
-"""The name of a policy, and a shape."""
+Key = tuple[Hashable, ...]
+"""The name of a policy, and what it and a decision read of a preemptor: its shape."""
 
 
 class Moment(NamedTuple):
@@ -39,18 +37,6 @@ class _Verdict(NamedTuple):
     events: int
     retried: float
     until: float
-
-
-def shape_of(pod: Pod) -> bytes:
-    """What a decision reads of a preemptor, as one text; pods of one shape are decided for alike.
-
-    The volumes that every pod has of its own (its token's, for one) decide nothing; claims that are made for the pod
-    are named after it.
-    """
-    volumes = [volume for volume in pod.spec.volumes or () if volume.persistent_volume_claim or volume.ephemeral]
-    own = pod.metadata.name if any(volume.ephemeral for volume in volumes) else ""
-    spec = msgspec.structs.replace(pod.spec, volumes=volumes or None)
-    return msgspec.json.encode((pod.metadata.namespace, own, pod.metadata.labels, spec), order="deterministic")
 
 
 class Verdicts:

@@ -57,8 +57,6 @@ class EventHandlers:
         if waits_no_more(change):
             work |= self._queue.wake_those_behind(now) > 0
         if spec_changed(change):
-            if (entry := self._queue.get(key)) is not None:
-                entry.shape = b""
             work |= self._queue.wake(now, (key,)) > 0
         if self._wanting_company and makes_company(change):
             work |= self._queue.wake(now, self._wanting_company) > 0

@@ -66,8 +66,6 @@ class QueuedPreemptor:
     losses: int = 0
     """Plans in a row whose nomination somebody else took."""
     reason: str = ""
-    shape: bytes = b""
-    """What it asks for, once that was worked out; pods of one shape are decided for alike."""
     turn: int = 0
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     """What was learned of nodes that kube-scheduler does not take."""

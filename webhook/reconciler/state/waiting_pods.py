@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
-import msgspec
-
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
+from webhook.preemption.snapshot.pod_info import label_keys_read, shape_of
 
 __all__ = ["WaitingGroup", "WaitingPods"]
 
-_Shape = tuple[int, str, bytes]
+_Shape = tuple[int, bytes]
+
+_MOST_KEYS = 1000
+"""Keys of labels that are remembered as read, at most; with more of them every label counts as read."""
 
 
 class WaitingGroup(NamedTuple):
@@ -30,23 +32,55 @@ class WaitingGroup(NamedTuple):
 
 
 class WaitingPods:
-    """The pods without a node that their scheduler may place at any moment, whoever preempts for them."""
+    """The pods without a node that their scheduler may place at any moment, whoever preempts for them.
+
+    Of labels only those tell pods apart that an affinity or a spread constraint of some pod reads, or once read.
+    """
 
     def __init__(self) -> None:
         self._of_scheduler: dict[str, dict[_Shape, WaitingGroup]] = {}
         self._place: dict[str, tuple[str, _Shape]] = {}
+        self._read: set[str] = set()
+        self._grouped_by: frozenset[str] = frozenset()
+        """The keys of labels by which the pods are grouped now."""
 
     def put(self, key: str, pod: Pod) -> None:
         """Add or update a pod; one that has a node, has ended, is being deleted or is held back does not wait."""
         meta, spec = pod.metadata, pod.spec
         self.drop(key)
-        if spec.node_name or spec.scheduling_gates or meta.deletion_timestamp or is_terminal(pod):
-            return
-        labels = sorted((meta.labels or {}).items())
-        shape = spec.priority or 0, meta.namespace, msgspec.json.encode((spec, labels))
-        self._place[key] = spec.scheduler_name, shape
-        groups = self._of_scheduler.setdefault(spec.scheduler_name, {})
+        if len(self._read) <= _MOST_KEYS:
+            self._read |= label_keys_read(pod)
+        if not (spec.node_name or spec.scheduling_gates or meta.deletion_timestamp or is_terminal(pod)):
+            self._group(key, pod)
+
+    def _group(self, key: str, pod: Pod) -> None:
+        read = self._grouped_by if len(self._grouped_by) <= _MOST_KEYS else (pod.metadata.labels or {}).keys()
+        shape = pod.spec.priority or 0, shape_of(pod, read)
+        self._place[key] = pod.spec.scheduler_name, shape
+        groups = self._of_scheduler.setdefault(pod.spec.scheduler_name, {})
         groups.setdefault(shape, WaitingGroup(shape[0], {})).pods[key] = pod
+
+    def _groups(self) -> dict[str, dict[_Shape, WaitingGroup]]:
+        """By scheduler; first those pods are grouped again that have labels which are read only now."""
+        if len(self._read) > len(self._grouped_by):
+            new, self._grouped_by = self._read - self._grouped_by, frozenset(self._read)
+            waiting = [
+                item
+                for groups in self._of_scheduler.values()
+                for group in groups.values()
+                for item in group.pods.items()
+            ]
+            for key, pod in waiting:
+                if len(self._read) > _MOST_KEYS or not new.isdisjoint(pod.metadata.labels or ()):
+                    self.drop(key)
+                    self._group(key, pod)
+        return self._of_scheduler
+
+    def shape(self, key: str) -> tuple[str, int, bytes] | None:
+        """The pod's scheduler, its priority and what filters read of it; None if it does not wait."""
+        self._groups()
+        scheduler, shape = self._place.get(key, ("", None))
+        return (scheduler, *shape) if shape else None
 
     def drop(self, key: str) -> None:
         """Forget a pod."""
@@ -67,12 +101,12 @@ class WaitingPods:
 
     def groups(self) -> Iterable[WaitingGroup]:
         """All groups, of all schedulers."""
-        return chain.from_iterable(groups.values() for groups in self._of_scheduler.values())
+        return chain.from_iterable(groups.values() for groups in self._groups().values())
 
     def ahead_of(self, pod: Pod, most: int) -> Iterable[WaitingGroup]:
         """The groups that the pod's scheduler tries before it, the most important first; at most so many."""
         priority = pod.spec.priority or 0
-        groups = self._of_scheduler.get(pod.spec.scheduler_name, {}).values()
+        groups = self._groups().get(pod.spec.scheduler_name, {}).values()
         return heapq.nlargest(most, (group for group in groups if group.priority > priority), key=_priority)
 
 

@@ -94,7 +94,7 @@ def comparable(request: dict[str, Any]) -> dict[str, Any]:
 
 async def start(server: WebhookServer, *, plugin: bool) -> EmbeddedCluster:
     """A control plane that sends everything to the webhook, and lets everyone do everything."""
-    disabled = () if plugin else ("Priority",)
+    disabled = ("ServiceAccount",) if plugin else ("ServiceAccount", "Priority")
     without = ("scheduler", "kubelet", "replicaset", "deployment", "daemonset", "statefulset", "job", "garbage")
     cluster = EmbeddedCluster(nodes=0, without=without, disabled_plugins=disabled)
     await cluster.start()

@@ -163,7 +163,7 @@ NOT_SERVED = {
 
 @pytest.fixture
 async def cluster():
-    async with EmbeddedCluster(nodes=0, without=STAND_INS) as running:
+    async with EmbeddedCluster(nodes=0, without=STAND_INS, disabled_plugins=("ServiceAccount",)) as running:
         yield running
 
 

@@ -1,12 +1,14 @@
 """The admission chain in kube-apiserver's order, with its in-tree plugins.
 
-In-tree mutating plugins (NamespaceLifecycle, Priority, DefaultTolerationSeconds, LimitRanger, RuntimeClass), mutating
-webhooks, the in-tree plugins again where a webhook changed the object; later, on the final object, in-tree validation
-and the validating webhooks. Each plugin can be switched off by its name.
+In-tree mutating plugins (NamespaceLifecycle, ServiceAccount, Priority, DefaultTolerationSeconds, LimitRanger,
+RuntimeClass), mutating webhooks, the in-tree plugins again where a webhook changed the object; later, on the final
+object, in-tree validation and the validating webhooks. Each plugin can be switched off by its name.
 """
 
 from __future__ import annotations
 
+import copy
+import secrets
 from collections.abc import Callable, Collection, Iterable
 
 from webhook.clusters.embedded.admission_chain.webhook_dispatcher import WebhookDispatcher
@@ -18,6 +20,18 @@ from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_cl
 __all__ = ["PLUGINS", "AdmissionChain"]
 
 IMMORTAL = ("default", "kube-system", "kube-public")
+MIRROR = "kubernetes.io/config.mirror"
+API_ACCESS = "kube-api-access-"
+API_ACCESS_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+API_ACCESS_SOURCES = [
+    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    {
+        "downwardAPI": {
+            "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
+        }
+    },
+]
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 NOT_IN_SPEC = "must not be provided in pod spec; priority admission controller computed"
 FROM_CLASS = "from the given PriorityClass name"
@@ -40,6 +54,31 @@ def _admit_namespace(attributes: Attributes, read: StoreReader) -> None:
         cause = {"reason": "NamespaceTerminating", "message": f"namespace {name} is being terminated"}
         error.status["details"]["causes"] = [{**cause, "field": "metadata.namespace"}]
         raise error
+
+
+def _mount_token(attributes: Attributes, read: StoreReader) -> None:
+    """Let a new pod run as ServiceAccount `default` if it names none, and mount its token from a volume of its own.
+
+    The account need not exist, unlike on a real server: nobody makes the one of each namespace here.
+    """
+    spec = _pod_spec(attributes)
+    annotations = ((attributes.object or {}).get("metadata") or {}).get("annotations") or {}
+    if spec is None or attributes.operation != "CREATE" or MIRROR in annotations:
+        return
+    name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    spec["serviceAccountName"] = spec["serviceAccount"] = name
+    account = read.one("serviceaccounts", attributes.namespace, name) or {}
+    if not spec.get("automountServiceAccountToken", account.get("automountServiceAccountToken", True)):
+        return
+    volumes = spec["volumes"] = spec.get("volumes") or []
+    present = (volume["name"] for volume in volumes if str(volume.get("name")).startswith(API_ACCESS))
+    if (volume := next(present, "")) == "":
+        volume = API_ACCESS + secrets.token_hex(3)
+        volumes.append({"name": volume, "projected": {"sources": copy.deepcopy(API_ACCESS_SOURCES)}})
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        mounts = container["volumeMounts"] = container.get("volumeMounts") or []
+        if not any(mount.get("mountPath") == API_ACCESS_PATH for mount in mounts):
+            mounts.append({"name": volume, "readOnly": True, "mountPath": API_ACCESS_PATH})
 
 
 def _add_default_tolerations(attributes: Attributes, _read: StoreReader) -> None:
@@ -143,6 +182,7 @@ def _pod_spec(attributes: Attributes) -> Object | None:
 
 _MUTATING: dict[str, Callable[[Attributes, StoreReader], None]] = {
     "NamespaceLifecycle": _admit_namespace,
+    "ServiceAccount": _mount_token,
     "Priority": _admit_priority,
     "DefaultTolerationSeconds": _add_default_tolerations,
     "LimitRanger": _apply_limit_ranges,
