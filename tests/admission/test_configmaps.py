@@ -5,7 +5,7 @@ import time
 import pytest
 
 from tests.admission.builders import UID, ask, make_context, make_policy, make_review, make_rule, message_of, response
-from webhook.admission.configmaps import ALLOW_REMOVAL, PROBE, answers
+from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES, PROBE, answers
 from webhook.policy.cel.program import AllowanceError
 from webhook.policy.model import PriorityClasses
 
@@ -20,10 +20,10 @@ spec:
 IN_FORCE = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("standard",))))
 
 
-def config_map(text=TEAMS, name="giveway-policies", allowed=None):
+def config_map(text=TEAMS, name="giveway-policies", allowed=None, namespace="giveway-system"):
     """The ConfigMap with one file, and what it says may be given up."""
     annotations = {ALLOW_REMOVAL: allowed} if allowed else {}
-    meta = {"name": name, "namespace": "giveway-system", "annotations": annotations}
+    meta = {"name": name, "namespace": namespace, "annotations": annotations}
     return {"kind": "ConfigMap", "metadata": meta, "data": {"teams.yaml": text, "README.md": "no policy"}}
 
 
@@ -97,6 +97,27 @@ def test_what_would_end_a_server(rule, place, what):
     assert "builtin/policies" in said
     assert f"giveway-policies/teams.yaml:{place}: error: " in said
     assert what in said
+
+
+@pytest.mark.parametrize("name", [POLICIES, PROBE])
+def test_only_the_own_namespace_has_policies_and_a_probe(name):
+    """A review of a ConfigMap of these names elsewhere tells nobody what the policies are, or the version."""
+    for phase in ("mutate", "validate"):
+        for body in (
+            make_review(config_map("", name, namespace="team-a")),
+            make_review(config_map("", name), namespace=""),
+        ):
+            said = response(ask(make_context(policies=(IN_FORCE,)), phase, body))
+            assert said == {"uid": UID, "allowed": True}
+
+
+def test_the_own_namespace_is_what_it_is_told_to_be():
+    """A server in another namespace judges the policies there, and no others."""
+    context = make_context(policies=(IN_FORCE,))
+    context.namespace = "priorities"
+    for namespace, allowed in (("priorities", False), ("giveway-system", True)):
+        body = make_review(config_map("", namespace=namespace))
+        assert response(ask(context, "validate", body))["allowed"] is allowed
 
 
 def test_warnings():

@@ -23,6 +23,7 @@ __all__ = [
     "CLASSES",
     "LONGEST_NAME",
     "NAMESPACES",
+    "OWN_NAMESPACE",
     "POD_GROUPS",
     "RECONCILER",
     "SYSTEM_CLASSES",
@@ -38,7 +39,8 @@ CLASSES, NAMESPACES, POD_GROUPS = "priorityclasses", "namespaces", "podgroups"
 LONGEST_NAME = 253
 """Characters of the longest name of a class or namespace (`apimachinery/pkg/util/validation.IsDNS1123Subdomain`)."""
 
-RECONCILER = "system:serviceaccount:giveway-system:giveway-reconciler"
+OWN_NAMESPACE = "giveway-system"
+RECONCILER = f"system:serviceaccount:{OWN_NAMESPACE}:giveway-reconciler"
 """The user name of the reconciler as manifests/base installs it."""
 
 SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
@@ -141,7 +143,8 @@ _NO_POLICIES = Engine(Policies())
 class Context:
     """What a review is judged by: the compiled policies, the cluster's objects, and where to say why, if anywhere.
 
-    `reconciler` is the user name under which the reconciler writes giveway's own annotations. `allowance` is how many
+    `reconciler` is the user name under which the reconciler writes giveway's own annotations, `namespace` giveway's
+    own, in which the policies are applied. `allowance` is how many
     nanoseconds the expressions may take by their estimates before the review is given up with AllowanceError; None
     for any number. `clock` gives the time of a request, by which exceptions end, in seconds since the epoch.
     """
@@ -153,10 +156,12 @@ class Context:
         trace: list[RuleTrace] | None = None,
         *,
         reconciler: str = RECONCILER,
+        namespace: str = OWN_NAMESPACE,
         allowance: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.engine, self.lookup, self.trace, self.reconciler = engine, lookup, trace, reconciler
+        self.engine, self.lookup, self.trace = engine, lookup, trace
+        self.reconciler, self.namespace = reconciler, namespace
         self.allowance, self.clock = allowance, clock
         self.reads_everything = trace is not None or any(
             policy.conditions or not all(map(_by_view, policy.rules)) for policy in engine.policies.priority

@@ -72,7 +72,7 @@ def manager_options_from(values: Mapping[str, Any]) -> ManagerOptions:
 def options_from(values: Mapping[str, Any]) -> ServingOptions:
     """The server's options among a command's values."""
     known = {field: values[field] for field in ServingOptions.__struct_fields__ if field in values}
-    return ServingOptions(**known, reconciler=reconciler_from(values))
+    return ServingOptions(**known, reconciler=reconciler_from(values), namespace=values["service"][0])
 
 
 def kept_policies_from(values: Mapping[str, Any], client: Client) -> KeptPolicies | None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from webhook.admission.configmaps import POLICIES, PROBE
-from webhook.admission.context import RECONCILER
+from webhook.admission.context import OWN_NAMESPACE, RECONCILER
 from webhook.kube.pods import TEMPLATE_PATHS, WORKLOADS
 from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
 from webhook.policy.model import GIVEN, MARK, Policies
@@ -58,7 +58,7 @@ class WebhookTarget(msgspec.Struct, frozen=True, kw_only=True):
     server's own Priority plugin runs; if not, the webhook does its work on every pod (docs/kubernetes-behaviour.md K1).
     """
 
-    namespace: str = "giveway-system"
+    namespace: str = OWN_NAMESPACE
     service: str = "giveway-webhook"
     port: int = 443
     url: str | None = None

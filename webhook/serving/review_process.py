@@ -86,7 +86,7 @@ class ReviewProcess:
                 if self._starting.done():
                     self._starting = None
         if self._policies is None:
-            await self._send(("policies", policies, context.reconciler))
+            await self._send(("policies", policies, context.reconciler, context.namespace))
             self._policies = policies
         await self._send(("review", phase, len(body)), body)
         while True:

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from webhook.admission.context import RECONCILER, Context
+from webhook.admission.context import OWN_NAMESPACE, RECONCILER, Context
 from webhook.component_base.listener import bind
 from webhook.component_base.logs import LogWriter
 from webhook.component_base.probes import ReadinessCheck
@@ -44,12 +44,16 @@ An API server sends about eight; the longest is a token of a service account, if
 
 
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The server's options; a port of 0 takes a free one. Durations are seconds; `reconciler` is a user name."""
+    """The server's options; a port of 0 takes a free one. Durations are seconds; `reconciler` is a user name.
+
+    `namespace` is giveway's own.
+    """
 
     tls_cert_file: Path
     tls_private_key_file: Path
     client_ca_file: Path | None = None
     reconciler: str = RECONCILER
+    namespace: str = OWN_NAMESPACE
     bind_address: str = "::"
     secure_port: int = 9443
     shutdown_delay_duration: float = 0.0
@@ -99,8 +103,13 @@ class ReviewServer:
 
     def use(self, engine: Engine) -> None:
         """Judge by these policies from now on."""
+        options = self.options
         self.handler.context = Context(
-            engine, self.source.lookup, reconciler=self.options.reconciler, allowance=ALLOWANCE
+            engine,
+            self.source.lookup,
+            reconciler=options.reconciler,
+            namespace=options.namespace,
+            allowance=ALLOWANCE,
         )
 
     async def __aenter__(self) -> Self:
