@@ -133,7 +133,7 @@ def test_explain_lists_the_built_in_rules_that_refuse():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        pytest.param("a: [", "objects.yaml: while parsing", id="not YAML"),
+        pytest.param("a: [", "objects.yaml:2:1: did not find expected node content", id="not YAML"),
         pytest.param("- 1", "`kind` is missing", id="no object"),
         pytest.param("kind: PriorityClass\nvalue: x", "PriorityClass: Expected `int`, got `str`", id="no integer"),
         pytest.param("kind: Namespace", "Namespace: metadata.name is missing", id="no name"),

@@ -9,80 +9,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.reviewing import CONTAINERS, POLICY, deployment, review, said
 from webhook.cli.review import command
 
-POLICY = """\
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: teams}
-spec:
-  match: {namespaces: ["team-*"]}
-  rules:
-  - {name: default, defaultPriorityClass: standard}
-  - {name: allowed, priorityClasses: {allow: [standard]}}
----
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: trial}
-spec:
-  enforcement: warn
-  match: {namespaces: ["team-*"]}
-  rules:
-  - {name: standard, priorityClasses: {deny: [standard]}}
----
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: bands}
-spec:
-  rules:
-  - {name: top, reserve: {from: 1000, to: 2000, define: {subjects: [{kind: Group, name: platform}]}}}
-  - {name: labelled, reserve: {from: 500, to: 600, use: {namespaceSelector: {matchLabels: {urgent: allowed}}}}}
-"""
-CLASSES = """\
-apiVersion: scheduling.k8s.io/v1
-kind: PriorityClass
-metadata: {name: standard}
-value: 7
----
-apiVersion: scheduling.k8s.io/v1
-kind: PriorityClass
-metadata: {name: urgent}
-value: 550
-"""
-CONTAINERS = "containers: [{name: c, image: x}]"
-
-
-def deployment(class_name: str, namespace: str = "team-a") -> str:
-    spec = f"{{priorityClassName: {class_name}, {CONTAINERS}}}"
-    return (
-        f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: {namespace}}}\n"
-        f"spec: {{template: {{metadata: {{labels: {{a: b}}}}, spec: {spec}}}}}\n"
-    )
-
-
-@pytest.fixture
-def review(tmp_path):
-    """Run the command on manifests, over the classes of the cluster; returns its result."""
-    (tmp_path / "policies").mkdir()
-    (tmp_path / "policies" / "teams.yaml").write_text(POLICY)
-    (tmp_path / "classes.yaml").write_text(CLASSES)
-
-    def run(*arguments: object, stdin: str | None = None, objects: bool = True):
-        known = ["--objects", str(tmp_path / "classes.yaml")] if objects else []
-        given = ["--policies", str(tmp_path / "policies"), *known, *map(str, arguments)]
-        return CliRunner().invoke(command, given, input=stdin, env={"COLUMNS": "500"})
-
-    return run
-
-
-def said(result) -> dict[str, list[str]]:
-    """Each object with what rules said of it, as `verdict rule`."""
-    body = json.loads(result.stdout)
-    rows = {}
-    for one in body["judged"]:
-        name = f"{one['kind']} {one['namespace']}/{one['name']}"
-        rows[name] = [f"{row['verdict']} {row['rule']}" for row in one["said"]]
-    return rows
+__all__ = ["review"]
 
 
 @pytest.mark.parametrize(
@@ -119,16 +49,16 @@ def said(result) -> dict[str, list[str]]:
             id="without a namespace",
         ),
         pytest.param(
-            "apiVersion: v1\nkind: Namespace\nmetadata: {name: n, labels: {urgent: allowed}}\n---\n"
-            + deployment("urgent", "n"),
-            {"Deployment n/web": []},
+            "apiVersion: v1\nkind: Namespace\nmetadata: {name: east, labels: {urgent: allowed}}\n---\n"
+            + deployment("urgent", "east"),
+            {"Deployment east/web": []},
             0,
             id="a namespace among the manifests counts as there",
         ),
         pytest.param(
             "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: own}\nvalue: 3\n---\n"
-            + deployment("own", "n"),
-            {"PriorityClass /own": [], "Deployment n/web": []},
+            + deployment("own", "east"),
+            {"PriorityClass /own": [], "Deployment east/web": []},
             0,
             id="so does a class",
         ),
@@ -214,9 +144,20 @@ def test_junit(review, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("a: [", "standard input: while parsing", id="no YAML"),
+        pytest.param("a: [", "standard input:2:1: did not find expected node", id="no YAML"),
+        pytest.param("", "standard input: no Kubernetes object is in it", id="nothing"),
+        pytest.param("---\n# a comment\n", "no Kubernetes object is in it", id="a comment"),
+        pytest.param("apiVersion: v1\nkind: List\nitems: []\n", "no Kubernetes object is in it", id="an empty list"),
+        pytest.param(
+            "kind: Pod\nmetadata: {name: a}", "standard input:1: not a Kubernetes object: `apiVersion`", id="no version"
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: y}",
+            "metadata: Expected `str`, got `bool` - at `$.name`; texts such as `y`, `on` and `5` need quotes",
+            id="a name that is true",
+        ),
         pytest.param("{{- with .Values }}", "render a chart first", id="a template of a chart"),
-        pytest.param("replicas: 3", "standard input: not a Kubernetes object: `kind` is missing", id="no object"),
+        pytest.param("replicas: 3", "standard input:1: not a Kubernetes object: `kind` is missing", id="no object"),
         pytest.param('{"kind": "AdmissionReview"}', "say --phase mutate or validate", id="an AdmissionReview"),
     ],
 )

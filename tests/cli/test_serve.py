@@ -160,7 +160,7 @@ def test_it_goes_on_following_its_files_after_it_had_no_file_descriptor_left(fil
     [
         pytest.param("policies", "teams.yaml:7:6: error:", id="broken policies"),
         pytest.param("certificate", "holds no PEM certificate", id="broken certificate"),
-        pytest.param("objects", "objects.yaml: not a Kubernetes object: `kind` is missing", id="broken objects"),
+        pytest.param("objects", "objects.yaml:1: not a Kubernetes object: `kind` is missing", id="broken objects"),
     ],
 )
 def test_it_does_not_start_on_what_is_broken(files, spoil, words):

@@ -92,6 +92,42 @@ def test_what_is_applied_goes_through_admission(tmp_path):
     assert "no PriorityClass with name nobody was found" in next(iter(result.history.refused.values()))
 
 
+def test_files_are_read_as_kubectl_reads_them(tmp_path):
+    """Numbers as Helm writes them; what decides nothing and what stands twice is told, and stops nothing."""
+    file = tmp_path / "load.yaml"
+    pod = "metadata: {name: a}, spec: {priorityClassName: helm, containers: [{name: c}]}"
+    file.write_text(f"""\
+{{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {{name: helm}}, value: 5, value: 1e+06}}
+---
+{{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {{name: =}}}}
+---
+{{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {{name: a}}, spec: {{}}}}
+---
+{{apiVersion: v1, kind: List, items: [{{apiVersion: v1, kind: Pod, {pod}}}]}}
+""")
+    step = applied([file])
+    twice = f"{file}:1:91: `value` stands twice in one mapping; the last one holds, as for kubectl"
+    assert step.remarks == (twice, f"{file}: passed over, for it decides nothing here: 1 Role, 1 Job")
+    assert simulate(full(), Policies(), [step]).tracker.pod("default/a").spec.priority == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no Kubernetes object is in it"),
+        ("# nothing\n", "no Kubernetes object is in it"),
+        ("a: [\n---\nb: 5\n", r"load.yaml:2:1: .*\n.*load.yaml:3: not a Kubernetes object: `kind` is missing"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: 5\n", "load.yaml:1: a Pod has no metadata.name"),
+    ],
+    ids=["nothing", "a comment", "several that cannot be read", "without a name"],
+)
+def test_files_that_cannot_be_applied(tmp_path, text, said):
+    """Everything that is wrong in them, with its place."""
+    (tmp_path / "load.yaml").write_text(text)
+    with pytest.raises(WhatIfError, match=said):
+        applied([tmp_path / "load.yaml"])
+
+
 def test_an_exception_from_a_rule_ends_for_the_pods_that_controllers_make(tmp_path):
     """What admission has answered for a pod holds only as long as the exception that let it pass."""
     until = rfc3339(NOW + 600)
@@ -137,7 +173,7 @@ def test_a_budget_that_the_api_server_would_refuse_is_named(tmp_path):
 )
 def test_every_kind_of_workload_can_be_applied(tmp_path, kind, spec, names):
     """As many pods as it wants, under the names that its controller gives; a DaemonSet's one on each node."""
-    body = {**deployment("w", 1), "kind": kind}
+    body = {**deployment("w", 1), "kind": kind, "apiVersion": "batch/v1" if kind == "Job" else "apps/v1"}
     del body["spec"]["replicas"]
     body["spec"] |= spec
     result = run(cluster_of([node("a", "4"), node("b", "4")], []), None, f"0s:apply {manifest(tmp_path, body)}")

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from webhook.admission.context import Objects
+from webhook.admission.kubectl_yaml import read_yaml
 from webhook.kube.objects import Namespace, PriorityClass
 
-__all__ = ["ObjectDocument", "ObjectsError", "objects_from", "read_documents", "read_objects"]
+__all__ = [
+    "ObjectDocument",
+    "ObjectsError",
+    "documents_in",
+    "objects_of",
+    "read_documents",
+    "read_objects",
+    "readable",
+    "typed",
+]
 
-_TYPES: dict[str, type[PriorityClass | Namespace]] = {"PriorityClass": PriorityClass, "Namespace": Namespace}
+_TYPES: dict[str, tuple[str, type[PriorityClass | Namespace]]] = {
+    "PriorityClass": ("scheduling.k8s.io", PriorityClass),
+    "Namespace": ("", Namespace),
+}
+"""The group and the type of a kind."""
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -24,11 +36,18 @@ class ObjectsError(Exception):
 
 
 class ObjectDocument(NamedTuple):
-    """One object as it stands in a file; `where` is how messages name the file."""
+    """One object as it stands in a file, or what cannot be read as one.
+
+    `where` names the file, and `line` is the one on which its document begins. A `problem` names its place; what is no
+    object has neither kind nor content.
+    """
 
     where: str
     kind: str
     content: dict[str, Any]
+    line: int = 0
+    problem: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -36,90 +55,119 @@ class ObjectDocument(NamedTuple):
         version = self.content.get("apiVersion")
         return version.rpartition("/")[0] if isinstance(version, str) else ""
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata; empty if it has none."""
+        metadata = self.content.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    @property
+    def place(self) -> str:
+        """`FILE:LINE`, or the file alone if it has no lines."""
+        return f"{self.where}:{self.line}" if self.line else self.where
+
 
 def read_documents(paths: Iterable[Path], stdin: bytes = b"") -> list[ObjectDocument]:
-    """The objects in these files and, at any depth, below these directories; `-` is `stdin`. Raises ObjectsError.
+    """The objects in these files and, at any depth, below these directories; `-` is `stdin`.
 
-    What is no object, such as the values of a chart, is an error in a file that was named, and passed over in one that
-    lies in a directory that was.
+    What is no object, such as the values of a chart, is a problem in a file that was named, and passed over in one that
+    lies in a directory that was. Raises ObjectsError if there is nothing at all: what makes the files has failed.
     """
+    named = list(paths)
     documents: list[ObjectDocument] = []
-    for path in paths:
+    for path in named:
         if str(path) == "-":
-            documents += _objects_in("standard input", _parsed("standard input", stdin))
+            documents += _parsed("standard input", stdin)
         elif path.is_dir():
             for file in sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file()):
-                content = _parsed(str(file), _content(file))
-                documents += _objects_in(str(file), [obj for obj in content if _is_object(obj)])
+                documents += _read(file, only_objects=True)
         else:
-            documents += _objects_in(str(path), _parsed(str(path), _content(path)))
+            documents += _read(path)
+    if named and not documents:
+        places = ", ".join("standard input" if str(path) == "-" else str(path) for path in named)
+        raise ObjectsError(f"{places}: no Kubernetes object is in it")
     return documents
 
 
-def read_objects(files: Iterable[Path]) -> Objects:
-    """The PriorityClasses and Namespaces of these files; other kinds are passed over. Raises ObjectsError."""
-    return objects_from((document.where, document.content) for document in read_documents(files))
-
-
-def objects_from(documents: Iterable[tuple[str, Any]]) -> Objects:
-    """The same from parsed documents, each with the words by which an error names it."""
-    by_kind: dict[str, list[Any]] = {"PriorityClass": [], "Namespace": []}
-    for where, document in documents:
-        for kind, item in _flatten(where, document):
-            if kind in by_kind:
-                try:
-                    obj = msgspec.convert(item, _TYPES[kind])
-                except msgspec.ValidationError as error:
-                    raise ObjectsError(f"{where}: {kind}: {error}") from error
-                if not obj.metadata.name:
-                    raise ObjectsError(f"{where}: {kind}: metadata.name is missing")
-                by_kind[kind].append(obj)
-    return Objects(by_kind["PriorityClass"], by_kind["Namespace"])
-
-
-def _content(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ObjectsError(f"{file}: cannot be read: {error.strerror or error}") from error
-
-
-def _parsed(where: str, content: bytes) -> list[Any]:
-    """The documents of a file that hold anything. JSON is read as such, for that is far quicker."""
-    try:
-        if content.lstrip()[:1] in (b"{", b"["):
-            try:
-                return [msgspec.json.decode(content)]
-            except msgspec.DecodeError:
-                if where.endswith(".json"):
-                    raise
-        return [document for document in YAML(typ="safe", pure=True).load_all(content) if document is not None]
-    except (YAMLError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        hint = "; render a chart first, as with helm template" if b"{{" in content else ""
-        raise ObjectsError(f"{where}: {error}{hint}") from error
-
-
-def _objects_in(where: str, documents: Iterable[Any]) -> Iterator[ObjectDocument]:
+def readable(documents: list[ObjectDocument], tell: Callable[[str], None] = lambda _: None) -> list[ObjectDocument]:
+    """These documents if all of them can be read; `tell` gets the warnings. Raises ObjectsError with all problems."""
     for document in documents:
-        for kind, item in _flatten(where, document):
-            yield ObjectDocument(where, kind, item)
+        for warning in document.warnings:
+            tell(warning)
+    if problems := [document.problem for document in documents if document.problem]:
+        raise ObjectsError("\n".join(problems))
+    return documents
+
+
+def read_objects(files: Iterable[Path], tell: Callable[[str], None]) -> Objects:
+    """The PriorityClasses and Namespaces of these files, as `readable` and `objects_of` say. Raises ObjectsError."""
+    return objects_of(readable(read_documents(files), tell))
+
+
+def objects_of(documents: Iterable[ObjectDocument]) -> Objects:
+    """The PriorityClasses and Namespaces among these; other kinds are passed over. Raises ObjectsError."""
+    objects = [typed(document) for document in documents]
+    return Objects(
+        [obj for obj in objects if isinstance(obj, PriorityClass)],
+        [obj for obj in objects if isinstance(obj, Namespace)],
+    )
+
+
+def typed(document: ObjectDocument) -> PriorityClass | Namespace | None:
+    """The PriorityClass or Namespace that a document holds; None for another kind. Raises ObjectsError."""
+    group, type_ = _TYPES.get(document.kind, ("", None))
+    if type_ is None or document.group not in {"", group}:
+        return None
+    try:
+        obj = msgspec.convert(document.content, type_)
+    except msgspec.ValidationError as error:
+        raise ObjectsError(f"{document.place}: {document.kind}: {error}") from error
+    if not obj.metadata.name:
+        raise ObjectsError(f"{document.place}: {document.kind}: metadata.name is missing")
+    return obj
+
+
+def documents_in(where: str, value: Any, line: int = 0) -> Iterator[ObjectDocument]:
+    """The object that a value is, or those of a List."""
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        nothing = ObjectDocument(where, "", {}, line)
+        yield nothing._replace(problem=f"{nothing.place}: not a Kubernetes object: `kind` is missing")
+        return
+    kind: str = value["kind"]
+    if kind != "List" and not (kind.endswith("List") and isinstance(value.get("items"), list)):
+        yield ObjectDocument(where, kind, value, line)
+        return
+    version = value.get("apiVersion") if kind != "List" else None
+    for item in value.get("items") or ():
+        if isinstance(item, dict):
+            # Items of a typed list carry neither kind nor version.
+            head = {"kind": kind.removesuffix("List"), **({"apiVersion": version} if version else {})}
+            item = {**head, **item}  # noqa: PLW2901 - the item as it would stand alone
+        yield from documents_in(where, item, line)
+
+
+def _read(file: Path, *, only_objects: bool = False) -> Iterator[ObjectDocument]:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        problem = f"{file}: cannot be read: {error.strerror or error}"
+        return iter([ObjectDocument(str(file), "", {}, problem=problem)])
+    return _parsed(str(file), content, only_objects=only_objects)
+
+
+def _parsed(where: str, content: bytes, *, only_objects: bool = False) -> Iterator[ObjectDocument]:
+    """The documents of a file; with `only_objects` what is read and is no object is passed over."""
+    hint = "; render a chart first, as with helm template" if b"{{" in content else ""
+    for line, value, remarks, problem in read_yaml(content):
+        if problem is not None:
+            at, column, text = problem
+            yield ObjectDocument(where, "", {}, line, f"{where}:{at}:{column}: {text}{hint}")
+        elif not only_objects or _is_object(value):
+            warnings = tuple(f"{where}:{at}:{column}: {text}" for at, column, text in remarks)
+            for document in documents_in(where, value, line):
+                yield document._replace(warnings=warnings)
+                warnings = ()
 
 
 def _is_object(document: Any) -> bool:
     return isinstance(document, dict) and isinstance(document.get("kind"), str) and "apiVersion" in document
-
-
-def _flatten(where: str, document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise ObjectsError(f"{where}: not a Kubernetes object: `kind` is missing")
-    kind: str = document["kind"]
-    if kind == "List" or (kind.endswith("List") and isinstance(document.get("items"), list)):
-        version = document.get("apiVersion") if kind != "List" else None
-        for item in document.get("items") or ():
-            if isinstance(item, dict):
-                # Items of a typed list carry neither kind nor version.
-                head = {"kind": kind.removesuffix("List"), **({"apiVersion": version} if version else {})}
-                item = {**head, **item}  # noqa: PLW2901 - the item as it would stand alone
-            yield from _flatten(where, item)
-    else:
-        yield kind, document

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from webhook.admission.context import Context
-from webhook.admission.objectfiles import ObjectsError, objects_from
+from webhook.admission.objectfiles import ObjectsError, documents_in, objects_of, readable
 from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.policytest_files import Case, Expect, FoundTest, TestFileError, TestRequest, read_tests
 from webhook.admission.review import Answer, Operation
@@ -56,7 +56,8 @@ def run(found_test: FoundTest) -> list[CaseResult]:
     file, test = found_test.file, found_test.test
     try:
         engine = Engine(load_or_raise(file.parent / test.spec.policies))
-        objects = objects_from((f"{file}: spec.objects[{at}]", item) for at, item in enumerate(test.spec.objects))
+        given = [documents_in(f"{file}: spec.objects[{at}]", item) for at, item in enumerate(test.spec.objects)]
+        objects = objects_of(document for documents in given for document in readable([*documents]))
     except (PolicyError, ObjectsError, OSError) as error:
         raise TestFileError(found_test.place("policies"), str(error)) from error
     try:

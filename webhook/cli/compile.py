@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
+from webhook.cli.output import warn
 from webhook.cli.running import runs
 from webhook.cli.targets import reconciler_from, reconciler_option
 from webhook.component_base.logs import LogWriter, log_records
@@ -67,7 +68,7 @@ async def command(  # noqa: PLR0917 - click gives the options
         namespace=namespace, reconciler=reconciler_from(values), mutates=not without_mutation, kept=watch
     )
     policies = load_or_raise(directory)
-    classes = list(read_objects(objects).priority_classes()) if objects and not (cluster or watch) else None
+    classes = list(read_objects(objects, warn).priority_classes()) if objects and not (cluster or watch) else None
     if cluster or watch:
         async with await Client.connect(str(kubeconfig) if kubeconfig else None) as client:
             if watch:

@@ -13,8 +13,9 @@ import click
 import msgspec
 
 from webhook.admission.context import SYSTEM_CLASSES
-from webhook.admission.objectfiles import ObjectsError, read_documents
+from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.admission.policytest import tests_of
+from webhook.cli.output import warn
 from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load
@@ -109,11 +110,10 @@ def _known_classes(objects: tuple[Path, ...], known: tuple[str, ...]) -> KnownCl
     if not objects and not known:
         return None
     try:
-        documents = read_documents(objects)
+        documents = readable(read_documents(objects), warn)
     except ObjectsError as error:
         raise click.UsageError(str(error)) from error
-    classes = [document.content.get("metadata") for document in documents if document.kind == "PriorityClass"]
-    names = {str(metadata.get("name")) for metadata in classes if isinstance(metadata, dict)}
+    names = {str(document.metadata.get("name")) for document in documents if document.kind == "PriorityClass"}
     return KnownClasses(names | SYSTEM_CLASSES.keys(), known)
 
 

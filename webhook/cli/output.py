@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["literal", "people_console", "print_yaml", "progress_display", "shown_progress"]
+__all__ = ["literal", "people_console", "print_yaml", "progress_display", "shown_progress", "warn"]
 
 _LINE_END = re.compile(r"\s*\n\s*")
 _LONGEST = 1000
@@ -32,6 +32,11 @@ def people_console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     wide = None if stream.isatty() or "COLUMNS" in os.environ else _UNCUT
     return Console(highlight=False, width=wide, stderr=stderr)
+
+
+def warn(text: str) -> None:
+    """Say on standard error what does not stop a command."""
+    click.echo(f"Warning: {text}", err=True)
 
 
 def literal(text: str, most: int = _LONGEST) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from webhook.admission.context import Context
 from webhook.admission.objectfiles import ObjectsError, read_documents, read_objects
 from webhook.admission.webhook import Phase, review
+from webhook.cli.output import warn
 from webhook.cli.review_tables import FAILING, print_report, trace_table, write_junit
 from webhook.inspection.manifests import author, review_manifests
 from webhook.policy.evaluation.engine import Engine, RuleTrace
@@ -116,7 +117,7 @@ def command(
 
 def _answer(files: tuple[Path, ...], policies: Path, objects: tuple[Path, ...], phase: Phase, *, explain: bool) -> int:
     """Print the answers to AdmissionReviews; returns the exit code. Raises as the policies and objects are read."""
-    engine, lookup = Engine(load_or_raise(policies)), read_objects(objects)
+    engine, lookup = Engine(load_or_raise(policies)), read_objects(objects, warn)
     codes = []
     for file in files:
         with click.open_file(str(file), "rb") as stream:

@@ -41,6 +41,8 @@ def print_report(report: ManifestReport, *, named: bool) -> None:
                 table.add_row(what, f"{literal(verdict.title)} by {literal(said.rule)}\n{literal(said.message)}")
         console.print(table)
         console.print()
+    for text in report.warnings:
+        console.print(f"[yellow]Warning[/yellow]: {literal(text)}")
     for text in report.assumed:
         console.print(
             f"[yellow]Assumed[/yellow]: {literal(text)}. If the cluster has them, name a file with --objects."
@@ -48,7 +50,9 @@ def print_report(report: ManifestReport, *, named: bool) -> None:
     if not named and any(verdict.has((CANNOT_BE_JUDGED,)) for verdict in report.judged):
         console.print("What cannot be judged depends on who applies it; say who with --as and --as-group.")
     refused = sum(verdict.has(("refused",)) for verdict in report.judged)
-    console.print(f"{len(report.judged)} judged, {refused} refused")
+    unread = sum(bool(verdict.problem) for verdict in report.judged)
+    more = f", {unread} could not be judged" if unread else ""
+    console.print(f"{len(report.judged) - unread} judged, {refused} refused{more}")
     for why, count in report.passed_over.items():
         console.print(f"{count} not judged, {literal(why)}")
 

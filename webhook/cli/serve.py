@@ -11,6 +11,7 @@ import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.cli.keeping import keeper_settings_from, keeping_options
+from webhook.cli.output import warn
 from webhook.cli.running import runs
 from webhook.cli.targets import NameInNamespace, reconciler_from, reconciler_option
 from webhook.kube.client import ApiError, Client, ConfigError
@@ -111,7 +112,7 @@ async def command(*, kubeconfig: str | None, objects: tuple[Path, ...], **values
     options, stream = manager_options_from(values), sys.stdout.buffer
     if objects:
         manager = Manager(options, stream)
-        manager.add(AdmissionWebhook(manager, options_from(values), GivenObjects(read_objects(objects))))
+        manager.add(AdmissionWebhook(manager, options_from(values), GivenObjects(read_objects(objects, warn))))
         await run_until_signalled(manager)
         return
     async with await Client.connect(kubeconfig) as client:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from webhook.cli.output import warn
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import InstantError, epoch, time_span
 from webhook.policy.files.loading import load_or_raise
@@ -26,7 +27,7 @@ from webhook.simulation.report.markdown import markdown
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 from webhook.simulation.simulation import Options, Running, Step, checkpoints_of, simulate
 from webhook.simulation.whatif.scenario import applied, duration, read_scenario, scenario_schema, step_of, timed
-from webhook.simulation.whatif.steps import WhatIfError
+from webhook.simulation.whatif.steps import Apply, WhatIfError
 
 __all__ = ["command"]
 
@@ -119,6 +120,8 @@ def command(
     thresholds = [_threshold(text) for text in more["fail_on"]]
     try:
         steps, until = _steps(more)
+        for remark in (remark for step in steps if isinstance(step, Apply) for remark in step.remarks):
+            warn(remark)
         options = Options(
             until=duration(more["until"]) if more["until"] else until or 7200.0,
             termination=duration(more["termination"]) if more["termination"] else None,

@@ -7,31 +7,35 @@ cannot be judged, as in a scan. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from webhook.admission.context import CLASSES, NAMESPACES
-from webhook.admission.objectfiles import ObjectDocument, objects_from
-from webhook.inspection.judge import KINDS, Existing, Judge, Said
+from webhook.admission.context import CLASSES, NAMESPACES, Lookup
+from webhook.admission.objectfiles import ObjectDocument, ObjectsError, objects_of, typed
+from webhook.inspection.judge import KINDS, Existing, Judge, Judged, Said
 from webhook.inspection.makers import UNKNOWN, Maker
 from webhook.inspection.scope import in_reach
 from webhook.kube.objects import Namespace, ObjectMeta
-from webhook.policy.evaluation.request import UserInfo
+from webhook.policy.evaluation.request import CONTROLLER, UserInfo
 from webhook.policy.model import Policies
 from webhook.policy.model.match import SERVICE_ACCOUNT
 
 __all__ = ["ManifestReport", "ManifestVerdict", "author", "review_manifests"]
 
 _PLURALS = {kind: (group, plural) for plural, (group, kind) in KINDS.items()}
+_CONTROLLER = Maker("controller", CONTROLLER)
 _SHOWN = 10
 """Names that a list shows."""
 _encode = msgspec.json.Encoder().encode
 
 
 class ManifestVerdict(msgspec.Struct, rename="camel"):
-    """What the policies say of one object. `problem` says why there is no verdict."""
+    """What the policies say of one object. `problem` says why there is no verdict.
+
+    What cannot be read as an object has no kind. `line` is the one on which its document begins, 0 if it has none.
+    """
 
     file: str
     kind: str
@@ -39,10 +43,13 @@ class ManifestVerdict(msgspec.Struct, rename="camel"):
     name: str
     said: list[Said] = []
     problem: str = ""
+    line: int = 0
 
     @property
     def title(self) -> str:
         """`Deployment team-a/web`."""
+        if not self.kind:
+            return f"the document on line {self.line}" if self.line else "the file"
         return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}"
 
     def has(self, verdicts: Iterable[str]) -> bool:
@@ -53,12 +60,14 @@ class ManifestVerdict(msgspec.Struct, rename="camel"):
 class ManifestReport(msgspec.Struct, rename="camel"):
     """All of them, in their order; `passed_over` counts what is not judged, by the reason.
 
-    `assumed` says what was not known of the cluster, and what was taken for true instead.
+    `assumed` says what was not known of the cluster, and what was taken for true instead, `warnings` what the files say
+    twice.
     """
 
     judged: list[ManifestVerdict] = []
     passed_over: dict[str, int] = {}
     assumed: list[str] = []
+    warnings: list[str] = []
 
 
 def author(user: str, groups: Iterable[str]) -> Maker:
@@ -83,38 +92,129 @@ def review_manifests(
 ) -> ManifestReport:
     """Judge every object of `documents`; `more` are further PriorityClasses and Namespaces of the cluster.
 
-    Objects that name no namespace lie in `namespace`; `own` is giveway's. Raises ObjectsError for a PriorityClass or
-    Namespace that cannot be read.
+    Objects that name no namespace lie in `namespace`; `own` is giveway's. What cannot be read hides no other verdict.
+    Of objects of other kinds the pod templates are judged that stand in them, and the classes that they name.
     """
-    lookup = objects_from((document.where, document.content) for document in (*more, *documents))
-    judge, report, unsure = Judge(policies, lookup), ManifestReport(), set[tuple[str, str]]()
-    for document in documents:
-        where = _PLURALS.get(document.kind)
-        if where is None or document.group != where[0]:
-            _count(report.passed_over, f"{document.kind}: no rule is about it")
-            continue
-        metadata = document.content.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
-        lies_in = "" if where[1] == "priorityclasses" else _text(metadata.get("namespace")) or namespace
-        name = _text(metadata.get("name")) or f"{_text(metadata.get('generateName'))}*"
-        if lies_in and not in_reach([lookup.namespace(lies_in) or Namespace(metadata=ObjectMeta(name=lies_in))], own):
-            _count(report.passed_over, f"in namespace {lies_in}, about which giveway is not asked")
-            continue
-        verdict = ManifestVerdict(document.where, document.kind, lies_in, name)
-        report.judged.append(verdict)
-        try:
-            raw = _encode({**document.content, "metadata": {**metadata, **({"namespace": lies_in} if lies_in else {})}})
-            existing = Existing(raw, where[1], lies_in, _text(metadata.get("name")))
-            judged = judge.judge(existing, maker, unsure)
-            while not judged.unsure <= unsure:
-                unsure |= judged.unsure
-                judged = judge.judge(existing, maker, unsure)
-        except (msgspec.DecodeError, RecursionError) as error:
-            verdict.problem = f"cannot be read: {error}"
-            continue
-        verdict.said, verdict.problem = list(judged.said), judged.problem
-    report.assumed = _assumed(unsure)
+    more, documents = [*map(_checked, more)], [*map(_checked, documents)]
+    lookup = objects_of(document for document in (*more, *documents) if not document.problem)
+    course, report = _Course(Judge(policies, lookup), lookup, maker, namespace, own), ManifestReport()
+    report.warnings = [warning for document in (*more, *documents) for warning in document.warnings]
+    for document in (*(document for document in more if document.problem), *documents):
+        verdict = course.verdict(document)
+        if isinstance(verdict, str):
+            report.passed_over[verdict] = report.passed_over.get(verdict, 0) + 1
+        else:
+            report.judged.append(verdict)
+    report.assumed = _assumed(course.unsure)
     return report
+
+
+def _checked(document: ObjectDocument) -> ObjectDocument:
+    """The document as the API server reads it, where null is absent; with a problem if it would not be read."""
+    if document.problem:
+        return document
+    problem = ""
+    try:
+        document = document._replace(content=_without_nulls(document.content))
+        msgspec.convert(document.metadata, ObjectMeta)
+        typed(document)
+    except msgspec.ValidationError as error:
+        problem = f"{document.place}: metadata: {error}; texts such as `y`, `on` and `5` need quotes"
+    except (ObjectsError, RecursionError) as error:
+        problem = str(error)
+    if not document.content.get("apiVersion"):
+        problem = f"{document.place}: not a Kubernetes object: `apiVersion` is missing"
+    return document._replace(problem=problem)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+
+
+class _Course:
+    """The course of one review: `unsure` has what was asked for and is not among the objects."""
+
+    def __init__(self, judge: Judge, lookup: Lookup, maker: Maker, namespace: str, own: str) -> None:
+        self._judge, self._lookup, self._maker = judge, lookup, maker
+        self._namespace, self._own = namespace, own
+        self.unsure: set[tuple[str, str]] = set()
+
+    def verdict(self, document: ObjectDocument) -> ManifestVerdict | str:
+        """What the policies say of an object, or why it is not judged."""
+        metadata = document.metadata
+        verdict = ManifestVerdict(document.where, document.kind, "", _text(metadata.get("name")), line=document.line)
+        if document.problem:
+            verdict.problem = document.problem
+            return verdict
+        group, plural = _PLURALS.get(document.kind, ("", ""))
+        plural = plural if group == document.group else ""
+        lies_in = "" if plural == "priorityclasses" else _text(metadata.get("namespace")) or self._namespace
+        pods = [] if plural else list(_pods(document))
+        if not plural and not pods:
+            return f"{document.kind}: no rule is about it"
+        namespace = self._lookup.namespace(lies_in) or Namespace(metadata=ObjectMeta(name=lies_in))
+        if lies_in and not in_reach([namespace], self._own):
+            return f"in namespace {lies_in}, about which giveway is not asked"
+        name, verdict.namespace = verdict.name, lies_in
+        verdict.name = name or f"{_text(metadata.get('generateName'))}*"
+        if plural:
+            judged = self._judged(document.content, plural, lies_in, name, self._maker)
+            verdict.said, verdict.problem = list(judged.said), judged.problem
+            return verdict
+        for pod, bare in pods:
+            without = {said.rule for said in self._judged(bare, "pods", lies_in, "", _CONTROLLER).said} if bare else ()
+            for said in self._judged(pod, "pods", lies_in, "", _CONTROLLER).said:
+                told = Said(said.rule, said.verdict, f"its pods, when they are made: {said.message}")
+                if said.rule not in without and told not in verdict.said:
+                    verdict.said.append(told)
+        return verdict if verdict.said else f"{document.kind}: its pods are judged when they are made"
+
+    def _judged(self, content: dict[str, Any], plural: str, namespace: str, name: str, maker: Maker) -> Judged:
+        try:
+            metadata = {**_part(content, "metadata"), **({"namespace": namespace} if namespace else {})}
+            existing = Existing(_encode({**content, "metadata": metadata}), plural, namespace, name)
+            judged = self._judge.judge(existing, maker, self.unsure)
+            while not judged.unsure <= self.unsure:
+                self.unsure |= judged.unsure
+                judged = self._judge.judge(existing, maker, self.unsure)
+        except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+            return Judged(problem=f"cannot be read: {error}")
+        return judged
+
+
+def _pods(document: ObjectDocument) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """The pods of which an object of any kind tells, as far as it tells.
+
+    What has containers below `spec` is a pod template. Of others that name a class nothing else is known, so the same
+    pod without the class comes with it: what a rule says of both, it does not say of the class.
+    """
+    owner = {"apiVersion": document.content["apiVersion"], "kind": document.kind, "name": "owner", "uid": ""}
+    metadata = {"generateName": "pod-", "ownerReferences": [{**owner, "controller": True}]}
+    bare = {"metadata": metadata, "spec": {"containers": []}}
+    waiting: list[Any] = list(document.content.values())
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        if not isinstance(part, dict):
+            continue
+        if isinstance(_part(part, "spec").get("containers"), list):
+            yield {"metadata": {**_part(part, "metadata"), **metadata}, "spec": part["spec"]}, None
+            continue
+        waiting += part.values()
+        for name in _classes(part):
+            yield {**bare, "spec": {"containers": [], "priorityClassName": name}}, bare
+
+
+def _classes(part: dict[str, Any]) -> Iterator[str]:
+    """The classes that a mapping names: one as `priorityClassName`, or one for each part as `priorityClassNames`."""
+    for field, value in part.items():
+        if field.lower().endswith("priorityclassname"):
+            yield from filter(None, [_text(value)])
+        elif field.lower().endswith("priorityclassnames") and isinstance(value, dict):
+            yield from filter(None, map(_text, value.values()))
 
 
 def _assumed(unsure: set[tuple[str, str]]) -> list[str]:
@@ -133,5 +233,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _count(counts: dict[str, int], what: str) -> None:
-    counts[what] = counts.get(what, 0) + 1
+def _part(value: dict[str, Any], key: str) -> dict[str, Any]:
+    part = value.get(key)
+    return part if isinstance(part, dict) else {}

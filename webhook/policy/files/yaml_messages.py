@@ -1,4 +1,4 @@
-"""What the YAML parser says of a text that it cannot read, in words for its author."""
+"""What the YAML parsers, ruamel's and libyaml, say of a text that they cannot read, in words for its author."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ def _unclosed(match: re.Match[str]) -> str:
 _PATTERNS: tuple[tuple[re.Pattern[str], Words], ...] = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
-        (r"expected <block end>, but found .*", lambda _: _INDENTED),
-        (r"mapping values are not allowed here.*", lambda _: _COLON),
+        (r"expected <block end>, but found .*|did not find expected (?:key|'-' indicator).*", lambda _: _INDENTED),
+        (r"mapping values are not allowed (?:here|in this context).*", lambda _: _COLON),
         (r"expected ',' or '[}\]]', but got '(.+)' \(while parsing a flow (mapping|sequence)\)", _unclosed),
+        (r"(did not find) expected ',' or '[}\]]' \(while parsing a flow (mapping|sequence)\)", _unclosed),
         (r"found unexpected end of stream \(while scanning a quoted scalar\)", lambda _: "a quote is not closed"),
         (
             r"found character '(.+)' that cannot start any token.*",
             lambda match: f'a text that begins with "{match[1]}" needs quotes',
         ),
         (r"could not find expected ':'.*", lambda _: 'a ":" is missing after the name of a field, here or just above'),
+        (r"found character that cannot start any token.*", lambda _: "a text that begins with this needs quotes"),
         (
-            r"expected alphabetic or numeric character, but found .*",
+            r"(?:did not find )?expected alphabetic or numeric character.*",
             lambda _: 'a text that begins with "*" or "&" needs quotes',
         ),
     )
@@ -55,7 +57,7 @@ def problem_of(error: MarkedYAMLError) -> tuple[int, int, str]:
 
 def _plain(message: str) -> str:
     """The parser's message for people; as it is, if it is none of those that are known."""
-    if "\\t" in message:
+    if "\\t" in message or "found a tab" in message:
         return "a tab where YAML wants spaces"
     for pattern, words in _PATTERNS:
         if match := pattern.fullmatch(message):

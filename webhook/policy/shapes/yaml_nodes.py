@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 __all__ = [
+    "FALSE11",
+    "NULL",
+    "TRUE11",
     "WHOLE",
     "SourcePosition",
     "YamlMap",
@@ -27,9 +30,9 @@ __all__ = [
 WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 """The one spelling of a whole number that every reader takes alike."""
 
-_TRUE11 = frozenset(["y", "Y", "yes", "Yes", "YES", "on", "On", "ON"])
-_FALSE11 = frozenset(["n", "N", "no", "No", "NO", "off", "Off", "OFF"])
-_NULL = frozenset(["", "~", "null", "Null", "NULL"])
+TRUE11 = frozenset(["y", "Y", "yes", "Yes", "YES", "on", "On", "ON"])
+FALSE11 = frozenset(["n", "N", "no", "No", "NO", "off", "Off", "OFF"])
+NULL = frozenset(["", "~", "null", "Null", "NULL"])
 _BOOL = frozenset(["true", "True", "TRUE", "false", "False", "FALSE"])
 _NUMBER = re.compile(
     r"[-+]?(?:[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|\.inf|\.Inf|\.INF)|\.nan|\.NaN|\.NAN",
@@ -93,7 +96,7 @@ def meaning(scalar: YamlScalar) -> str:
     """`text`, `null`, `bool` or `number`: what YAML 1.2 takes a scalar for."""
     if not scalar.plain:
         return "text"
-    if scalar.text in _NULL:
+    if scalar.text in NULL:
         return "null"
     if scalar.text in _BOOL:
         return "bool"
@@ -117,9 +120,9 @@ def yaml11(scalar: YamlScalar) -> str:
     text = scalar.text
     if not scalar.plain or len(text) > _LONGEST:
         return ""
-    if text in _TRUE11:
+    if text in TRUE11:
         return "true"
-    if text in _FALSE11:
+    if text in FALSE11:
         return "false"
     if _OCTAL11.fullmatch(text):
         return f"the octal number {int(text.replace('_', ''), 8)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,8 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from webhook.clusters.simulated.objects import BY_KIND
+from webhook.admission.objectfiles import ObjectsError, read_documents, readable
+from webhook.clusters.simulated.objects import kind_of
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
@@ -150,26 +152,39 @@ def read_scenario(path: Path) -> tuple[list[Step], float | None]:
 
 
 def applied(paths: Iterable[Path], at: float = 0.0) -> Step:
-    """Objects and policies from YAML or JSON files. Raises WhatIfError, also for a kind that decides nothing."""
+    """Objects and policies from YAML or JSON files, as kubectl reads them. Raises WhatIfError.
+
+    Kinds that decide nothing here are passed over; the step's `remarks` say so, and what stands twice in a file.
+    """
     files = list(paths)
+    remarks: list[str] = []
     objects: list[dict[str, Any]] = []
     texts: list[tuple[str, str]] = []
-    for path in files:
-        text = _text(path)
-        documents = [obj for document in _yaml(path, text) for obj in _flat(path, document)]
-        kinds = {str(document.get("kind")) for document in documents}
-        if kinds & set(_POLICIES):
-            if kinds - set(_POLICIES):
-                raise WhatIfError(f"{path}: policies and other objects in one file: put them into two")
-            texts.append((str(path), text))
+    passed_over: dict[str, int] = {}
+    try:
+        documents = readable(read_documents(files), remarks.append)
+    except ObjectsError as error:
+        raise WhatIfError(str(error)) from error
+    for where, group in groupby(documents, key=lambda document: document.where):
+        of_file = list(group)
+        policies = [document for document in of_file if document.kind in _POLICIES]
+        if policies and len(policies) < len(of_file):
+            raise WhatIfError(f"{where}: policies and other objects in one file: put them into two")
+        if policies:
+            texts.append((where, _text(Path(where))))
             continue
-        for obj in documents:
-            if obj.get("kind") not in BY_KIND:
-                raise WhatIfError(f"{path}: a {obj.get('kind')} decides nothing here; there are {', '.join(BY_KIND)}")
-            if not (obj.get("metadata") or {}).get("name"):
-                raise WhatIfError(f"{path}: a {obj['kind']} has no metadata.name")
-            objects.append(obj)
-    return Apply(at, ", ".join(map(str, files)), tuple(objects), parsed(texts))
+        for document in of_file:
+            if kind_of(str(document.content.get("apiVersion") or ""), document.kind) is None:
+                passed_over[document.kind] = passed_over.get(document.kind, 0) + 1
+            elif not document.metadata.get("name"):
+                raise WhatIfError(f"{document.place}: a {document.kind} has no metadata.name")
+            else:
+                objects.append(document.content)
+    names = ", ".join(map(str, files))
+    if passed_over:
+        counts = ", ".join(f"{count} {kind}" for kind, count in passed_over.items())
+        remarks.append(f"{names}: passed over, for it decides nothing here: {counts}")
+    return Apply(at, names, tuple(objects), parsed(texts), tuple(remarks))
 
 
 def parsed(texts: list[tuple[str, str]]) -> Policies:
@@ -207,13 +222,3 @@ def _yaml(path: Path, text: str) -> list[Any]:
         return list(YAML(typ="safe", pure=True).load_all(text))
     except (YAMLError, RecursionError, ValueError) as error:
         raise WhatIfError(f"{path}: {' '.join(str(error).split())}") from error
-
-
-def _flat(path: Path, document: Any) -> Iterable[dict[str, Any]]:
-    if document is None:
-        return []
-    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise WhatIfError(f"{path}: not a Kubernetes object: kind is missing")
-    if document["kind"] == "List":
-        return [obj for item in document.get("items") or () for obj in _flat(path, item)]
-    return [document]

@@ -133,12 +133,16 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class Apply(msgspec.Struct, frozen=True):
-    """Objects from files, new or changed, and policies, which take the place of those of their names."""
+    """Objects from files, new or changed, and policies, which take the place of those of their names.
+
+    `remarks` are for whoever gave the files.
+    """
 
     at: float
     where: str
     objects: tuple[dict[str, Any], ...] = ()
     policies: Policies = Policies()
+    remarks: tuple[str, ...] = ()
 
     def make(self, running: Running) -> None:
         """Change the cluster."""

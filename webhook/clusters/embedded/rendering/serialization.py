@@ -5,15 +5,12 @@ An object is sent whole, as its metadata only, or as a table.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from io import StringIO
 from typing import Any, NamedTuple
 
 import msgspec
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
+from webhook.admission.kubectl_yaml import YamlDocument, read_yaml
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource
 from webhook.clusters.embedded.rendering import protobuf
@@ -63,12 +60,10 @@ def decode(body: bytes, content_type: str) -> Any:
     except msgspec.DecodeError as error:
         if kind not in _YAML_TYPES:
             raise statuses.bad_request(f"the object provided is not valid JSON: {error}") from error
-    reader = YAML(typ="safe", pure=True)
-    reader.version = (1, 1)
-    try:
-        return json.loads(json.dumps(reader.load(StringIO(body.decode()))))
-    except (YAMLError, UnicodeDecodeError, TypeError) as error:
-        raise statuses.bad_request(f"error converting YAML to JSON: {error}") from error
+    document = next(read_yaml(body), YamlDocument(1))
+    if document.problem is not None:
+        raise statuses.bad_request(f"error converting YAML to JSON: yaml: {document.problem.text}")
+    return document.value
 
 
 class _Partial(msgspec.Struct):

@@ -1,0 +1,255 @@
+"""Manifests mean what kubectl reads in them; a real kubectl is asked, too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+
+import pytest
+
+from webhook.admission import kubectl_yaml
+from webhook.admission.kubectl_yaml import Remark, read_yaml
+
+HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+SCALARS = {
+    **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "on", "ON", "true", "True", "!!bool yes", '!!bool "yes"'], True),
+    **dict.fromkeys(["n", "N", "no", "No", "off", "Off", "false", "FALSE"], False),
+    **dict.fromkeys(["~", "null", "Null", "NULL", "", "!!null ''"], None),
+    "=": "=",
+    "nO": "nO",
+    '"y"': "y",
+    "'0777'": "0777",
+    "1e+06": 1000000,
+    "1e6": 1000000,
+    "1000000.0": 1000000,
+    "1.": 1,
+    ".5": 0.5,
+    "-.5": -0.5,
+    "-0.0": 0,
+    "1e-7": 1e-7,
+    "1e+400": "1e+400",
+    "1e": "1e",
+    "0777": 511,
+    "0o777": 511,
+    "0_7": 7,
+    "08": 8,
+    "0x1F": 31,
+    "+0x1F": 31,
+    "0b11": 3,
+    "-0b11": -3,
+    "+5": 5,
+    "-0": 0,
+    "1_000": 1000,
+    "_1": "_1",
+    "190:20:30": "190:20:30",
+    "2001-01-01": "2001-01-01",
+    "9007199254740993": 9007199254740993,
+    "-9223372036854775808": -9223372036854775808,
+    "9223372036854775808": 9223372036854775808.0,
+    "1e18": 10**18,
+    "1e21": 1e21,
+    "<<": "<<",
+    "v1.0": "v1.0",
+    "!!str 123": "123",
+    "!!int '12'": 12,
+    "!!float 3": 3,
+    "!!binary aGVsbG8=": "hello",
+    "!!timestamp 2001-01-01": "2001-01-01",
+    "!mine 12": "12",
+}
+"""What stands after a key, and what it is in JSON."""
+
+MAPPINGS = {
+    "{123: a, true: b, 1.5: c, 0777: d, 1e3: e, 1e22: f, .inf: g}": {
+        "123": "a",
+        "true": "b",
+        "1.5": "c",
+        "511": "d",
+        "1000": "e",
+        "1e+22": "f",
+        ".inf": "g",
+    },
+    "{y: 1}": {"true": 1},
+    "{a: 1, <<: {a: 2}}": {"a": 2},
+    "{<<: {a: 2}, a: 1}": {"a": 1},
+    "{<<: [{a: 2}, {a: 3, b: 3}], c: 1}": {"a": 2, "b": 3, "c": 1},
+    "{'<<': {a: 1}}": {"<<": {"a": 1}},
+    "[&a {b: 1}, *a, {<<: *a, c: 2}]": [{"b": 1}, {"b": 1}, {"b": 1, "c": 2}],
+    "!!set {a, b}": {"a": None, "b": None},
+}
+"""Mappings and lists, and what they are in JSON."""
+
+REFUSED = {
+    "x: .inf": "JSON",
+    "x: {~: 1}": "the name of a field is text",
+    "x: {[1]: 1}": "the name of a field is text",
+    "x: {<<: 5}": "`<<` takes a mapping",
+    "x: !!int abc": "`abc` is no int",
+    "x: !!int yes": "`yes` is no int",
+    "x: !!binary aGVsbG8": "base64",
+    "x: *a": "refers to no anchor",
+    "x: &a {b: *a}": "refers to no anchor",
+    "x:\n\t5": "needs quotes",
+    "x:\n  a: 1\n\tb: 2": "a tab where YAML wants spaces",
+    "x: [1": '"]" is missing',
+    "x: \x01": "control characters",
+    "x:\n  a: 1\n b: 2": "does not begin in the column",
+}
+"""What kubectl refuses, and part of what is said of it."""
+
+
+def value_of(text: str):
+    [document] = read_yaml(text.encode())
+    assert document.problem is None
+    return document.value
+
+
+def values(text: str | bytes) -> list:
+    return [document.value for document in read_yaml(text if isinstance(text, bytes) else text.encode())]
+
+
+def kubectl(text: str | bytes) -> tuple[int, list]:
+    """The exit code of a real kubectl, and the objects that it reads, without the annotation that it was asked for."""
+    command = ["kubectl", "annotate", "--local", "-f", "-", "-o", "json", "a=b"]
+    body = text if isinstance(text, bytes) else text.encode()
+    ran = subprocess.run(command, check=False, input=body, capture_output=True)
+    objects, at, output = [], 0, ran.stdout.decode().strip()
+    decoder = json.JSONDecoder(parse_int=lambda text: int(text) if int(text) < 1 << 63 else float(text))
+    while at < len(output):
+        obj, at = decoder.raw_decode(output, at)
+        del obj["metadata"]["annotations"]
+        objects.append(obj)
+        at += len(output[at:]) - len(output[at:].lstrip())
+    return ran.returncode, objects
+
+
+@pytest.mark.parametrize(("text", "value"), (SCALARS | MAPPINGS).items())
+def test_a_value_is_what_it_is_to_kubectl(text, value):
+    """Numbers without a point if they are whole, YAML 1.1's words for true and false, and names that are text."""
+    found = value_of(f"x: {text}\ny: z\n")["x"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(("text", "words"), REFUSED.items())
+def test_what_kubectl_refuses_is_told_with_its_place(text, words):
+    """A document that cannot be read is one problem, on a line of the file."""
+    [first, broken, last] = read_yaml(f"{HEAD}---\n{text}\n---\n{HEAD}".encode())
+    assert (first.problem, last.problem, last.line) == (None, None, 6 + text.count("\n") + 1)
+    assert words in broken.problem.text
+    assert 5 <= broken.problem.line <= 6 + text.count("\n")
+
+
+@pytest.mark.kubectl
+def test_a_real_kubectl_reads_the_same():
+    """Every row of the tables above, in one file; what differs between its versions is not among them."""
+    rows = SCALARS | MAPPINGS
+    text = HEAD + "data:\n" + "".join(f"  r{number}: {row}\n" for number, row in enumerate(rows))
+    code, [read] = kubectl(text)
+    assert code == 0
+    assert read["data"] == {f"r{number}": value for number, value in enumerate(rows.values())}
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_real_kubectl_refuses_the_same(text):
+    """So that no row of that table is ours alone."""
+    assert kubectl(f"{HEAD}{text}\n")[0] == 1
+
+
+DOCUMENTS = [
+    pytest.param(f"{HEAD}---\n{HEAD}", 2, id="two"),
+    pytest.param(f"--- # first\n{HEAD}--- # second\n{HEAD}", 2, id="comments after the marks"),
+    pytest.param(f"---\n---\n# nothing\n---\n{HEAD}---\n", 1, id="empty ones"),
+    pytest.param(f"{HEAD}...\n", 1, id="an end mark"),
+    pytest.param(HEAD.replace("\n", "\r\n") + "x: |\r\n  a\r\n---\r\n" + HEAD, 2, id="CRLF"),
+    pytest.param(f"\ufeff{HEAD}---\n\ufeff{HEAD}", 2, id="BOM"),
+    pytest.param(HEAD.encode("utf-16"), 1, id="UTF-16"),
+    pytest.param(f"{HEAD}x: \xff\n".encode("latin-1"), 1, id="not UTF-8"),
+    pytest.param(f"x:\t5\n{HEAD}y: 1\t# tab\n", 1, id="tabs between words"),
+    pytest.param(
+        '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "b": 1e6, "c": 1.0}', 1, id="JSON"
+    ),
+    pytest.param('{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}\n' * 3, 3, id="a row of JSON"),
+    pytest.param("", 0, id="nothing"),
+    pytest.param("# a comment\n", 0, id="a comment"),
+]
+
+
+@pytest.mark.parametrize(("text", "count"), DOCUMENTS)
+def test_documents(text, count):
+    """Each is one, however the file says so."""
+    assert [value["kind"] for value in values(text)] == ["ConfigMap"] * count
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize(("text", "count"), DOCUMENTS)
+def test_a_real_kubectl_finds_the_same_documents(text, count):
+    """Each with the same content."""
+    code, objects = kubectl(text)
+    read = values(text)
+    for obj in read:
+        obj["metadata"] = {"name": "a"}
+    assert (code, objects, len(read)) == (0, read, count)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: 1\nb: {c: 1, c: 2}\n", (2, 11, "c")),
+        ("a: 1\n---\n1: x\n'1': y\n", (4, 1, "1")),
+        ('{"a": 1, "b": [{"c": 1, "c": 2}]}', (1, 1, "c")),
+        ('\n{"x": 1}\n{"a": 1, "a": 2}', (3, 1, "a")),
+    ],
+    ids=["a mapping", "after the mark", "JSON", "a row of JSON"],
+)
+def test_of_a_key_that_stands_twice_the_last_one_holds(text, place):
+    """A warning says where; what a merge brings stands once."""
+    [warning] = [warning for document in read_yaml(text.encode()) for warning in document.warnings]
+    line, column, key = place
+    assert warning == Remark(line, column, f"`{key}` stands twice in one mapping; the last one holds, as for kubectl")
+    [merged] = read_yaml(b"a: {<<: {b: 1}, b: 2}")
+    assert not merged.warnings
+
+
+def test_the_last_one_holds():
+    """As JSON has it, and go-yaml if it is not strict."""
+    assert value_of("a: {b: 1, b: 2}")["a"] == value_of('{"a": {"b": 1, "b": 2}}')["a"] == {"b": 2}
+
+
+def test_what_kubectl_would_not_read_is_told():
+    """Text behind a mark is an error of kubectl; what stands behind the end of a document it drops without a word."""
+    first, mark, second = read_yaml(f"{HEAD}--- x: 1\n{HEAD}".encode())
+    assert (first.problem, second.problem) == (None, None)
+    assert mark.problem[:2] == (4, 4)
+    [document] = read_yaml(f"{HEAD}...\n{HEAD}".encode())
+    assert "kubectl does not read what follows the end of a document" in document.warnings[0].text
+    assert document.warnings[0].line == 4
+
+
+def test_aliases_are_bounded(monkeypatch):
+    """A few lines cannot stand for millions of values."""
+    monkeypatch.setattr(kubectl_yaml, "MOST_ALIASED", 100)
+    text = "a: &a [1,2,3,4,5,6,7,8,9]\nb: &b [*a,*a,*a,*a,*a]\nc: [*b,*b]\n"
+    [document] = read_yaml(text.encode())
+    assert "aliases stand for more than 100 values" in document.problem.text
+    assert document.problem.line == 3
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "a:\n" + "".join(f"{' ' * n}- \n" for n in range(1500)), '{"a":' * 5000])
+def test_depth_is_bounded(text):
+    """Too many levels are a problem of that document."""
+    [document] = read_yaml(text.encode())
+    assert document.problem is not None
+
+
+@pytest.mark.slow
+def test_large_files_are_read_quickly():
+    """70 000 lines, as the definitions of an operator have, take well below the three seconds of a whole review."""
+    rows = "".join(f"  field{number}:\n    type: string\n    description: what it says\n" for number in range(500))
+    text = f"{HEAD}data:\n{rows}---\n" * 47
+    began = time.process_time()
+    assert len(values(text)) == 47
+    assert text.count("\n") > 70_000
+    assert time.process_time() - began < 2
