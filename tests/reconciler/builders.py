@@ -55,6 +55,7 @@ def pod(name: str, cpu: str = "2", *, priority: int = 80, node: str = "", **more
         "labels": more.pop("labels", {}),
         "annotations": more.pop("annotations", {CAN_BE_PREEMPTED: "true"}),
         "deletionTimestamp": more.pop("deleted", None),
+        "creationTimestamp": more.pop("created", None),
         "ownerReferences": [{"kind": owner[0], "name": owner[1], "uid": f"uid-{owner[1]}", "controller": True}]
         if owner
         else [],

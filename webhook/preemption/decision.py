@@ -31,7 +31,7 @@ from webhook.preemption.victims.eligible import only_pods, potential_victims
 from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.selection import find_victims
 
-__all__ = ["decide", "devices_on", "fits", "fits_on", "victims_needed"]
+__all__ = ["decide", "devices_on", "fits", "fits_on", "refusal_of", "victims_needed"]
 
 _PLACED_TOGETHER = (
     "it is placed together with the pods of its spec.schedulingGroup, and here pods are placed one by one"
@@ -157,6 +157,14 @@ def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[n
     """Whether the pod fits on this one node, judged like `fits`; False for a node that is not known."""
     row = snapshot.nodes.find(node)
     return row is not None and bool(run_filters(prefilter(snapshot, compile_pod(preemptor), without)).code[row] == 0)
+
+
+def refusal_of(snapshot: Snapshot, preemptor: Pod, node: str) -> str:
+    """Why the node does not take the pod whoever leaves, in kube-scheduler's words; empty if it may lack room only."""
+    row, failures = snapshot.nodes.find(node), run_filters(prefilter(snapshot, compile_pod(preemptor)))
+    if row is None or failures.error or not failures.code[row]:
+        return ""
+    return "" if row in nodes_where_preemption_might_help(failures) else failures.reason(row)
 
 
 def devices_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[np.intp] = NO_PODS) -> list[DeviceId]:

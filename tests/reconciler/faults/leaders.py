@@ -11,7 +11,7 @@ from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simula
 from tests.reconciler.simulation import Simulation
 from webhook.kube.instants import epoch_or
 from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
-from webhook.reconciler.plans import adoption, plan_manager, plan_times
+from webhook.reconciler.plans import plan_manager, plan_times
 
 
 def names_its_node_under_many_leaders() -> Simulation:
@@ -62,7 +62,7 @@ def replaced_while_nobody_leads() -> Simulation:
 
 
 def see_nobody_come(patch: Patch) -> None:
-    patch.setattr(adoption, "_came_since", lambda *_: set())
+    patch.setattr(plan_manager, "returning_owners", lambda *_: set())
 
 
 def leader_whose_clock_is_ahead() -> Simulation:

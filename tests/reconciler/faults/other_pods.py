@@ -115,7 +115,7 @@ def beside_a_plan_that_fails() -> Simulation:
 
 
 def keep_room_for_the_later_one(patch: Patch) -> None:
-    patch.setattr(actions, "_later_equals", lambda *_: [])
+    patch.setattr(actions, "later_equals", lambda *_: [])
 
 
 def expected_by_a_plan_elsewhere() -> Simulation:

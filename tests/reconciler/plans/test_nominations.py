@@ -66,6 +66,7 @@ _NO_ATTEMPT = {
     Ending.DISPLACED,
     Ending.GANG,
     Ending.LOST,
+    Ending.NODE_CHANGED,
     Ending.NODE_GONE,
     # Nothing is tried again after these
     Ending.BOUND,

@@ -118,7 +118,7 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     )
     if (decision := decision_of(pod)) is not None and decision.plan == record.id:
         owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
-        plan.recall(owners, _came_since(manager.evaluator, record, epoch_or(decision.at, 0.0)))
+        plan.recall(owners)
     manager.index.add(plan)
     for victim in record.victims:
         if state.pod_of(victim.key, victim.uid) is None:
@@ -138,15 +138,6 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
         manager.expect(plan, policy, remaining)
     return Adopted(plan, remaining, outdated)
-
-
-def _came_since(evaluator: Evaluator, record: PlanRecord, at: float) -> set[str]:
-    """The owners of the pods on a plan's node that are younger than the decision for it, as far as clocks agree."""
-    victims, state = {victim.uid for victim in record.victims}, evaluator.state
-    there = [
-        state.pod_of(on_node.key, on_node.uid) for on_node in state.pods_on(record.node) if on_node.uid not in victims
-    ]
-    return {workload_of(pod) for pod in there if pod and epoch_or(pod.metadata.creation_timestamp, 0.0) >= at - _AHEAD}
 
 
 def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float) -> dict[str, float]:

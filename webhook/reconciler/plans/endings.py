@@ -18,6 +18,7 @@ class Ending(StrEnum):
     DELETED = "deleted"
     LOST = "nomination-lost"
     NODE_GONE = "node-gone"
+    NODE_CHANGED = "node-changed"
     SPACE_TAKEN = "space-taken"
     DEVICES_TAKEN = "devices-taken"
     TIMED_OUT = "timed-out"
@@ -56,6 +57,7 @@ ENDINGS: Mapping[Ending, EndingRow] = MappingProxyType(
         Ending.DELETED: _DONE,
         Ending.LOST: _BLAMELESS,
         Ending.NODE_GONE: _BLAMELESS,
+        Ending.NODE_CHANGED: _BLAMELESS,
         Ending.SPACE_TAKEN: _ROOM_LOST,
         Ending.DEVICES_TAKEN: _ROOM_LOST,
         Ending.TIMED_OUT: _IN_VAIN,

@@ -25,6 +25,7 @@ from typing import NamedTuple
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_deferred, is_terminal
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.decision import refusal_of
 from webhook.preemption.gangs.gang import form_gang
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -213,7 +214,7 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
     # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-    siblings, later = list(context.siblings(plan)), _later_equals(situation)
+    siblings, later = list(context.siblings(plan)), later_equals(plan, context.beside)
     fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in siblings)
     evaluator, policy_set, at = context.evaluator, context.policy_set, situation.at
     refused = objection(plan, evaluator, policy_set, policy, left, at=at, fresh=fresh, later=later, siblings=siblings)
@@ -285,20 +286,22 @@ def _waiting(situation: Situation) -> Action:
         return gap
     if not plan.rehearsed and _unasked(situation):
         return Enter(PlanStage.EVICTING)  # what another plan was to ask, and did not
-    evaluator, later = context.evaluator, _later_equals(situation)
+    evaluator, later = context.evaluator, later_equals(plan, context.beside)
     binding = evaluator.state.snapshot.device_claims.is_binding(plan.uid)
     if math.isinf(plan.roomy) and not binding and not evaluator.has_room(pod, plan.record.node, but=later):
+        if refusal := refusal_of(evaluator.state.snapshot, pod, plan.record.node):
+            return End(Ending.NODE_CHANGED, refusal)
         if lost := claims_in_the_way(context.evaluator.state.snapshot, plan):
             return End(Ending.DEVICES_TAKEN, taken_text(lost))
         return End(Ending.SPACE_TAKEN, _who_took(plan))
     return Wait(plan.deadline)
 
 
-def _later_equals(situation: Situation) -> list[str]:
+def later_equals(plan: Plan, beside: Callable[[str], Iterable[Plan]]) -> list[str]:
     """The preemptors of the same priority for which the node was chosen later: if room was taken, theirs is lost."""
-    plan, order = situation.plan, (situation.plan.started, situation.plan.record.id)
-    beside = [other for other in situation.context.beside(plan.record.node) if other.priority == plan.priority]
-    return [other.key for other in beside if (other.started, other.record.id) > order]
+    order = plan.started, plan.record.id
+    equals = [other for other in beside(plan.record.node) if other.priority == plan.priority]
+    return [other.key for other in equals if (other.started, other.record.id) > order]
 
 
 class StageRow(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from webhook.kube.objects import Pod, key_of
-from webhook.kube.pods import is_terminal, workload_of
+from webhook.kube.pods import is_terminal
 from webhook.preemption.decision import fits_on
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
@@ -157,8 +157,6 @@ class Plan:
     """Whether something happened to its node since it began."""
     newcomer: str = ""
     """Who came to its node last, and with which priority."""
-    newcomers: set[str] = field(default_factory=set)
-    """Whose pods (`workload_of`) came to its node since it began."""
     rehearsed: bool = False
     """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
@@ -240,10 +238,9 @@ class Plan:
         self.owners |= owners
         self.tickets = tickets
 
-    def recall(self, owners: frozenset[str], newcomers: set[str]) -> None:
-        """What an earlier leader's decision, and the cluster since, tell: whose pods its victims are, and who came."""
+    def recall(self, owners: frozenset[str]) -> None:
+        """What an earlier leader's decision tells: whose pods its victims are."""
         self.owners |= owners
-        self.newcomers |= newcomers
 
     def hold(self, devices: Iterable[DeviceId]) -> None:
         """These devices are kept for the preemptor, and no others."""
@@ -297,7 +294,6 @@ class Plan:
         self.freed = self.freed if freed is None else freed
         if newcomer is not None and key_of(newcomer) != self.key:
             self.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
-            self.newcomers.add(workload_of(newcomer))
 
     def note_leaving(self, uid: str, until: float) -> float:
         """This pod leaves the node, and has its time until then; what was noted first counts, and is returned."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from webhook.kube.informer import Change
 from webhook.kube.objects import Pod, ResourceClaim, ResourceSlice
-from webhook.kube.pods import workload_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import devices_on
 from webhook.preemption.filters.devices import needs_devices
@@ -64,15 +63,15 @@ def taken_text(taken: Sequence[tuple[str, Sequence[DeviceId]]]) -> str:
     return f"devices that it waited for are held by {', '.join(shown)}{more}"
 
 
-def takers(state: State, plan: Plan) -> set[str]:
-    """Whose pods (`workload_of`) have devices of the plan; the claims say so before a pod is seen on the node."""
+def takers(state: State, plan: Plan) -> list[Pod]:
+    """The pods that have devices of the plan; the claims say so before a pod is seen on the node."""
     claims = state.snapshot.device_claims.claims
-    return {
-        workload_of(pod)
+    return [
+        pod
         for key, _ in claims_in_the_way(state.snapshot, plan)
         for user in claims[key].status.reserved_for or ()
         if (pod := state.pod_of(f"{key.partition('/')[0]}/{user.name}", user.uid)) is not None
-    }
+    ]
 
 
 def awaits_deallocation(state: State, plan: Plan) -> bool:

@@ -27,9 +27,10 @@ from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoes
 from webhook.reconciler.plans.next_action import STAGES, PlanContext, next_action, over, policy_for, was_cleared
 from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Plan, group_names
-from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for, takers
+from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_limit
+from webhook.reconciler.plans.returning_owners import returning_owners
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, carries
@@ -227,7 +228,7 @@ class PlanManager:
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
         self._touch_others(plan)
         if ENDINGS[ending].lost_room and self.siblings.have_evicted(plan):
-            for owner in plan.owners & (plan.newcomers | takers(self._state, plan)):
+            for owner in returning_owners(self.evaluator, plan, self.index.on_node):
                 self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
         if ending is Ending.TIMED_OUT:
             for victim in plan.record.victims:

@@ -1,0 +1,93 @@
+"""Who is blamed when the room that a plan made is gone: an owner that put a pod back there, and nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from tests.reconciler.builders import START, Setting, node, pod, preemptor
+from tests.reconciler.device_settings import all_asked, begun
+from webhook.kube.instants import rfc3339
+from webhook.reconciler.plans.actions import End, Wait
+from webhook.reconciler.plans.endings import Ending
+
+
+@dataclass
+class Came:
+    """A pod that came to the node: how much it takes, of whom, and how many seconds after the eviction it was made."""
+
+    cpu: str
+    of: str = "web"
+    made: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("came", "blamed"),
+    [
+        pytest.param([Came("4")], ["web"], id="a pod in place of the one that went"),
+        pytest.param([Came("2"), Came("2")], ["web"], id="two in place of one"),
+        pytest.param([Came("3"), Came("3", of="other")], [], id="one would have to go beside another owner's"),
+        pytest.param([Came("2"), Came("4", of="other")], [], id="it took free room, another owner's pod the rest"),
+        pytest.param([Came("4"), Came("500m", of="log")], ["web"], id="another victim's owner took free room"),
+        pytest.param([Came("3"), Came("3", of="log")], ["log", "web"], id="two owners of victims took it together"),
+        pytest.param([Came("4", made=-60.0)], [], id="it was made before: a rolling update's pod that waited in front"),
+        pytest.param(
+            [Came("4", made=-60.0), Came("500m")], [], id="so it was, and one in place of the victim is small"
+        ),
+        pytest.param([Came("4", of="")], [], id="a bare pod"),
+    ],
+)
+async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(came: list[Came], blamed: list[str]):
+    """Blame needs a pod that was made after the eviction and takes room without which the preemptor would fit."""
+    setting = Setting(node("n1", "8"))
+    setting.add(pod("web-0", "4", node="n1", owner=("Job", "web")), pod("log-0", "2", node="n1", owner=("Job", "log")))
+    desk, plan = begun(setting, preemptor("p", "7"))
+    all_asked(desk, plan)
+    for name in ("web-0", "log-0"):
+        setting.remove(f"default/{name}")
+    for number, one in enumerate(came):
+        owner = {"owner": ("Job", one.of)} if one.of else {}
+        made = pod(f"new-{number}", one.cpu, node="n1", created=rfc3339(START + one.made), **owner)
+        setting.add(made)
+    manager = desk.reconciler.plan_manager
+    action = manager.next_action(plan)
+    assert isinstance(action, End)
+    assert action.ending is Ending.SPACE_TAKEN
+    manager.end(plan, action.ending)
+    returning = desk.reconciler.evaluator.eviction_backoff.returning()
+    assert sorted(known.owner for known in returning) == [f"Job/default/{owner}" for owner in blamed]
+    await desk.reconciler.stop()
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        pytest.param({"unschedulable": True}, "node(s) were unschedulable", id="cordoned"),
+        pytest.param(
+            {"taints": [{"key": "gone", "effect": "NoSchedule"}]}, "node(s) had untolerated taint(s)", id="tainted"
+        ),
+    ],
+)
+async def test_nobody_is_blamed_for_a_node_that_changed(spec: dict, why: str):
+    """A rolling update's pod takes free room and the node is cordoned: the plan ends by that, without back-off."""
+    setting = Setting(node("n1", "8"))
+    setting.add(pod("web-0", "4", node="n1", owner=("Job", "web")))
+    setting.add(pod("rest", "2", node="n1", annotations={}))
+    desk, plan = begun(setting, preemptor("p", "4"))
+    all_asked(desk, plan)
+    setting.add(pod("web-1", "2", node="n1", owner=("Job", "web"), created=rfc3339(START + 1)))
+    setting.remove("default/web-0")
+    manager = desk.reconciler.plan_manager
+    assert isinstance(manager.next_action(plan), Wait)
+    changed = msgspec.convert(
+        {"metadata": {"name": "n1"}, "spec": spec, "status": {"allocatable": {"cpu": "8"}}}, type(node("n1"))
+    )
+    setting._put(setting.state.nodes, "n1", changed)
+    action = manager.next_action(plan)
+    assert isinstance(action, End)
+    assert (action.ending, why in action.note) == (Ending.NODE_CHANGED, True), action
+    manager.end(plan, action.ending, action.note)
+    assert not desk.reconciler.evaluator.eviction_backoff.returning()
+    await desk.reconciler.stop()

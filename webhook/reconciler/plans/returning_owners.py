@@ -1,0 +1,49 @@
+"""Which owners put pods back into the room that a plan made: evicting their pods does not help."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from webhook.kube.instants import epoch_or
+from webhook.kube.objects import Pod, key_of
+from webhook.kube.pods import workload_of
+from webhook.preemption.decision import victims_needed
+from webhook.reconciler.evaluate.candidate_room import rows_with
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.plans.next_action import later_equals
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan_devices import takers
+from webhook.reconciler.state.annotations import PlanStage
+
+__all__ = ["returning_owners"]
+
+_WHOLE_SECONDS = 1.0
+"""Seconds by which a pod may be younger than its creation timestamp says."""
+
+
+def returning_owners(evaluator: Evaluator, plan: Plan, beside: Callable[[str], Iterable[Plan]]) -> set[str]:
+    """The owners (`workload_of`) of victims of the plan that have put pods back in their place.
+
+    Such a pod was made after the plan began to evict. It has devices of the plan, or is on the node, and the preemptor
+    would fit there without it. If something else keeps the preemptor from the node, such as another owner's pod, nobody
+    has put anything back. `beside` gives the plans for a node.
+    """
+    state, node, victims = evaluator.state, plan.record.node, {victim.uid for victim in plan.record.victims}
+    preemptor, snapshot = state.pods.get(plan.key), evaluator.state.snapshot
+    there = [pod for known in state.pods_on(node) if (pod := state.pod_of(known.key, known.uid)) is not None]
+    others = later_equals(plan, beside)
+    evicting = epoch_or(plan.record.stages.get(PlanStage.EVICTING), 0.0) - _WHOLE_SECONDS
+
+    def is_put_back(pod: Pod) -> bool:
+        made = epoch_or(pod.metadata.creation_timestamp, math.inf)
+        return pod.metadata.uid not in victims and workload_of(pod) in plan.owners and made >= evicting
+
+    owners = {workload_of(pod) for pod in takers(state, plan) if is_put_back(pod)}
+    back = {key_of(pod): pod for pod in there if is_put_back(pod)}
+    if preemptor is None or not back or not evaluator.has_room(preemptor, node, but=[*others, *back]):
+        return owners
+    gone = rows_with(snapshot.pods.leaving(), snapshot.pod_rows(others))
+    needed = victims_needed(snapshot, preemptor, node, snapshot.pod_rows(back), without=gone)
+    names, namespaces = snapshot.pods.names, snapshot.pods.namespaces
+    return owners | {workload_of(back[f"{namespaces[row]}/{names[row]}"]) for row in needed.tolist()}
