@@ -47,9 +47,8 @@ def indented(text: str) -> str:
 def engine(*specs: str, preemption: str = "") -> Engine:
     """An engine of PriorityPolicies p, p2, p3 … and one PreemptionPolicy; the files must be free of errors."""
     documents = [
-        f"apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {{name: p{number or ''}}}\nspec:\n"
-        + indented(spec)
-        for number, spec in zip(["", *range(2, 1 + len(specs))], specs, strict=True)
+        f"apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {{name: {name}}}\nspec:\n" + indented(spec)
+        for name, spec in zip(["p", *(f"p{number}" for number in range(2, 1 + len(specs)))], specs, strict=False)
     ]
     if preemption:
         head = "apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {name: m}\nspec:\n"
