@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.clusters.both_drivers import BIG, DURING, Json, Scenario, View, embedded_does, job, simulation_does
-from tests.workloads import budget, deployment
+from tests.workloads import budget, deployment, pod
 from webhook.clusters.embedded.embedded_cluster import node
 
 
@@ -26,6 +26,14 @@ def tainted(name: str) -> Json:
     made = node(name)
     made["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
     return made
+
+
+def owned(name: str, api_version: str, kind: str) -> Json:
+    """A pod with a controller that nobody here plays."""
+    body = pod(name)
+    owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": True}
+    body["metadata"]["ownerReferences"] = [owner]
+    return body
 
 
 def stuck(expected: View, **strategy: Any) -> Scenario:
@@ -74,6 +82,30 @@ SCENARIOS = {
         ],
         {2: DURING},
     ),
+    **{
+        f"a budget over {what} counts only a number of minAvailable": Scenario(
+            [
+                ("apply", body, [{f"{app} ready": ready}]),
+                (
+                    "apply",
+                    budget(app, {"app": app}, maxUnavailable=1),
+                    [{f"{app} ready": ready, f"budget {app}": none}],
+                ),
+                ("evict", app, [{f"{app} ready": ready, f"budget {app}": none}]),
+                (
+                    "apply",
+                    budget(app, {"app": app}, minAvailable=0, maxUnavailable=None),
+                    [{f"{app} ready": ready, f"budget {app}": (ready, ready, 0, 0)}],
+                ),
+            ],
+        )
+        for what, app, body, ready, none in (
+            ("a Job", "once", job("once"), 1, (0, 0, 0, 0)),
+            ("a DaemonSet", "agent", deployment("agent", 0, kind="DaemonSet"), 2, (0, 0, 0, 0)),
+            ("a pod of an operator", "shard", owned("shard", "example.com/v1", "Shard"), 1, (0, 0, 0, 0)),
+            ("a pod without a controller", "bare", pod("bare"), 1, (0, 1, 0, 0)),
+        )
+    },
     "a Job replaces what fails, and fails itself beyond its limit": Scenario(
         [
             ("apply", job("once", backoffLimit=1), [{"once ready": 1}]),

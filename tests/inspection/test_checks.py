@@ -37,7 +37,7 @@ from webhook.inspection.checks import (
 from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Node, ObjectMeta
+from webhook.kube.objects import Condition, Node, ObjectMeta
 from webhook.kube.resources import OLDEST, TESTED
 from webhook.policy.model import NOTICE, PolicyException, PriorityClasses, RequestMatch
 
@@ -78,6 +78,15 @@ def closed(budget, *, status=None, **spec):
         pytest.param(
             {"min_available": "95%"}, {"desired_healthy": 3, "expected_pods": 3}, "it wants 3 of 3", id="rounded up"
         ),
+        pytest.param(
+            {"max_unavailable": 1},
+            {"conditions": [Condition(type="DisruptionAllowed", reason="SyncFailed", message="jobs.batch has none")]},
+            "its pods cannot be counted (jobs.batch has none)",
+            id="not counted",
+        ),
+        pytest.param(
+            {"max_unavailable": 1}, {"current_healthy": 2}, "none of its pods has a controller", id="no controllers"
+        ),
         pytest.param({"min_available": 2}, {"desired_healthy": 2, "expected_pods": 3}, "", id="one may go"),
         pytest.param({"min_available": 3}, {}, "", id="not counted yet"),
         pytest.param(
@@ -107,6 +116,27 @@ def test_budgets_that_never_allow(spec, status, why):
     assert text.startswith("PodDisruptionBudget team-a/one never lets any of its 1 preemptible pod go, because")
     assert why in text
     assert text.endswith(": a.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fix"),
+    [
+        pytest.param("ReplicaSet", "(maxUnavailable: 1)", id="ReplicaSet"),
+        pytest.param(
+            "Job",
+            "(minAvailable: 1, a number, because Kubernetes counts nothing else for pods without a scale: Job)",
+            id="Job",
+        ),
+        pytest.param("", "pods without a scale: pod without a controller)", id="bare"),
+    ],
+)
+def test_the_fix_for_a_closed_budget_opens_it(kind, fix):
+    """A number of minAvailable if the pods' controllers have no scale: maxUnavailable would allow nothing."""
+    fields = {"labels": {"app": "batch"}, "annotations": {"godel.bytedance.com/can-be-preempted": "true"}}
+    pods = [summary(name, owner=("batch/v1", kind, "j"), **fields) for name in "ab"]
+    cluster = observed(LOW, *pods, closed(covering("one", app="batch"), max_unavailable=0), manage("giveway-*"))
+    [finding] = budgets.never_allowing(cluster)
+    assert fix in finding.fix
 
 
 def waiting(**fields):

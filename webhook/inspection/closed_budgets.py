@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webhook.kube.objects import PodDisruptionBudget, PriorityClass
+from webhook.kube.pods import sync_failure
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.victims.rules import compile_rules
@@ -18,10 +19,14 @@ def never_allows(budget: PodDisruptionBudget) -> str:
     What the disruption controller has counted decides. Before it has, and for the values that need no count, the spec.
     """
     spec, status = budget.spec, budget.status
+    if failure := sync_failure(status):
+        return f"its pods cannot be counted ({failure.message})"
     if spec.max_unavailable in (0, "0", "0%"):
         return f"its maxUnavailable is {spec.max_unavailable}"
     if spec.min_available == "100%":
         return "its minAvailable is 100%"
+    if status.expected_pods == 0 < status.current_healthy:
+        return "none of its pods has a controller, by whose scale it would count"
     if status.desired_healthy >= status.expected_pods > 0:
         return f"it wants {status.desired_healthy} of {status.expected_pods} pods healthy"
     return ""

@@ -9,11 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
+from webhook.kube.objects import Condition, ObjectMeta, OwnerReference, Pod, PodDisruptionBudgetStatus
 
 __all__ = [
     "POD_DELETION_COST",
     "RESIZE_PENDING",
+    "SCALED",
+    "SYNC_FAILED",
     "TEMPLATE_HASH",
     "TEMPLATE_PATHS",
     "WORKLOADS",
@@ -25,6 +27,7 @@ __all__ = [
     "is_pinned",
     "is_terminal",
     "resize_pending",
+    "sync_failure",
     "template_of",
     "workload_name",
     "workload_of",
@@ -37,6 +40,10 @@ TEMPLATE_HASH = "pod-template-hash"
 _DELETION_COST = re.compile(r"0|-\d{1,10}|[1-9]\d{0,9}", re.ASCII)
 RESIZE_PENDING = "PodResizePending"
 """The condition of a pod on a node that wants to grow or to shrink, and may not yet."""
+SCALED = ("ReplicaSet", "StatefulSet", "ReplicationController", "Deployment")
+"""Kubernetes' own kinds with a scale; others, such as Job and DaemonSet, have none."""
+SYNC_FAILED = "SyncFailed"
+"""The reason of a budget's condition if the disruption controller cannot count its pods."""
 _HOSTNAME = "kubernetes.io/hostname"
 _LONGEST_KIND, _LONGEST_NAME = 63, 253
 """Characters that the kind and the name of an object have at most; the API server takes any owner reference."""
@@ -145,6 +152,11 @@ def resize_pending(pod: Pod) -> str:
     """
     reasons = (condition.reason for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
     return next(reasons, "")
+
+
+def sync_failure(status: PodDisruptionBudgetStatus) -> Condition | None:
+    """The condition that says why a budget's pods cannot be counted, if they cannot; it allows nothing then."""
+    return next((condition for condition in status.conditions or () if condition.reason == SYNC_FAILED), None)
 
 
 def is_deferred(pod: Pod) -> bool:

@@ -14,21 +14,25 @@ from webhook.clusters.model.deployments import share
 from webhook.clusters.model.pods import is_ready
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import (
+    Condition,
     OwnerReference,
     Pod,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
+from webhook.kube.pods import SCALED, SYNC_FAILED, sync_failure
 
 __all__ = [
     "BLOCKED",
     "BudgetRefusalError",
+    "NoScaleError",
     "WorkloadScale",
     "asks_no_budget",
     "budget_status",
     "budget_to_spend",
     "expected_pods",
+    "needs_scale",
     "spent",
     "unconfirmed",
 ]
@@ -37,7 +41,6 @@ CONFIRMATION_SECONDS = 120.0
 """How long a pod counts as gone whose eviction was granted, although it is there still and not leaving."""
 BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
 _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-_SCALED = ("ReplicaSet", "StatefulSet", "ReplicationController", "Deployment")
 _MOST_UNCONFIRMED = 2000
 """Evictions whose pods are not gone yet that a budget's status may hold."""
 _PROCESSING_SECONDS = 10
@@ -58,6 +61,15 @@ class BudgetRefusalError(Exception):
         self.code, self.text, self.retry_after = code, text, retry_after
 
 
+class NoScaleError(ValueError):
+    """The controller of a budget's pod has no scale; the text is the disruption controller's."""
+
+
+def needs_scale(spec: PodDisruptionBudgetSpec) -> bool:
+    """Whether a budget depends on how many pods their controllers are to have; a number of `minAvailable` does not."""
+    return spec.max_unavailable is not None or isinstance(spec.min_available, str)
+
+
 def expected_pods(owners: Mapping[tuple[str, str], int], scale_of: Callable[[str, str], WorkloadScale | None]) -> int:
     """How many pods a budget's workloads are to have together.
 
@@ -67,10 +79,10 @@ def expected_pods(owners: Mapping[tuple[str, str], int], scale_of: Callable[[str
     counted: dict[tuple[str, str], int] = {}
     for owner, pods in owners.items():
         (kind, key), replicas = owner, pods
-        while kind in _SCALED and (scale := scale_of(kind, key)) is not None:
+        while kind in SCALED and (scale := scale_of(kind, key)) is not None:
             replicas = scale.replicas
             above = scale.controller
-            if above is None or above.kind not in _SCALED:
+            if above is None or above.kind not in SCALED:
                 break
             kind, key = above.kind, f"{key.partition('/')[0]}/{above.name}"
         counted[kind, key] = max(counted.get((kind, key), 0), replicas)
@@ -89,14 +101,17 @@ def budget_status(
     """The status of a budget over so many pods (`trySync`).
 
     `healthy` counts the ready pods that do not leave and are not `disrupted`. `scale()` tells how many pods the
-    workloads are to have; it is asked if the budget depends on that. An amount that cannot be read lets nobody go.
+    workloads are to have, or raises NoScaleError; it is asked if the budget depends on that. If it raises, or an amount
+    cannot be read, nobody may go, and a condition says so (`failSafe`).
     """
     try:
         expected, desired = _desired(budget.spec, covered, scale)
-    except ValueError:
-        return msgspec.structs.replace(budget.status, disruptions_allowed=0)
+    except ValueError as error:
+        failed = Condition(type="DisruptionAllowed", status="False", reason=SYNC_FAILED, message=str(error))
+        return msgspec.structs.replace(budget.status, disruptions_allowed=0, conditions=[failed])
     return msgspec.structs.replace(
         budget.status,
+        conditions=None if sync_failure(budget.status) else budget.status.conditions,
         disruptions_allowed=max(0, healthy - desired) if expected > 0 else 0,
         current_healthy=healthy,
         desired_healthy=desired,
@@ -108,13 +123,10 @@ def budget_status(
 
 def _desired(spec: PodDisruptionBudgetSpec, covered: int, scale: Callable[[], int]) -> tuple[int, int]:
     """How many pods are expected, and how many of them must be healthy. Raises ValueError."""
+    expected = scale() if needs_scale(spec) else covered
     if spec.max_unavailable is not None:
-        expected = scale()
         return expected, max(0, expected - share(spec.max_unavailable, expected))
-    if isinstance(spec.min_available, str):
-        expected = scale()
-        return expected, share(spec.min_available, expected)
-    return covered, spec.min_available or 0
+    return expected, share(spec.min_available or 0, expected)
 
 
 def asks_no_budget(pod: Pod) -> bool:

@@ -16,10 +16,12 @@ import msgspec
 from webhook.clusters.model.disruption import (
     BLOCKED,
     BudgetRefusalError,
+    NoScaleError,
     WorkloadScale,
     budget_status,
     budget_to_spend,
     expected_pods,
+    needs_scale,
     spent,
     unconfirmed,
 )
@@ -29,10 +31,12 @@ from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.errors import ApiError
 from webhook.kube.object_cache import Change
 from webhook.kube.objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
-from webhook.kube.pods import controller_of
+from webhook.kube.pods import SCALED, controller_of, sync_failure
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
 
 __all__ = ["Budgets"]
+
+_WITHOUT_SCALE = frozenset({"DaemonSet", "Job", "Node"})
 
 
 @dataclass(slots=True)
@@ -68,6 +72,8 @@ class Budgets:
         self._tracker, self._clock, self._timers = tracker, timers.clock, timers
         self._covered: dict[str, dict[str, _Covered]] = {}
         """Namespace to budgets by key."""
+        self._scaled = set(SCALED)
+        """Kinds of controllers with a scale: Kubernetes' own, and those whose pods a budget has counted."""
         self._due: dict[str, None] = {}
         tracker.hook("Pod", self._pod_changed)
         tracker.hook("PodDisruptionBudget", self._budget_changed)
@@ -78,7 +84,9 @@ class Budgets:
         for key, pod in self._tracker.all("Pod").items():
             namespaces.setdefault(pod.metadata.namespace, {})[key] = pod
         for key, budget in self._tracker.all("PodDisruptionBudget").items():
-            self._cover(key, budget, namespaces.get(budget.metadata.namespace, {}))
+            covered = self._cover(key, budget, namespaces.get(budget.metadata.namespace, {}))
+            if needs_scale(budget.spec) and budget.status.expected_pods and not sync_failure(budget.status):
+                self._scaled |= {kind for kind, _ in covered.owners} - _WITHOUT_SCALE
             if budget.status.disrupted_pods:
                 waiting = unconfirmed(budget.status.disrupted_pods, budget.status.disrupted_pods, self._clock.wall())
                 self._timers.later(min(waiting.values(), default=0.0) + 1, self._plan, key)
@@ -114,7 +122,7 @@ class Budgets:
         elif change.old.status.disrupted_pods != change.new.status.disrupted_pods:
             self._plan(change.key)
 
-    def _cover(self, key: str, budget: PodDisruptionBudget, pods: dict[str, Pod]) -> None:
+    def _cover(self, key: str, budget: PodDisruptionBudget, pods: dict[str, Pod]) -> _Covered:
         """Follow a budget; `pods` are those of its namespace."""
         try:
             matches = label_matcher(budget.spec.selector)
@@ -124,6 +132,7 @@ class Budgets:
         for pod_key, pod in pods.items():
             if covered.matches(pod.metadata.labels or {}):
                 covered.put(pod_key, pod)
+        return covered
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         for key, covered in self._covered.get(change.key.partition("/")[0], {}).items():
@@ -157,7 +166,7 @@ class Budgets:
             disrupted = {name: granted[name] for name in waiting}
             healthy = sum(covered.healthy.values())
             healthy -= sum(covered.healthy.get(f"{namespace}/{name}", False) for name in disrupted)
-            scale = partial(expected_pods, covered.owners, self._scale_of)
+            scale = partial(self._scale, covered.owners)
             self._write(budget, budget_status(budget, len(covered.healthy), healthy, scale, disrupted))
 
     def _stays(self, key: str) -> bool:
@@ -168,6 +177,12 @@ class Budgets:
     def _write(self, budget: PodDisruptionBudget, status: PodDisruptionBudgetStatus) -> None:
         if status != budget.status:
             self._tracker.put("PodDisruptionBudget", msgspec.structs.replace(budget, status=status))
+
+    def _scale(self, owners: Counter[tuple[str, str]]) -> int:
+        for kind, _ in owners:
+            if kind not in self._scaled:
+                raise NoScaleError(f"{kind} does not implement the scale subresource")
+        return expected_pods(owners, self._scale_of)
 
     def _scale_of(self, kind: str, key: str) -> WorkloadScale | None:
         known = self._tracker.get(kind, key)

@@ -10,6 +10,7 @@ from webhook.inspection.closed_budgets import Preemptible, never_allows
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
 from webhook.kube.objects import key_of
+from webhook.kube.pods import SCALED
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 
 __all__ = ["covering_nothing", "covering_twice", "never_allowing"]
@@ -56,19 +57,25 @@ def never_allowing(observed: Observed) -> Iterator[ClusterFinding]:
     preemptible = Preemptible(observed.policies.preemption, observed.classes)
     coverage = _coverage(observed)
     kept: dict[str, list[str]] = defaultdict(list)
+    without_scale: dict[str, list[str]] = defaultdict(list)
     for pod in observed.pods:
         for key in coverage.get((pod.namespace, id(pod.labels)), []):
+            without_scale[key].append("" if pod.owner[1] in SCALED else pod.owner[1] or "pod without a controller")
             if key in closed and preemptible(pod.class_name, pod.priority, pod.scheduler_name, pod.annotations):
                 kept[key].append(pod.name)
     for key, pods in sorted(kept.items()):
+        kinds = sorted(set(without_scale[key]) - {""})
+        allow = "maxUnavailable: 1"
+        if kinds:
+            allow = f"minAvailable: {len(without_scale[key]) - 1}, a number, because Kubernetes counts nothing else for"
+            allow += f" pods without a scale: {', '.join(kinds)}"
         yield ClusterFinding(
             FindingSeverity.WARNING,
             f"PodDisruptionBudget {key} never lets any of its {counted(len(pods), 'preemptible pod')} go, because"
             f" {closed[key]}: {names(pods)}.",
             "The policies let these pods be evicted, and the Eviction API refuses every one of them: they stay for"
             " ever, whoever waits. kubectl drain does not end either.",
-            "Let the budget allow at least one disruption (maxUnavailable: 1), or take the pods out of the preemptible"
-            " class.",
+            f"Let the budget allow at least one disruption ({allow}), or take the pods out of the preemptible class.",
         )
 
 

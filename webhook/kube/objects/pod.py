@@ -177,6 +177,7 @@ class PodDisruptionBudgetStatus(KubeStruct):
     expected_pods: int = 0
     observed_generation: int | None = None
     disrupted_pods: dict[str, Any] | None = None
+    conditions: list[Condition] | None = None
 
 
 class PodDisruptionBudget(KubeStruct):

@@ -23,12 +23,13 @@ from webhook.kube.objects import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
+    PodDisruptionBudget,
     PodSpec,
     PriorityClass,
     ResourceClaim,
     Volume,
 )
-from webhook.kube.pods import RESIZE_PENDING
+from webhook.kube.pods import RESIZE_PENDING, sync_failure
 from webhook.policy.model import ANSWERS, OWN_ANNOTATIONS, POD_CONDITIONS, RECONCILER_ANNOTATIONS
 from webhook.preemption.snapshot.pod_groups import GROUP_ANNOTATIONS
 
@@ -42,7 +43,9 @@ _AMOUNT = re.compile(r"[+-]?(\d+(\.\d+)?[a-zA-Z]{0,2})+|\d{4}-\d\d-\d\dT[\d:.]+(
 _LENGTH = 6
 ALWAYS_KEPT = frozenset((*RECONCILER_ANNOTATIONS, *ANSWERS, *GROUP_ANNOTATIONS))
 """Annotations that decide whatever the policies read."""
-_CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget", RESIZE_PENDING, *POD_CONDITIONS})
+_CONDITIONS = frozenset(
+    {"Ready", "PodScheduled", "DisruptionAllowed", "DisruptionTarget", RESIZE_PENDING, *POD_CONDITIONS}
+)
 _VOCABULARY = _CONDITIONS | {
     "Complete", "Failed",
     "Recreate", "RollingUpdate", "OnDelete",
@@ -87,6 +90,9 @@ def redact(item: Any, annotations: Collection[str]) -> Any:
             ] or None
         case Node():
             item.status.conditions = item.status.capacity = None
+        case PodDisruptionBudget():
+            failure = sync_failure(item.status)
+            item.status.conditions = [Condition(type=failure.type, reason=failure.reason)] if failure else None
         case PriorityClass():
             item.description = ""
         case ResourceClaim():

@@ -50,6 +50,38 @@ async def test_numbers_follow_the_spec(admin, spec, expected):
     assert status["observedGeneration"] == 1
 
 
+@pytest.mark.parametrize(
+    ("api_version", "kind", "message"),
+    [
+        pytest.param("batch/v1", "Job", "jobs.batch does not implement the scale subresource", id="Job"),
+        pytest.param(
+            "example.com/v1", "Shard", 'no matches for kind "Shard" in version "example.com/v1"', id="unknown"
+        ),
+        pytest.param("apps/v1", "ReplicaSet", 'found no controllers for pod "one"', id="gone"),
+    ],
+)
+async def test_a_pod_whose_controller_has_no_scale_is_not_counted(api_version, kind, message):
+    """The budget allows nothing and its condition says why; a number of minAvailable needs no scale."""
+    async with EmbeddedCluster(nodes=1, without=("garbage",)) as cluster:
+        admin = cluster.api.local()
+        owner = {"apiVersion": api_version, "kind": kind, "name": "web", "uid": "u", "controller": True}
+        body = pod("one", labels=WEB)
+        body["metadata"]["ownerReferences"] = [owner]
+        await admin.create(POD.path(NS), body)
+        await admin.create(BUDGETS, budget("web", WEB, minAvailable="10%"))
+
+        async def failed():
+            status = (await admin.get(f"{BUDGETS}/web")).get("status", {})
+            return condition({"status": status}, "DisruptionAllowed").get("reason") == "SyncFailed" and status
+
+        status = await eventually(failed)
+        assert condition({"status": status}, "DisruptionAllowed")["message"] == message
+        assert status["disruptionsAllowed"] == 0
+        await admin.patch(f"{BUDGETS}/web", {"spec": {"minAvailable": 0}})
+        status = await status_of(admin, disruptionsAllowed=1, expectedPods=1)
+        assert condition({"status": status}, "DisruptionAllowed")["reason"] == "SufficientPods"
+
+
 async def test_status_follows_pods_and_spec(admin):
     """Pods that stop being ready and changes of the spec show in the status, with the new generation."""
     await admin.create(POD.path(NS), pod("one", labels=WEB))

@@ -24,7 +24,7 @@ from webhook.clusters.embedded.protocol.statuses import bad_request, failure, fo
 from webhook.clusters.embedded.storage.object_store import StoreReader
 from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, asks_no_budget, budget_to_spend, spent
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import LabelSelector, Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
+from webhook.kube.objects import Condition, LabelSelector, Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 from webhook.kube.selectors import label_matcher
 
 __all__ = ["PROGRESS_PERIOD", "Evictor", "budget_condition", "status_fields"]
@@ -107,8 +107,11 @@ def status_fields(status: PodDisruptionBudgetStatus) -> Object:
     return fields
 
 
-def budget_condition(status: Object, generation: int, now: str) -> Object:
-    """The condition DisruptionAllowed for a budget's status, its transition time kept while it stays the same."""
+def budget_condition(status: Object, generation: int, now: str, failure: Condition | None = None) -> Object:
+    """The condition DisruptionAllowed for a budget's status, its transition time kept while it stays the same.
+
+    `failure` says why the budget could not be counted.
+    """
     allowed = status["disruptionsAllowed"] > 0
     known: Object = next(
         (condition for condition in status.get("conditions") or () if condition["type"] == "DisruptionAllowed"), {}
@@ -119,8 +122,8 @@ def budget_condition(status: Object, generation: int, now: str) -> Object:
         "status": value,
         "observedGeneration": generation,
         "lastTransitionTime": known["lastTransitionTime"] if known.get("status") == value else now,
-        "reason": "SufficientPods" if allowed else "InsufficientPods",
-        "message": "",
+        "reason": failure.reason if failure else "SufficientPods" if allowed else "InsufficientPods",
+        "message": failure.message if failure else "",
     }
 
 

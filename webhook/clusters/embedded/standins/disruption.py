@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.embedded.apiserver.eviction import budget_condition, status_fields
+from webhook.clusters.embedded.protocol.api_resources import by_kind
 from webhook.clusters.embedded.standins.controller import (
     CONFLICT,
     NOT_FOUND,
@@ -19,13 +20,19 @@ from webhook.clusters.embedded.standins.controller import (
     StandInInformers,
     Unstructured,
 )
-from webhook.clusters.model.disruption import WorkloadScale, budget_status, expected_pods, unconfirmed
+from webhook.clusters.model.disruption import (
+    NoScaleError,
+    WorkloadScale,
+    budget_status,
+    expected_pods,
+    unconfirmed,
+)
 from webhook.clusters.model.pods import is_ready
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, PodDisruptionBudget
-from webhook.kube.pods import controller_of
+from webhook.kube.pods import controller_of, sync_failure
 from webhook.kube.resources import (
     DEPLOYMENT,
     POD,
@@ -112,7 +119,8 @@ class DisruptionController(Controller):
             fresh = msgspec.convert(current, PodDisruptionBudget)
             counted = budget_status(fresh, len(pods), healthy, lambda: self._scale(pods), disrupted)
             status: dict[str, Any] = {"conditions": known.get("conditions") or [], **status_fields(counted)}
-            status["conditions"] = [budget_condition(status, counted.observed_generation or 0, rfc3339(time.time()))]
+            generation, failure = counted.observed_generation or 0, sync_failure(counted)
+            status["conditions"] = [budget_condition(status, generation, rfc3339(time.time()), failure)]
             if status != known:
                 await self._client.replace(path + "/status", {**current, "status": status})
         except ApiError as error:
@@ -122,12 +130,20 @@ class DisruptionController(Controller):
                 raise
 
     def _scale(self, pods: list[Pod]) -> int:
-        """The sum of the scales of the pods' controllers."""
+        """The sum of the scales of the pods' controllers. Raises NoScaleError (`getExpectedScale`)."""
         owners: Counter[tuple[str, str]] = Counter()
         for pod in pods:
             owner = controller_of(pod.metadata)
-            if owner is not None:
-                owners[owner.kind, f"{pod.metadata.namespace}/{owner.name}"] += 1
+            if owner is None:
+                continue
+            resource, key = by_kind(owner.api_version, owner.kind), f"{pod.metadata.namespace}/{owner.name}"
+            if resource is None:
+                raise NoScaleError(f'no matches for kind "{owner.kind}" in version "{owner.api_version}"')
+            if "scale" not in resource.sub:
+                raise NoScaleError(f"{resource.qualified} does not implement the scale subresource")
+            if self._scale_of(owner.kind, key) is None:
+                raise NoScaleError(f'found no controllers for pod "{pod.metadata.name}"')
+            owners[owner.kind, key] += 1
         return expected_pods(owners, self._scale_of)
 
     def _scale_of(self, kind: str, key: str) -> WorkloadScale | None:
