@@ -79,8 +79,8 @@ async def command(  # noqa: PLR0917 - click gives the options
             classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
     compiled = compile_policies(policies, classes, settings, time.time())
     for inexpressible in compiled.inexpressible:
-        click.echo(f"not enforced natively: {inexpressible}", err=True)
-    if compiled.inexpressible and not partial:
+        click.echo(inexpressible.told, err=True)
+    if compiled.lacks and not partial:
         click.echo("Nothing was printed. The webhook can enforce all of it; --partial prints the rest.", err=True)
         raise SystemExit(INCOMPLETE)
     write(compiled, directory, sys.stdout)

@@ -193,7 +193,7 @@ async def command(
                 cluster, objects, own=own, alone=alone, keeper=STATIC not in added
             )
             for reason in inexpressible:
-                click.echo(f"not enforced natively: {reason}", err=True)
+                click.echo(reason.told, err=True)
         if dry_run:
             print_yaml(objects)
             return

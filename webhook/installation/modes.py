@@ -63,8 +63,8 @@ async def with_native_policies(
     reconciler = f"system:serviceaccount:{NAMESPACE}:giveway-reconciler"
     settings = Settings(namespace=NAMESPACE, reconciler=reconciler, kept=keeper)
     compiled = compile_policies(loaded.policies, classes, settings, time.time())
-    if alone and compiled.inexpressible:
-        texts = "".join(f"\n  - {inexpressible}" for inexpressible in compiled.inexpressible)
+    if alone and compiled.lacks:
+        texts = "".join(f"\n  - {inexpressible}" for inexpressible in compiled.lacks)
         raise ManifestsError(
             "nothing was applied: native policies cannot say all that the policies say, and without a webhook nobody"
             f" would enforce it; --mode backstop keeps the webhook:{texts}"

@@ -31,6 +31,11 @@ class Compiled(msgspec.Struct, frozen=True):
     objects: list[Object]
     inexpressible: list[Inexpressible]
 
+    @property
+    def lacks(self) -> list[Inexpressible]:
+        """What it lacks by the policies; what it lacks by the classes of the cluster keeps nobody from applying it."""
+        return [inexpressible for inexpressible in self.inexpressible if not inexpressible.by_classes]
+
 
 def compile_policies(
     policies: Policies, classes: Iterable[PriorityClass] | None, settings: Settings, now: float
@@ -39,7 +44,8 @@ def compile_policies(
 
     `now` is in seconds since the epoch: exceptions that have ended by then are left out.
     """
-    table = None if classes is None else ClassTable(classes)
+    bands = [rule.reserve for policy in policies.priority for rule in policy.rules if rule.reserve is not None]
+    table = None if classes is None else ClassTable(classes, [(band.from_, band.to) for band in bands])
     sink = Sink(settings, now, [])
     objects: list[Object] = []
     if settings.mutates:
@@ -55,7 +61,8 @@ def compile_policies(
 def write(compiled: Compiled, source: Path, to: TextIO) -> None:
     """Every object as a document of its own, for kubectl; expressions of several lines stay as they are."""
     to.write(f"# Made by `giveway compile {source}`: do not edit, change the policies and make it again.\n")
-    to.writelines(f"# Not enforced natively: {inexpressible}\n" for inexpressible in compiled.inexpressible)
+    told = (inexpressible.told for inexpressible in compiled.inexpressible)
+    to.writelines(f"# {text[:1].upper()}{text[1:]}\n" for text in told)
     writer = YAML()
     writer.width = 10_000
     writer.explicit_start = True

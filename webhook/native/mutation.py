@@ -198,9 +198,7 @@ def _copies(
             rules.append(rule_id)
             for key in rule.copy_annotations:
                 when.setdefault(key, []).append(when_given)
-                if classes := table.unrecordable(key):
-                    reason = f"{key} of PriorityClass {', '.join(classes)} is not copied: it has quotes, or is too long"
-                    sink.inexpressible.append(Inexpressible(rule_id, reason))
+                sink.differs(rule_id, table, key)
     said = {key: table.annotation(key) for key in sorted(when)} if table is not None else {}
     if not said:
         return []

@@ -81,7 +81,7 @@ class PolicyKeeper:
         now = self._clock()
         compiled = compile_policies(self._policies, self._classes.items().values(), self._settings, now)
         for inexpressible in set(compiled.inexpressible) - self._told:
-            log.warning("not enforced natively: %s", inexpressible)
+            log.warning("%s", inexpressible.told)
         self._told = set(compiled.inexpressible)
         written, absent = [], []
         for wanted in compiled.objects:

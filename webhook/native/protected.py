@@ -117,7 +117,11 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
                 continue
             if table is None and "CREATE" in shield.body.operations:
                 reason = "at CREATE it turns on what the pod's class says: give the classes"
-                sink.inexpressible.append(Inexpressible(shield.id, reason))
+                whole = shield.body.operations == ("CREATE",)
+                sink.inexpressible.append(Inexpressible(shield.id, reason, enforced=not whole))
+            elif table is not None and "CREATE" in shield.body.operations:
+                for key in shield.body.keys:
+                    sink.differs(shield.id, table, key)
             shields.append(shield)
     yield from _new_pods(policies, shields, table, sink)
     # Changes through a pod and through its status, which the reconciler writes, and Bindings, whose annotations and

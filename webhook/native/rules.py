@@ -43,6 +43,7 @@ from webhook.native.objects import (
     validating_policy,
 )
 from webhook.native.rewriting import InexpressibleError
+from webhook.native.table import ClassTable
 from webhook.policy.cel.program import LONGEST_MESSAGE
 from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
@@ -75,14 +76,25 @@ _BOTH = _CREATE | _UPDATE
 
 
 class Inexpressible(msgspec.Struct, frozen=True):
-    """A rule, or a part of one, that the API server cannot be given, and why."""
+    """A rule, or a part of one, that the API server cannot be given, and why.
+
+    `enforced` if the rule holds all the same, but for what the reason names. `by_classes` if that follows from the
+    cluster's PriorityClasses, which others make.
+    """
 
     rule: str
     reason: str
+    enforced: bool = False
+    by_classes: bool = False
 
     def __str__(self) -> str:
         """`policy/rule: reason`."""
         return f"{self.rule}: {self.reason}"
+
+    @property
+    def told(self) -> str:
+        """What people read, with whether the rule is enforced."""
+        return f"{'enforced natively, with a difference' if self.enforced else 'not enforced natively'}: {self}"
 
 
 class Sink(NamedTuple):
@@ -91,6 +103,11 @@ class Sink(NamedTuple):
     settings: Settings
     now: float
     inexpressible: list[Inexpressible]
+
+    def differs(self, rule: str, table: ClassTable, key: str) -> None:
+        """Note the classes whose annotation the rule does not know natively."""
+        rows = (Inexpressible(rule, reason, enforced=True, by_classes=True) for reason in table.differs(key))
+        self.inexpressible.extend(rows)
 
 
 _DOES = {
@@ -167,7 +184,7 @@ def excepting(
                 f"its exception until {rfc3339(exception.until)} ({exception.owner}) does not hold for changes: the API"
                 " server has no clock there, so it would not end; `giveway compile --watch` keeps it on time"
             )
-            sink.inexpressible.append(Inexpressible(f"{policy.name}/{rule.name}", reason))
+            sink.inexpressible.append(Inexpressible(f"{policy.name}/{rule.name}", reason, enforced=True))
 
         def holds(asked: Asked, exception: PolicyException = exception) -> str:
             if asked.operation == "UPDATE" or not asked.labels_known:

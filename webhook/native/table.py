@@ -14,8 +14,9 @@ evaluation of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from webhook.kube.instants import epoch_or
 from webhook.kube.objects import PriorityClass
 from webhook.native.expressions import mapping, quote
 
@@ -25,17 +26,20 @@ LONGEST_EXPRESSION = 100_000
 """Characters of an expression that the API server's parser takes (cel-go, `ExpressionSizeCodePointLimit`)."""
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 _IF_NEVER = "/Never"
+_NAMED = 5
+"""Classes that are named where several are not known."""
 _RECORDABLE = re.compile(r"[ !#-\[\]-~]{0,64}")
 """Values that stand in the record `giveway.dev/given` as they are: neither escaped nor shortened."""
 
 
 class ClassTable:
-    """The cluster's PriorityClasses, by name."""
+    """The cluster's PriorityClasses, by name. Who may define a class in one of the `bands` is for policies to say."""
 
-    def __init__(self, classes: Iterable[PriorityClass]) -> None:
+    def __init__(self, classes: Iterable[PriorityClass], bands: Iterable[tuple[int, int]] = ()) -> None:
         self._classes: Mapping[str, PriorityClass] = {
             class_.metadata.name: class_ for class_ in sorted(classes, key=lambda class_: class_.metadata.name)
         }
+        self._bands = list(bands)
 
     def __contains__(self, name: str) -> bool:
         return name in self._classes
@@ -46,13 +50,47 @@ class ClassTable:
         return [name for name, class_ in self._classes.items() if class_.global_default]
 
     def annotation(self, key: str) -> str:
-        """The literal of what each class says for an annotation; classes that do not say it are left out."""
-        rows = self._said(key)
-        return mapping((_entry(class_), quote(value)) for class_, value in rows if _RECORDABLE.fullmatch(value))
+        """The literal of what each class says for an annotation; classes that do not say it are left out.
 
-    def unrecordable(self, key: str) -> list[str]:
-        """The classes whose value of an annotation cannot be copied, because the record could not tell it."""
-        return [class_.metadata.name for class_, value in self._said(key) if not _RECORDABLE.fullmatch(value)]
+        So are those that `differs` names.
+        """
+        return mapping((_entry(class_), quote(value)) for class_, value in self._told(key))
+
+    def differs(self, key: str) -> Iterator[str]:
+        """Why the annotation of some classes is not in the table, with their names."""
+        told = {class_.metadata.name for class_, _ in self._told(key)}
+        unsayable, too_many = list[str](), list[str]()
+        for class_, value in self._said(key):
+            if class_.metadata.name not in told:
+                (too_many if _RECORDABLE.fullmatch(value) else unsayable).append(class_.metadata.name)
+        for names, reason in (
+            (unsayable, "it has quotes, or is too long"),
+            (too_many, f"the table of classes has room for {LONGEST_EXPRESSION} characters"),
+        ):
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            if names:
+                yield f"{key} of PriorityClass {', '.join(names[:_NAMED])}{more} is not known here: {reason}"
+
+    def _told(self, key: str) -> list[tuple[PriorityClass, str]]:
+        """The classes whose annotation is in the table, with its value: as many as have room, by importance.
+
+        Classes in a band come first, which not everybody may define, and then the older ones: nobody makes those of
+        others go by making more.
+        """
+
+        def importance(row: tuple[PriorityClass, str]) -> tuple[bool, float, str]:
+            class_, metadata = row[0], row[0].metadata
+            reserved = any(start <= class_.value <= end for start, end in self._bands)
+            return not reserved, epoch_or(metadata.creation_timestamp, 0.0), metadata.name
+
+        room, rows = LONGEST_EXPRESSION, list[tuple[PriorityClass, str]]()
+        for class_, value in sorted(self._said(key), key=importance):
+            room -= len(mapping([(_entry(class_), quote(value))])) if _RECORDABLE.fullmatch(value) else 0
+            if room < 0:
+                break
+            if _RECORDABLE.fullmatch(value):
+                rows.append((class_, value))
+        return sorted(rows, key=lambda row: row[0].metadata.name)
 
     def _said(self, key: str) -> list[tuple[PriorityClass, str]]:
         rows = ((class_, (class_.metadata.annotations or {}).get(key)) for class_ in self._classes.values())
