@@ -255,7 +255,7 @@ def dated(name, value, created):
 
 
 def test_classes_for_which_the_table_has_no_room_are_left_out_and_named():
-    """Those in a band come first, then the older ones: many classes of one author displace nobody's, and all else holds."""
+    """Those in a band come first, then the older ones: many classes of one author displace nobody's."""
     spam = [dated(f"{n:0253d}", 1000 + n, "2026-11-01T00:00:00Z") for n in range(450)]
     ours = [dated("in-band", 150, "2026-12-01T00:00:00Z"), dated("old", 7, "2026-01-01T00:00:00Z")]
     spec = rules(
