@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from webhook.kube.objects import LabelSelector, Requirement
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
+    CREATION,
     DECISION,
     GIVEN,
     MANAGED,
@@ -17,9 +18,13 @@ from webhook.policy.model import (
     PROTECTION_DURATION,
     Definers,
     Enforcement,
+    GroupDisruption,
+    Groups,
     MatchCondition,
+    PodsMatch,
     Policies,
     PolicyException,
+    PreemptionPair,
     PreemptionPolicy,
     Preemptors,
     PriorityClasses,
@@ -31,6 +36,7 @@ from webhook.policy.model import (
     SourcePosition,
     Subject,
     Validate,
+    Victims,
 )
 
 HERE = SourcePosition("p.yaml", 1, 1)
@@ -188,8 +194,15 @@ def policy_sets(draw: Any) -> Policies:
     names = ["p", "q", "r"][: draw(st.integers(1, 3))]
     twins = draw(st.just({}) | st.just({"high": "online-a"}) | st.just({"high": "online-b", "low": "online-a"}))
     managed = draw(some(["online-*", "batch", "system-*"]) | st.just(()))
+    pairs = draw(st.none() | st.builds(lambda labels: (PreemptionPair(victims=PodsMatch(labels=labels)),), selectors))
     preemption = (
-        PreemptionPolicy(name="m", source=HERE, preemptors=Preemptors(priority_classes=managed, twins=twins)),
+        PreemptionPolicy(
+            name="m",
+            source=HERE,
+            preemptors=Preemptors(priority_classes=managed, twins=twins),
+            victims=Victims(pairs=pairs),
+            groups=Groups(disruption=draw(st.sampled_from(GroupDisruption))),
+        ),
     )
     return Policies(
         priority=tuple(draw(priority_policies(name)) for name in names),
@@ -227,16 +240,23 @@ def clusters(draw: Any) -> list[dict[str, Any]]:
     return objects
 
 
-labels = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["web", "db", "gold"]), max_size=2)
+GROUP_LABEL, GROUP_ANNOTATION = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"
+labels = st.dictionaries(
+    st.sampled_from(["app", "tier", GROUP_LABEL]), st.sampled_from(["web", "db", "gold"]), max_size=2
+)
 annotation_sets = st.dictionaries(
-    st.sampled_from([*KEYS, PLAN, DECISION]),
+    st.sampled_from([*KEYS, PLAN, DECISION, GROUP_ANNOTATION]),
     st.sampled_from(["true", "30", "", 'a "quoted" one', "two\nlines", "long" * 100]),
     max_size=2,
 )
 
 
-forged = st.just({}) | st.sampled_from(['{"class":"low"}', '{"copied":{"example.com/x":"true"}}', "{", ""]).map(
-    lambda text: {GIVEN: text}
+forged = (
+    st.just({})
+    | st.sampled_from(['{"class":"low"}', '{"copied":{"example.com/x":"true"}}', "{", ""]).map(
+        lambda text: {GIVEN: text}
+    )
+    | st.sampled_from(['{"labels":{"app":"db"}}', "{}", '{"absent":["app"]}']).map(lambda text: {CREATION: text})
 )
 
 
@@ -268,6 +288,7 @@ claims = st.lists(
             "fieldsV1": st.sampled_from(
                 [
                     {"f:metadata": {"f:annotations": {f"f:{GIVEN}": {}}}},
+                    {"f:metadata": {"f:annotations": {f"f:{CREATION}": {}}}},
                     {"f:metadata": {"f:annotations": {f"f:{KEYS[0]}": {}}, "f:labels": {f"f:{MARK}": {}}}},
                     {"f:spec": {"f:priorityClassName": {}}},
                     {"f:spec": {}},

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import CLASSES, LONGEST_NAME, POD_GROUPS, SYSTEM_CLASSES, Context
-from webhook.admission.mutating import MIRROR
-from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
+from webhook.admission.mutating import MIRROR, creation_of
+from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, owned, policy_of, resolve
 from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded
 from webhook.kube.objects import LabelSelector, PriorityClass
 from webhook.kube.pods import template_of
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
-from webhook.policy.model import GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
+from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
 
 __all__ = [
     "check_class",
@@ -117,15 +117,24 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
     for key in RECONCILER_ANNOTATIONS:
         if key in (meta.annotations or {}):
             answer.deny(_OWN_RULE, f"annotation {key} is written by giveway's reconciler only: leave it out")
+    record = (meta.annotations or {}).get(CREATION)
     if mirror and GIVEN in (meta.annotations or {}):
         # Mutation replaces it on every other pod
         answer.deny(
             _OWN_RULE, f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing"
         )
+    if record is not None and (mirror or (record != creation_of(context, meta) and _is_sent(review, CREATION))):
+        answer.deny(_OWN_RULE, f"annotation {CREATION} is giveway's record of what a new pod says: leave it out")
     request = context.pod_request(review, pod)
     request.priority_class = named
     request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
     answer.add(context.engine.judge(request, context.trace))
+
+
+def _is_sent(review: Review, key: str) -> bool:
+    """Whether a client set this annotation of a new pod, as far as its managedFields tell."""
+    fields = list(owned(review.object, "metadata"))
+    return not fields or any(f"f:{key}" in field.get("f:annotations", {}) for field in fields)
 
 
 def validate_workload(context: Context, review: Review, answer: Answer) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "any_of",
     "concatenation",
     "if_else",
+    "listing",
     "name_is",
     "negate",
     "quote",

@@ -28,12 +28,13 @@ from webhook.native.objects import (
     resource_rule,
 )
 from webhook.native.protected import value_variable
-from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, sent
+from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, creation_text, sent
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import Inexpressible, Sink, bracketed
 from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable, resolved
 from webhook.policy.evaluation.rules import BUILTIN
-from webhook.policy.model import GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, Policies
+from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, Policies
+from webhook.policy.model.creation import labels_recorded
 from webhook.registration.entries import MANIFEST_AGAIN, NOTHING_LEFT
 
 __all__ = ["mutating_objects"]
@@ -105,7 +106,10 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[
         if len(expression) > LONGEST_EXPRESSION:
             reason = f"its table of classes has {len(expression)} characters; the API server takes {LONGEST_EXPRESSION}"
             sink.inexpressible.append(Inexpressible(", ".join(rules) or f"{BUILTIN}/copy", reason))
-    patch = _patch(copies=bool(copies), moves=bool(given.classes))
+    keys = labels_recorded(policies.preemption)
+    if keys is not None:
+        variables.append(("creation", creation_text(keys)))
+    patch = _patch(copies=bool(copies), moves=bool(given.classes), records=keys is not None)
     twins = [f"{BUILTIN}/twins"] if twins_of(policies.preemption) else []
     made = mutating_policy(
         object_name(BUILTIN, "pods", "mutate"),
@@ -223,7 +227,7 @@ def _copies(
     return [*values, ("offered", f"{{{', '.join(offers)}}}"), ("copiedBefore", ours), ("copied", copied)]
 
 
-def _patch(*, copies: bool, moves: bool) -> str:
+def _patch(*, copies: bool, moves: bool, records: bool) -> str:
     """One JSON patch; each part is empty if there is nothing to do."""
     parts = []
     # Class, priority and preemption policy
@@ -234,7 +238,8 @@ def _patch(*, copies: bool, moves: bool) -> str:
     noted = [MOVES] if moves else []
     noted += ["variables.copied.size() > 0"] if copies else []
     noted.append(f"{RECORD} != ''")
-    has_none = all_of([bracketed(any_of(noted)), "!has(object.metadata.annotations)"])
+    writes = [] if records else [bracketed(any_of(noted))]
+    has_none = all_of([*writes, "!has(object.metadata.annotations)"])
     parts.append(_when(has_none, _add(quote("/metadata/annotations"), "{}")))
     record = [f"({_CLASS} == '' ? '' : '\"class\":\"' + {_CLASS} + '\"')"]
     if copies:
@@ -250,6 +255,10 @@ def _patch(*, copies: bool, moves: bool) -> str:
     given = _path("annotations", quote(GIVEN))
     note = _add(given, f"'{{' + {' + '.join(record)} + '}}'")
     parts.append(f"({any_of(noted)}\n? [{note}]\n: {quote(GIVEN)} in {_ANNOTATIONS}\n? [{_remove(given)}]\n: [])")
+    # The record of what it says
+    creation = _path("annotations", quote(CREATION))
+    taken_off = _when(f"{quote(CREATION)} in {_ANNOTATIONS}", _remove(creation))
+    parts.append(f"[{_add(creation, 'variables.creation')}]" if records else taken_off)
     # The mark; what a client set on a pod with a controller is left to validation (`webhook.admission.mutating`)
     ours, mark, labels = "variables.managed", _path("labels", quote(MARK)), "object.metadata.?labels.orValue({})"
     parts.append(_when(f"{ours} && !has(object.metadata.labels)", _add(quote("/metadata/labels"), "{}")))

@@ -24,7 +24,7 @@ from webhook.native.objects import (
     resource_rule,
     validating_policy,
 )
-from webhook.native.record import GIVEN_VARIABLE, recorded
+from webhook.native.record import GIVEN_VARIABLE, creation_text, recorded, sent
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, Inexpressible, Sink, applies, excepting
 from webhook.native.table import NEVER, ClassTable, resolved
@@ -32,6 +32,7 @@ from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.rules import BUILTIN, SHIELD, excepted_text
 from webhook.policy.model import (
+    CREATION,
     GIVEN,
     MANAGED,
     MARK,
@@ -43,6 +44,7 @@ from webhook.policy.model import (
     PriorityRule,
     ProtectAnnotations,
 )
+from webhook.policy.model.creation import labels_recorded
 
 __all__ = ["protected_objects", "value_variable"]
 
@@ -158,8 +160,8 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
     """What new pods may not say, and what their authors are warned of: that nobody preempts for them."""
     mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', _MIRROR)}.hasValue()"
     preemption_policy = "object.spec.?preemptionPolicy.orValue('')"
-    ours = managed(policies.preemption, CLASS_NAME)
-    served = all_of([ours, f"{preemption_policy} == {quote(NEVER)}"])
+    managed_class = managed(policies.preemption, CLASS_NAME)
+    served = all_of([managed_class, f"{preemption_policy} == {quote(NEVER)}"])
     validations = [
         _builtin(
             "own-annotations",
@@ -173,6 +175,17 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
             "own-annotations",
             negate(all_of([mirror, f"{_annotation('object', GIVEN)}.hasValue()"])),
             f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing",
+        )
+    )
+    creation, recorded_labels = _annotation("object", CREATION), labels_recorded(policies.preemption)
+    ours = [f"!({sent(CREATION)})"]
+    if recorded_labels is not None:
+        ours.append(f"{creation}.value() == {creation_text(recorded_labels)}")
+    validations.append(
+        _builtin(
+            "own-annotations",
+            any_of([f"!{creation}.hasValue()", all_of([f"!{mirror}", any_of(ours)])]),
+            f"annotation {CREATION} is giveway's record of what a new pod says: leave it out",
         )
     )
     validations.append(
@@ -190,13 +203,13 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
     unmarked = all_of([served, f"!{mark}.hasValue()", f"!{mirror}"])
     nobody = (f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class ", Cel(CLASS_NAME))
     warned: list[Validation] = []
-    if sink.settings.mutates and ours != FALSE:
+    if sink.settings.mutates and managed_class != FALSE:
         warned.append(Validation(rule=f"{BUILTIN}/mark", expression=negate(unmarked), text=nobody))
     elif unmarked != FALSE:
         missed = ": it did not pass giveway's mutating webhook; try again"
         validations.append(_builtin("mark", negate(unmarked), *nobody, missed))
-    if ours != FALSE:
-        by_itself = all_of([ours, f"{preemption_policy} != {quote(NEVER)}"])
+    if managed_class != FALSE:
+        by_itself = all_of([managed_class, f"{preemption_policy} != {quote(NEVER)}"])
         warned.append(Validation(rule=f"{BUILTIN}/twins", expression=negate(by_itself), text=_NO_TWIN))
     variables = list(_VARIABLES)
     if table is not None:

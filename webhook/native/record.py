@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from webhook.native.expressions import quote
+from webhook.native.expressions import listing, quote
 from webhook.policy.model import GIVEN
+from webhook.policy.model.creation import GROUP_ANNOTATIONS, GROUP_LABELS, NAME
 
-__all__ = ["GIVEN_VARIABLE", "LONGEST_VALUE", "RECORD", "owned", "recorded", "sent"]
+__all__ = ["GIVEN_VARIABLE", "LONGEST_VALUE", "RECORD", "creation_text", "owned", "recorded", "sent"]
 
 RECORD = "variables.given"
 """The record of an earlier call for this pod, empty if there is none; what a client wrote counts for nothing."""
@@ -51,3 +52,24 @@ def recorded(key: str) -> str:
     begins = quote(f'"{key}":"')
     digest = quote(f'"{key}":"sha256:')
     return f"{RECORD}.contains({value}.size() > {LONGEST_VALUE}\n ? {digest}\n : {begins} + {escaped} + '\"')"
+
+
+
+def creation_text(keys: Sequence[str]) -> str:
+    """The text that `webhook.policy.model.creation.creation_record` makes of a new pod."""
+    labels, annotations = (f"object.metadata.?{field}.orValue({{}})" for field in ("labels", "annotations"))
+    had = f"{listing([*GROUP_LABELS, *keys])}.filter(k, k in {labels}).map(k, {_pair(labels)})"
+    is_name = f"k in {annotations} && {annotations}[k].matches({quote(NAME)})"
+    named = f"{listing(GROUP_ANNOTATIONS)}.filter(k, {is_name}).map(k, {_pair(annotations)})"
+    absent = f"{listing(keys)}.filter(k, !(k in {labels})).map(k, '\"' + k + '\"')"
+    parts = [("labels", "{", had, "}"), ("annotations", "{", named, "}")]
+    parts += [("absent", "[", absent, "]")] * bool(keys)
+    texts = ",\n".join(
+        f"[{items}.join(',')].filter(t, t != '').map(t, '\"{name}\":{opens}' + t + '{closes}').join('')"
+        for name, opens, items, closes in parts
+    )
+    return f"'{{' + [{texts}].filter(t, t != '').join(',') + '}}'"
+
+
+def _pair(values: str) -> str:
+    return f"'\"' + k + '\":\"' + {values}[k] + '\"'"

@@ -95,7 +95,8 @@ def _by_policy(
         pairs = [
             (pair, preemptors)
             for pair, (preemptors, victims) in zip(policy.victims.pairs, matchers, strict=True)
-            if victims.class_matches(class_name) and victims.pod_matches(view.namespace, view.labels, labels)
+            if victims.class_matches(class_name)
+            and victims.pod_matches(view.namespace, view.labels_at_creation, labels)
         ]
         classes = [class_ for class_ in classes if any(own.class_matches(class_.metadata.name) for _, own in pairs)]
         if not classes:

@@ -30,6 +30,7 @@ from webhook.policy.evaluation.rules import (
     shield_verdicts,
 )
 from webhook.policy.model import Enforcement, Policies, PriorityPolicy, PriorityRule
+from webhook.policy.model.creation import labels_recorded
 
 __all__ = ["Engine", "Managed", "RuleTrace", "Verdict"]
 
@@ -238,6 +239,8 @@ class Engine:
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
         self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.copies)
         """The annotation keys that some policy copies from classes to pods."""
+        self.labels_recorded = labels_recorded(policies.preemption)
+        """The labels that the record of a new pod tells of beside those of groups; None if it gets no record."""
         classes = ManagedClasses(policies.preemption)
         self.managed = classes.managed
         self.managed_if_generated = classes.managed_if_generated

@@ -40,6 +40,7 @@ from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import (
     ANSWERS,
     CAN_BE_PREEMPTED,
+    CREATION,
     DECISION,
     GIVEN,
     MANAGED,
@@ -56,6 +57,7 @@ from webhook.policy.model.values import (
     READY,
     RECONCILER_ANNOTATIONS,
     TOLERATION_SECONDS,
+    WEBHOOK_ANNOTATIONS,
 )
 from webhook.policy.model.victims import (
     PodsMatch,
@@ -70,6 +72,7 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition
 __all__ = [
     "ANSWERS",
     "CAN_BE_PREEMPTED",
+    "CREATION",
     "DECISION",
     "GIVEN",
     "MANAGED",
@@ -86,6 +89,7 @@ __all__ = [
     "READY",
     "RECONCILER_ANNOTATIONS",
     "TOLERATION_SECONDS",
+    "WEBHOOK_ANNOTATIONS",
     "BudgetMode",
     "CycleKeeper",
     "Cycles",

@@ -226,6 +226,20 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
         tuple[ExtenderConfig, ...], Field("Asked one after the other which candidates may stand.")
     ] = ()
 
+    @property
+    def labels_read(self) -> frozenset[str]:
+        """The labels of pods by which the policy selects them, or counts their evictions."""
+        sides = (side for pair in self.victims.pairs or () for side in (pair.preemptors, pair.victims))
+        selectors = [side.labels for side in sides if side.labels is not None]
+        keys = {row.key for selector in selectors for row in selector.match_expressions or ()}
+        keys.update(*(selector.match_labels or () for selector in selectors))
+        return frozenset(keys | ({self.limits.per_label.label} if self.limits.per_label else set()))
+
+    @property
+    def reads_groups(self) -> bool:
+        """Whether it makes a difference which group of pods a victim belongs to."""
+        return self.groups.disruption is not GroupDisruption.POD or self.victims.cost.group_restarts
+
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """Some class is named, and what has a schedule of its own holds at some time at which the policy does."""

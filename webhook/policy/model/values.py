@@ -20,6 +20,7 @@ __all__ = [
     "CAN_BE_PREEMPTED",
     "CLASS_GLOB",
     "CLASS_NAME",
+    "CREATION",
     "DECISION",
     "GIVEN",
     "KNOWN_ANNOTATIONS",
@@ -44,6 +45,7 @@ __all__ = [
     "RECOGNISED_ANNOTATION",
     "RECONCILER_ANNOTATIONS",
     "TOLERATION_SECONDS",
+    "WEBHOOK_ANNOTATIONS",
     "Expression",
     "PodAnnotation",
     "warn_of_unknown_fields",
@@ -69,6 +71,8 @@ READY = "giveway.dev/ready-to-leave"
 """The annotation by which a victim that has a notice says, when exactly true, that it need not be waited for."""
 GIVEN = "giveway.dev/given"
 """The annotation with what the webhook gave a new pod."""
+CREATION = "giveway.dev/creation"
+"""The annotation with what a pod said when it was made, of what decides about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +92,13 @@ POD_ANNOTATIONS = (
     PodAnnotation(NOTICE, "reconciler", goes=True),
     PodAnnotation(READY, "pod", goes=True),
     PodAnnotation(GIVEN, "webhook", goes=False),
+    PodAnnotation(CREATION, "webhook", goes=False),
 )
 """All of them: whoever reads, keeps or takes off several goes by these rows."""
 RECONCILER_ANNOTATIONS = tuple(row.key for row in POD_ANNOTATIONS if row.by == "reconciler")
 """What the reconciler writes on pods, and nobody else."""
+WEBHOOK_ANNOTATIONS = tuple(row.key for row in POD_ANNOTATIONS if row.by == "webhook")
+"""What the webhook writes on new pods, and nobody else."""
 OWN_ANNOTATIONS = tuple(row.key for row in POD_ANNOTATIONS if row.by != "pod")
 """giveway's own annotations on pods: nobody else writes them, whatever the policies say."""
 ANSWERS = tuple(row.key for row in POD_ANNOTATIONS if row.by == "pod")

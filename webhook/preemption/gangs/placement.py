@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod
+from webhook.policy.model.creation import INDEX_LABELS
 from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.trial import TrialPlacement
-from webhook.preemption.snapshot.pod_groups import INDEX_LABELS
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name, compile_pod, shape_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 

@@ -1,5 +1,7 @@
 """Which pods belong together, and the PodGroups that say more about it (docs/semantics.md D10).
 
+What a pod says of its group is read as it was when the pod was made (`webhook.policy.model.creation`).
+
 A group is known by who defines it, its namespace and its name. Its members are the pods on nodes that name it, by row.
 What a group with a minimum has above it are its members of the highest indices.
 """
@@ -7,20 +9,19 @@ What a group with a minimum has above it are its members of the highest indices.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, PodGroup
+from webhook.policy.model.creation import INDEX_LABELS, annotations_at_creation, labels_at_creation
 from webhook.preemption.snapshot.interning import Interner
 
 __all__ = [
     "COSCHEDULING",
-    "GROUP_ANNOTATIONS",
     "GROUP_SOURCES",
-    "INDEX_LABELS",
     "NO_GROUP",
     "POD_GROUP",
     "VOLCANO",
@@ -51,6 +52,14 @@ class GroupKey(NamedTuple):
 NO_GROUP = GroupKey("", "", "")
 
 
+class _Said(NamedTuple):
+    """What a pod says of its group: its labels and annotations as it was made, and `spec.schedulingGroup`."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    scheduling_group: Mapping[str, Any]
+
+
 class GroupSource(NamedTuple):
     """One way in which pods name their group: `name` says which, empty for none.
 
@@ -59,57 +68,45 @@ class GroupSource(NamedTuple):
 
     title: str
     key: str
-    name: Callable[[Pod], str]
+    name: Callable[[_Said], str]
 
 
 _VOLCANO_NAME = "scheduling.k8s.io/group-name"
 _KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
 _KUEUE_GROWS = "kueue.x-k8s.io/pod-group-fast-admission"
-GROUP_ANNOTATIONS = frozenset({_VOLCANO_NAME, _KUEUE_COUNT, _KUEUE_GROWS})
-"""The annotations by which pods say which group they belong to and how many it needs."""
 POD_GROUP = "PodGroup"
 COSCHEDULING = "coscheduling PodGroup"
 VOLCANO = "Volcano PodGroup"
-INDEX_LABELS = (
-    "jobset.sigs.k8s.io/job-global-index",
-    "batch.kubernetes.io/job-completion-index",
-    "leaderworkerset.sigs.k8s.io/worker-index",
-    "kueue.x-k8s.io/pod-group-pod-index",
-    "volcano.sh/task-index",
-    "apps.kubernetes.io/pod-index",
-)
-"""Labels that number the members of a group; the first that is there counts, then the number at the end of the name."""
 _NUMBER_AT_END = re.compile(r"-(\d{1,18})$", re.ASCII)
 _HIGHEST_INDEX = 2**31 - 1
 _SHOWN = 5
 """Groups that are named."""
 
 
-def _label(key: str) -> Callable[[Pod], str]:
-    return lambda pod: (pod.metadata.labels or {}).get(key, "")
+def _label(key: str) -> Callable[[_Said], str]:
+    return lambda said: said.labels.get(key, "")
 
 
-def _annotation(key: str) -> Callable[[Pod], str]:
-    return lambda pod: (pod.metadata.annotations or {}).get(key, "")
+def _annotation(key: str) -> Callable[[_Said], str]:
+    return lambda said: said.annotations.get(key, "")
 
 
-def _scheduling_group(pod: Pod) -> str:
-    name = (pod.spec.scheduling_group or {}).get("podGroupName")
+def _scheduling_group(said: _Said) -> str:
+    name = said.scheduling_group.get("podGroupName")
     return name if isinstance(name, str) else ""
 
 
-def _leader_worker_set(pod: Pod) -> str:
+def _leader_worker_set(said: _Said) -> str:
     """One replica of a LeaderWorkerSet is a group."""
-    labels = pod.metadata.labels or {}
+    labels = said.labels
     name, index = labels.get("leaderworkerset.sigs.k8s.io/name"), labels.get("leaderworkerset.sigs.k8s.io/group-index")
     return f"{name}-{index}" if name and index else ""
 
 
-def _indexed_job(pod: Pod) -> str:
+def _indexed_job(said: _Said) -> str:
     """The Job of a pod that is one of a fixed number."""
-    labels = pod.metadata.labels or {}
-    indexed = "batch.kubernetes.io/job-completion-index" in labels
-    return labels.get("batch.kubernetes.io/job-name", "") if indexed else ""
+    indexed = "batch.kubernetes.io/job-completion-index" in said.labels
+    return said.labels.get("batch.kubernetes.io/job-name", "") if indexed else ""
 
 
 GROUP_SOURCES = (
@@ -127,19 +124,20 @@ _KEYS = frozenset(source.key for source in GROUP_SOURCES)
 
 def group_of(pod: Pod) -> GroupKey:
     """The group that a pod says it belongs to; NO_GROUP for none."""
-    meta = pod.metadata
-    named = not (_KEYS.isdisjoint(meta.labels or ()) and _KEYS.isdisjoint(meta.annotations or ()))
+    labels, annotations = labels_at_creation(pod.metadata), annotations_at_creation(pod.metadata)
+    named = not (_KEYS.isdisjoint(labels) and _KEYS.isdisjoint(annotations))
     if pod.spec.scheduling_group is None and not named:
         return NO_GROUP
+    said = _Said(labels, annotations, pod.spec.scheduling_group or {})
     for source in GROUP_SOURCES:
-        if name := source.name(pod):
+        if name := source.name(said):
             return GroupKey(source.title, pod.metadata.namespace, name)
     return NO_GROUP
 
 
 def index_of(pod: Pod) -> int:
     """The number of a pod within its group; 0 if nothing says one."""
-    labels = pod.metadata.labels or {}
+    labels = labels_at_creation(pod.metadata)
     for text in (labels.get(key, "") for key in INDEX_LABELS):
         if text.isascii() and text.isdigit():
             return min(int(text[:18]), _HIGHEST_INDEX)
@@ -152,7 +150,7 @@ def minimum_said_by(pod: Pod) -> int:
 
     Kueue lets the pods of a group in together; a group of fast admission grows afterwards.
     """
-    annotations = pod.metadata.annotations or {}
+    annotations = annotations_at_creation(pod.metadata)
     text = annotations.get(_KUEUE_COUNT, "")
     grows = annotations.get(_KUEUE_GROWS) == "true"
     return min(int(text[:18]), _HIGHEST_INDEX) if text.isascii() and text.isdigit() and not grows else 0

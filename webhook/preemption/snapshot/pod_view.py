@@ -20,6 +20,7 @@ __all__ = [
     "Owner",
     "PodSummary",
     "Profile",
+    "created_at",
     "disruption_of",
     "end_of",
     "grace_of",
@@ -39,10 +40,11 @@ HEALTHY, UNREADY, STARTING = range(3)
 
 
 class Identity(NamedTuple):
-    """What selectors see of a pod."""
+    """What selectors see of a pod: Kubernetes' own its labels of now, policies those of its creation."""
 
     namespace: str
     labels: dict[str, str]
+    labels_at_creation: dict[str, str]
 
 
 class Owner(NamedTuple):
@@ -73,7 +75,7 @@ class PodSummary(NamedTuple):
     start_time: float
     terminating: bool
     disrupted: bool
-    labels: dict[str, str]
+    labels_at_creation: dict[str, str]
     owner: Owner
     profile: Profile
 
@@ -90,13 +92,21 @@ def priority_of(pod: Pod) -> int:
 
 
 def start_of(pod: Pod) -> float:
-    """When the pod started, in seconds; infinite if it has not. Raises ClusterError for what is no instant."""
-    if pod.status.start_time is None:
+    """When the pod started, in seconds; infinite if it has not. Raises ClusterError for what is no instant.
+
+    Whoever may write `pods/status` may write anything there. No pod starts before it was made, or without a node.
+    """
+    if pod.status.start_time is None or not pod.spec.node_name:
         return math.inf
     try:
-        return epoch(pod.status.start_time)
+        return max(epoch(pod.status.start_time), created_at(pod.metadata, -math.inf))
     except InstantError as error:
         raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: status.startTime: {error}") from error
+
+
+def created_at(meta: ObjectMeta, otherwise: float) -> float:
+    """When the API server made the pod, in seconds: nobody else writes that. The other number if it does not say."""
+    return epoch_or(meta.creation_timestamp, otherwise)
 
 
 def owner_of(meta: ObjectMeta) -> Owner:

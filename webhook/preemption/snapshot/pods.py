@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, PodAffinityTerm
+from webhook.policy.model.creation import labels_at_creation
 from webhook.preemption.snapshot.amounts import occupied
 from webhook.preemption.snapshot.columns import Columns, array, grown, listed
 from webhook.preemption.snapshot.interning import Interner
@@ -25,6 +27,7 @@ from webhook.preemption.snapshot.pod_view import (
     Owner,
     PodSummary,
     Profile,
+    created_at,
     disruption_of,
     end_of,
     grace_of,
@@ -54,6 +57,7 @@ class Pods(Columns):
     nominated = array(np.int32, -1)
     priority = array(np.int64)
     start = array(np.float64)
+    created = array(np.float64)
     terminating = array(np.bool_)
     gone_at = array(np.float64)
     grace = array(np.float64)
@@ -76,7 +80,7 @@ class Pods(Columns):
         super().__init__()
         self.nodes = nodes
         self.annotations = annotations
-        self.identities: Interner[tuple[str, tuple[tuple[str, str], ...]], Identity] = Interner()
+        self.identities: Interner[tuple[Any, ...], Identity] = Interner()
         self.profiles: Interner[Profile, Profile] = Interner()
         self.owners: Interner[Owner, Owner] = Interner()
         self.ports: Interner[HostPorts, HostPorts] = Interner()
@@ -142,7 +146,7 @@ class Pods(Columns):
             start_time=float(self.start[row]),
             terminating=bool(self.terminating[row]),
             disrupted=bool(self.disruption[row]),
-            labels=identity.labels,
+            labels_at_creation=identity.labels_at_creation,
             owner=owner,
             profile=profile,
         )
@@ -153,7 +157,8 @@ class Pods(Columns):
         amounts, start, priority = occupied(pod), start_of(pod), priority_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
         group = group_of(pod)
-        labels, profile, owner = meta.labels or {}, profile_of(pod, self.annotations), owner_of(meta)
+        profile, owner = profile_of(pod, self.annotations), owner_of(meta)
+        identity = Identity(meta.namespace, meta.labels or {}, labels_at_creation(meta))
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
         if row is None:
@@ -166,14 +171,14 @@ class Pods(Columns):
             self._leave(row, stays=stays)
         self.uids[row] = meta.uid
         self.priority[row], self.start[row] = priority, start
+        self.created[row] = created_at(meta, start)
         self.terminating[row] = meta.deletion_timestamp is not None
         self.gone_at[row] = end_of(meta)
         self.grace[row] = grace_of(pod)
         self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
         self.health[row] = health_of(pod)
-        self.identity[row] = self.identities.take(
-            (meta.namespace, tuple(sorted(labels.items()))), Identity(meta.namespace, labels)
-        )
+        key = (meta.namespace, *(tuple(sorted(labels.items())) for labels in identity[1:]))
+        self.identity[row] = self.identities.take(key, identity)
         self.profile[row] = self.profiles.take(profile, profile)
         self.owner[row] = self.owners.take(owner, owner)
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0
@@ -186,6 +191,17 @@ class Pods(Columns):
         self._note_leaving(row, leaves=meta.deletion_timestamp is not None and bool(spec.node_name))
         self._nominate(row, "" if spec.node_name or spec.scheduling_gates else pod.status.nominated_node_name)
         return row
+
+    def doubt_starts_after(self, latest: float) -> None:
+        """Let pods that say that they started later than this, in seconds, have started when they were made.
+
+        Who writes `status.startTime` could else begin a pod's protection in the future, or have it go before others.
+        """
+        for row in np.flatnonzero((self.start > latest) & np.isfinite(self.start)).tolist():
+            node = self._node_name(row)
+            self._leave(row, stays=False)
+            self.start[row] = self.created[row]
+            self._enter(row, node, stays=False)
 
     def remove(self, namespace: str, name: str) -> int | None:
         """Forget a pod; returns the row it had."""

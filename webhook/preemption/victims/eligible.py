@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.priority_classes import silence
+from webhook.policy.model.creation import labels_at_creation
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Profile
@@ -34,6 +35,10 @@ __all__ = [
     "potential_victims",
     "protection_ends",
 ]
+
+
+_CLOCKS_DIFFER = 60.0
+"""Seconds by which the clock of a node may be before this one."""
 
 
 class Exclusion(IntEnum):
@@ -230,6 +235,8 @@ def potential_victims(
     if rules.policy is not None and unknown:
         raise ValueError(f"the snapshot does not keep {', '.join(sorted(unknown))}: make it with rules.annotations")
     pods = snapshot.pods
+    if rules.policy is not None:
+        pods.doubt_starts_after(now + _CLOCKS_DIFFER)
     count = pods.rows
     units = group_units(snapshot, rules, leaving)
     priority = pods.priority[:count] if units is None else units.priority
@@ -338,9 +345,9 @@ def protection_ends(
 def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> NDArray[np.bool_]:
     """The pods, by row, that a pair of the policy lets this preemptor evict."""
     class_name, own_labels = incoming.pod.spec.priority_class_name, snapshot.namespace_labels(incoming.namespace)
-    inside = np.zeros(snapshot.pods.rows, np.bool_)
+    labels, inside = labels_at_creation(incoming.pod.metadata), np.zeros(snapshot.pods.rows, np.bool_)
     for own, victims in pairs:
-        if own.class_matches(class_name) and own.pod_matches(incoming.namespace, incoming.labels, own_labels):
+        if own.class_matches(class_name) and own.pod_matches(incoming.namespace, labels, own_labels):
             inside |= matched_pods(snapshot, victims)
     return inside
 
@@ -353,6 +360,7 @@ def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> NDArray[np.bool_]:
         of_class[number] = matcher.class_matches(profile.priority_class_name)
     of_pod = np.zeros(len(pods.identities), np.bool_)
     for number, identity in pods.identities.used():
-        of_pod[number] = matcher.pod_matches(*identity, snapshot.namespace_labels(identity.namespace))
+        of_namespace = snapshot.namespace_labels(identity.namespace)
+        of_pod[number] = matcher.pod_matches(identity.namespace, identity.labels_at_creation, of_namespace)
     matched: NDArray[np.bool_] = of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
     return matched

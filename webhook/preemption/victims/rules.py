@@ -70,7 +70,10 @@ UNKNOWN_TOLERATION = ClassToleration(2**31, math.inf)
 
 
 class PodsMatcher(NamedTuple):
-    """One side of a pair, by what decides: the PriorityClass; the namespace, the labels and those of the namespace."""
+    """One side of a pair, by what decides: the PriorityClass; the namespace, the labels and those of the namespace.
+
+    A pod's labels are those of its creation (`webhook.policy.model.creation`).
+    """
 
     class_matches: Callable[[str], bool]
     pod_matches: Callable[[str, Labels, Labels], bool]

@@ -154,7 +154,7 @@ def _workload(owner: Owner, identity: Identity) -> str:
 
 def _name(of: str, key: str, owner: Owner, identity: Identity) -> str:
     """The name that begins like this and in which a rate counts the pod; the `key` is that of a rate by label."""
-    groups = groups_of(identity.namespace, identity.labels, (key,) if key else ())
+    groups = groups_of(identity.namespace, identity.labels_at_creation, (key,) if key else ())
     names = PlannedEviction(_workload(owner, identity), "", groups).names
     return next((name for name in names if name.startswith(of)), "")
 

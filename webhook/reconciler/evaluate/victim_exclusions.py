@@ -264,7 +264,8 @@ def _of_groups(state: State, groups: Collection[str]) -> Mask:
     keys = {name.partition(" ")[2].partition("=")[0] for name in groups if name.startswith("label ")}
     inside = np.zeros(len(pods.identities), np.bool_)
     for number, identity in pods.identities.used():
-        inside[number] = not set(groups).isdisjoint(groups_of(identity.namespace, identity.labels, keys))
+        own = groups_of(identity.namespace, identity.labels_at_creation, keys)
+        inside[number] = not set(groups).isdisjoint(own)
     mask: Mask = inside[pods.identity[: pods.rows]]
     return mask
 

@@ -258,6 +258,7 @@ class State:
             namespace, _, name = change.key.partition("/")
             self._take_again(BUDGETS, self.disruptions.gone(namespace, name))
         elif kind is PODS and change.new is not None:
+            _keep_start(change.old, change.new)
             self._take_again(BUDGETS, self.disruptions.pod_changed(change.key, change.new))
         self._take(kind, change.key, change.new)
 
@@ -348,6 +349,12 @@ class Indexes:
         _file(self.owned, self._owner, key, "")
         self.leaving.pop(key, None)
         self.pinned.discard(key)
+
+
+def _keep_start(old: Pod | None, new: Pod) -> None:
+    """What the status of a pod on a node said first of its start counts: whoever may write it later changes nothing."""
+    if old is not None and old.metadata.uid == new.metadata.uid and old.spec.node_name and old.status.start_time:
+        new.status.start_time = old.status.start_time
 
 
 def _file(groups: dict[str, set[str]], group_of: dict[str, str], key: str, group: str) -> None:

@@ -31,7 +31,7 @@ from webhook.kube.objects import (
 )
 from webhook.kube.pods import RESIZE_PENDING, sync_failure
 from webhook.policy.model import ANSWERS, OWN_ANNOTATIONS, POD_CONDITIONS, RECONCILER_ANNOTATIONS
-from webhook.preemption.snapshot.pod_groups import GROUP_ANNOTATIONS
+from webhook.policy.model.creation import GROUP_ANNOTATIONS
 
 __all__ = ["ALWAYS_KEPT", "Anonymizer", "redact"]
 

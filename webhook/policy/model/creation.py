@@ -1,0 +1,132 @@
+"""What a pod said when it was made, of what decides about it later: the record `giveway.dev/creation`.
+
+Whoever may patch a pod or its status may change its labels, and most of its annotations, at any time. Policies select
+pods by labels, and pods name the group that they go with by labels and annotations. So decisions read these as the pod
+was made. giveway writes them on the new pod in an annotation that nobody changes, and whoever changes them later is not
+refused. What the record does not tell of is read as it is now: pods that were made without giveway have no record, and
+older records do not have a label that a policy selects by since then. `giveway doctor` counts both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from webhook.kube.bounded import bounded_cache
+from webhook.kube.objects import ObjectMeta
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.values import CREATION, MARK
+
+__all__ = [
+    "GROUP_ANNOTATIONS",
+    "GROUP_LABELS",
+    "INDEX_LABELS",
+    "NAME",
+    "annotations_at_creation",
+    "creation_record",
+    "labels_at_creation",
+    "labels_recorded",
+    "not_recorded",
+]
+
+INDEX_LABELS = (
+    "jobset.sigs.k8s.io/job-global-index",
+    "batch.kubernetes.io/job-completion-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "kueue.x-k8s.io/pod-group-pod-index",
+    "volcano.sh/task-index",
+    "apps.kubernetes.io/pod-index",
+)
+"""Labels that number the members of a group; the first that is there counts, then the number at the end of the name."""
+GROUP_LABELS = (
+    "scheduling.x-k8s.io/pod-group",
+    "kueue.x-k8s.io/pod-group-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "leaderworkerset.sigs.k8s.io/group-index",
+    "jobset.sigs.k8s.io/jobset-name",
+    "batch.kubernetes.io/job-name",
+    *INDEX_LABELS,
+)
+"""The labels by which pods say which group they belong to, and as which of its members."""
+GROUP_ANNOTATIONS = (
+    "scheduling.k8s.io/group-name",
+    "kueue.x-k8s.io/pod-group-total-count",
+    "kueue.x-k8s.io/pod-group-fast-admission",
+)
+"""The annotations by which pods say which group they belong to and how many it needs."""
+NAME = r"^[-A-Za-z0-9._]{1,253}$"
+"""What a group may be called. An annotation may say anything; what is no name says nothing, and is not recorded."""
+
+_is_name = re.compile(NAME, re.ASCII).fullmatch
+
+
+class _Creation(msgspec.Struct, omit_defaults=True, frozen=True):
+    """The record: labels and annotations that the pod had, and labels that a policy selects by and it did not have."""
+
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    absent: tuple[str, ...] = ()
+
+    @property
+    def tells_of(self) -> frozenset[str]:
+        """The labels of which the record says what the pod had."""
+        return frozenset((*GROUP_LABELS, *self.labels, *self.absent))
+
+
+_decoder = msgspec.json.Decoder(_Creation)
+
+
+def labels_recorded(policies: Iterable[PreemptionPolicy]) -> tuple[str, ...] | None:
+    """The labels of new pods that are recorded beside those of groups, sorted; None if no policy needs a record."""
+    known = list(policies)
+    if not any(policy.labels_read or policy.reads_groups for policy in known):
+        return None
+    read = frozenset[str]().union(*(policy.labels_read for policy in known))
+    return tuple(sorted(read - {*GROUP_LABELS, MARK}))
+
+
+def creation_record(labels: Mapping[str, str], annotations: Mapping[str, str], keys: Collection[str]) -> str:
+    """The text of the record for a new pod with these labels and annotations, compact JSON.
+
+    `keys` are the labels by which policies select pods (`labels_recorded`).
+    """
+    had = {key: labels[key] for key in (*GROUP_LABELS, *keys) if key in labels}
+    named = {key: annotations[key] for key in GROUP_ANNOTATIONS if _is_name(annotations.get(key, ""))}
+    return msgspec.json.encode(_Creation(had, named, tuple(key for key in keys if key not in labels))).decode()
+
+
+def labels_at_creation(meta: ObjectMeta) -> dict[str, str]:
+    """The pod's labels, those that were recorded as they were when it was made."""
+    now, made = meta.labels or {}, _creation_of(meta)
+    if made is None or all(now.get(key) == made.labels.get(key) for key in made.tells_of):
+        return now
+    return {**{key: text for key, text in now.items() if key not in made.tells_of}, **made.labels}
+
+
+def annotations_at_creation(meta: ObjectMeta) -> dict[str, str]:
+    """The pod's annotations, those about its group as they were when it was made."""
+    now, made = meta.annotations or {}, _creation_of(meta)
+    if made is None:
+        return now
+    return {**{key: text for key, text in now.items() if key not in GROUP_ANNOTATIONS}, **made.annotations}
+
+
+def not_recorded(meta: ObjectMeta, keys: Collection[str]) -> frozenset[str]:
+    """Which of these labels are read as they are now, because the pod's record does not tell of them."""
+    made = _creation_of(meta)
+    return frozenset(keys) if made is None else frozenset(keys) - made.tells_of
+
+
+def _creation_of(meta: ObjectMeta) -> _Creation | None:
+    text = (meta.annotations or {}).get(CREATION)
+    return None if text is None else _decoded(text)
+
+
+@bounded_cache(4096, 4096)
+def _decoded(text: str) -> _Creation | None:
+    try:
+        return _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
