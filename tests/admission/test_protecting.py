@@ -22,6 +22,7 @@ from webhook.admission.context import RECONCILER, Context
 from webhook.kube.objects import LabelSelector
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
+    CREATION,
     DECISION,
     GIVEN,
     MARK,
@@ -37,7 +38,7 @@ HIGH = make_class("high", 100)
 BATCH = make_class("batch", 10, never=True)
 SPEC = {"priorityClassName": "batch", "priority": 10, "preemptionPolicy": "Never"}
 CONTEXT = make_context(HIGH, BATCH, policies=(manage("batch"),))
-OWN = [PLAN, DECISION, GIVEN]
+OWN = [PLAN, DECISION, GIVEN, CREATION]
 SCHEDULER = "system:kube-scheduler"
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.native import apiserver
 from tests.native.comparing import RECONCILER, Both, pod_request
 from tests.policy.builders import engine, rules
-from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MANAGED, MARK, PLAN, PROTECTION_DURATION
+from webhook.policy.model import CAN_BE_PREEMPTED, CREATION, DECISION, GIVEN, MANAGED, MARK, PLAN, PROTECTION_DURATION
 
 FORGED = '{"id":"x","node":"n","attempt":-1000000}'
 KUBELET = "system:node:n1"
@@ -82,7 +82,7 @@ def test_people_have_the_right_by_group(both):
 
 @pytest.mark.parametrize("subresource", ["", "status"])
 @pytest.mark.parametrize("user", ["alice", KUBELET])
-@pytest.mark.parametrize("key", [PLAN, DECISION, GIVEN, CAN_BE_PREEMPTED, PROTECTION_DURATION, MARK])
+@pytest.mark.parametrize("key", [PLAN, DECISION, GIVEN, CREATION, CAN_BE_PREEMPTED, PROTECTION_DURATION, MARK])
 def test_protected_keys_through_the_pod_and_its_status(both, key, user, subresource):
     """Set, changed or removed: refused, whoever asks, in the webhook's words."""
     field = "labels" if key == MARK else "annotations"
@@ -97,7 +97,7 @@ GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
 
 
 @pytest.mark.parametrize("subresource", ["", "status"])
-@pytest.mark.parametrize("key", [PLAN, DECISION, GIVEN, CAN_BE_PREEMPTED, PROTECTION_DURATION, MARK])
+@pytest.mark.parametrize("key", [PLAN, DECISION, GIVEN, CREATION, CAN_BE_PREEMPTED, PROTECTION_DURATION, MARK])
 def test_a_pod_that_is_being_deleted_keeps_its_protected_keys(both, key, subresource):
     """Until it is gone, they decide about other pods."""
     field = "labels" if key == MARK else "annotations"
@@ -119,7 +119,7 @@ def test_nothing_else_holds_up_a_pod_that_is_being_deleted():
     assert native.denied == webhook.denied != set()
 
 
-@pytest.mark.parametrize("key", [GIVEN, PLAN, MARK, "example.com/a"])
+@pytest.mark.parametrize("key", [GIVEN, CREATION, PLAN, MARK, "example.com/a"])
 def test_a_mirror_pod_carries_no_record(both, key):
     """Mutation leaves mirror pods alone, so what a node's static manifest claims is refused, not taken away."""
     own = {"labels": {MARK: MANAGED}} if key == MARK else {}
@@ -141,7 +141,7 @@ def test_a_kubelets_status_and_the_reconcilers_plan_pass(both):
 
 
 @pytest.mark.parametrize("resource", ["pods/binding", "bindings"])
-@pytest.mark.parametrize("key", [PLAN, GIVEN, CAN_BE_PREEMPTED, MARK])
+@pytest.mark.parametrize("key", [PLAN, GIVEN, CREATION, CAN_BE_PREEMPTED, MARK])
 def test_a_binding_brings_no_protected_key(both, resource, key):
     """It has no spec and no old object, and no expression fails on it; one with zone labels binds."""
 

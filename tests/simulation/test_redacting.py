@@ -15,7 +15,8 @@ from tests.simulation.clusters import pod
 from webhook.clusters.model.workloads import TemplateSpec
 from webhook.clusters.simulated.objects import BY_KIND, KINDS
 from webhook.kube.objects import Pod, ResourceClaim
-from webhook.policy.model import POD_CONDITIONS
+from webhook.policy.model import CREATION, POD_CONDITIONS
+from webhook.policy.model.creation import creation_record, labels_at_creation
 from webhook.preemption.snapshot.pod_groups import group_of, minimum_said_by
 from webhook.simulation.cluster_file.redacting import ALWAYS_KEPT, Anonymizer, redact
 
@@ -169,6 +170,18 @@ def test_a_file_has_the_groups_of_the_pods(source):
     change = Anonymizer()
     other = change(BY_KIND["Pod"], item)
     assert (group_of(other).name, minimum_said_by(other)) == (change.text(group_of(whole).name), 3)
+
+
+def test_a_file_has_what_pods_said_when_they_were_made():
+    """Under the names that their labels and groups have there, so that the decision is the same."""
+    body = pod("p", "1", labels={"tier": "now"})
+    record = creation_record({"tier": "gold-7"}, {"scheduling.k8s.io/group-name": "gang-a"}, ["absent", "tier"])
+    body["metadata"]["annotations"] = {CREATION: record}
+    item, change = redact(msgspec.convert(body, Pod), ALWAYS_KEPT), Anonymizer()
+    assert labels_at_creation(item.metadata)["tier"] == "gold-7"
+    other = change(BY_KIND["Pod"], item)
+    assert labels_at_creation(other.metadata)["tier"] == change.text("gold-7")
+    assert group_of(other).name == change.text("gang-a")
 
 
 @pytest.mark.parametrize("text", ["true", "12", "1.5", "1h30m", "10Gi", SINCE])

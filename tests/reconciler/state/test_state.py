@@ -12,7 +12,7 @@ from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.state.annotations import PLAN
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.expectations import Expectations
-from webhook.reconciler.state.state import Indexes
+from webhook.reconciler.state.state import Indexes, State
 
 VICTIM = "default/v"
 READY = [{"type": "Ready", "status": "True"}]
@@ -261,3 +261,25 @@ def test_nothing_is_left_of_what_is_gone():
     assert empty(state.index)
     assert (len(state.expectations), len(state.disruptions), state.disruptions._covers) == (0, 0, {})
     assert state.snapshot.budgets.rows == 1, "the row of a budget that is gone is used again"
+
+
+def test_the_first_start_of_a_pod_counts():
+    """Who writes another one into the status of a pod on a node changes nothing, also when the pods are listed again.
+
+    A pod of its name that is made again has a start of its own, and so has one that got a node only now.
+    """
+    state = State(None, frozenset())  # type: ignore[arg-type]  # nothing is asked of a server
+
+    def seen(started: float | None, uid: str = "u") -> float:
+        made = pod("v", node="n1", uid=uid)
+        made.status.start_time = None if started is None else rfc3339(START + started)
+        state.pods.take(VICTIM, made)
+        row = state.snapshot.pods.find("default", "v")
+        return float(state.snapshot.pods.start[row]) - START
+
+    waiting = pod("v", uid="u")
+    waiting.status.start_time = rfc3339(START - 900)
+    state.pods.take(VICTIM, waiting)
+    assert seen(-50) == -50
+    assert (seen(50), seen(None), seen(-200)) == (-50, -50, -50)
+    assert seen(10, uid="another") == 10

@@ -10,7 +10,7 @@ older records do not have a label that a policy selects by since then. `giveway 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -29,6 +29,7 @@ __all__ = [
     "labels_at_creation",
     "labels_recorded",
     "not_recorded",
+    "renamed",
 ]
 
 INDEX_LABELS = (
@@ -111,6 +112,16 @@ def annotations_at_creation(meta: ObjectMeta) -> dict[str, str]:
     if made is None:
         return now
     return {**{key: text for key, text in now.items() if key not in GROUP_ANNOTATIONS}, **made.annotations}
+
+
+def renamed(record: str, label: Callable[[str], str], annotation: Callable[[str], str]) -> str:
+    """The text of a record with other values; empty if it cannot be read."""
+    made = _decoded(record)
+    if made is None:
+        return ""
+    labels = {key: label(text) for key, text in made.labels.items()}
+    annotations = {key: annotation(text) for key, text in made.annotations.items()}
+    return msgspec.json.encode(_Creation(labels, annotations, made.absent)).decode()
 
 
 def not_recorded(meta: ObjectMeta, keys: Collection[str]) -> frozenset[str]:

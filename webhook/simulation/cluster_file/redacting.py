@@ -30,8 +30,8 @@ from webhook.kube.objects import (
     Volume,
 )
 from webhook.kube.pods import RESIZE_PENDING, sync_failure
-from webhook.policy.model import ANSWERS, OWN_ANNOTATIONS, POD_CONDITIONS, RECONCILER_ANNOTATIONS
-from webhook.policy.model.creation import GROUP_ANNOTATIONS
+from webhook.policy.model import ANSWERS, CREATION, OWN_ANNOTATIONS, POD_CONDITIONS, RECONCILER_ANNOTATIONS
+from webhook.policy.model.creation import GROUP_ANNOTATIONS, renamed
 
 __all__ = ["ALWAYS_KEPT", "Anonymizer", "redact"]
 
@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"[+-]?\d+")
 _AMOUNT = re.compile(r"[+-]?(\d+(\.\d+)?[a-zA-Z]{0,2})+|\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)", re.ASCII)
 """A number, a quantity, a duration or an instant."""
 _LENGTH = 6
-ALWAYS_KEPT = frozenset((*RECONCILER_ANNOTATIONS, *ANSWERS, *GROUP_ANNOTATIONS))
+ALWAYS_KEPT = frozenset((*RECONCILER_ANNOTATIONS, CREATION, *ANSWERS, *GROUP_ANNOTATIONS))
 """Annotations that decide whatever the policies read."""
 _CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "DisruptionAllowed", "DisruptionTarget", RESIZE_PENDING, *POD_CONDITIONS}
@@ -191,7 +191,9 @@ class Anonymizer:
         if not isinstance(value, dict) or field in _AMOUNTS:
             return value
         if field == "annotations":
-            return {key: self._said(text) for key, text in value.items() if key not in OWN_ANNOTATIONS}
+            said = {key: self._said(text) for key, text in value.items() if key not in OWN_ANNOTATIONS}
+            record = renamed(value.get(CREATION, ""), self._value, self._said)
+            return {**said, CREATION: record} if record else said
         if field == "disruptedPods":
             return {self.text(key): at for key, at in value.items()}
         if (field in _MAPS and "nodeSelectorTerms" not in value) or (

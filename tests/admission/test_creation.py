@@ -1,0 +1,140 @@
+"""What the webhook records of a new pod: what policies select by, and by what it names its group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+
+from tests.admission.builders import HERE, ask, make_context, make_pod, make_review, message_of, patch_of, response
+from webhook.kube.objects import LabelSelector, Requirement
+from webhook.policy.model import (
+    CREATION,
+    GIVEN,
+    MARK,
+    GroupDisruption,
+    Groups,
+    LabelRate,
+    Limits,
+    PodsMatch,
+    PreemptionPair,
+    PreemptionPolicy,
+    Preemptors,
+    Victims,
+)
+
+SPEC = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+JOB_SET, VOLCANO = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"
+
+
+def policy(*pairs: PreemptionPair, groups: GroupDisruption = GroupDisruption.POD, **limits: Any) -> PreemptionPolicy:
+    return PreemptionPolicy(
+        name="preempt",
+        source=HERE,
+        preemptors=Preemptors(priority_classes=("high",)),
+        victims=Victims(pairs=pairs or None),
+        groups=Groups(disruption=groups),
+        limits=Limits(**limits),
+    )
+
+
+def chosen(**labels: str) -> PodsMatch:
+    return PodsMatch(labels=LabelSelector(match_labels=labels))
+
+
+BY_TIER = policy(PreemptionPair(victims=chosen(tier="batch")))
+ZONE = PodsMatch(labels=LabelSelector(match_expressions=[Requirement(key="zone", operator="DoesNotExist")]))
+
+
+def recorded(by: PreemptionPolicy, pod: dict[str, Any]) -> str | None:
+    """The record on the pod after mutation, which changes nothing a second time, and which validation lets in."""
+    context = make_context(policies=(by,))
+    result = jsonpatch.apply_patch(pod, patch_of(response(ask(context, "mutate", make_review(pod)))))
+    assert patch_of(response(ask(context, "mutate", make_review(result)))) == []
+    assert response(ask(context, "validate", make_review(result)))["allowed"] is True
+    return (result["metadata"].get("annotations") or {}).get(CREATION)
+
+
+@pytest.mark.parametrize(
+    ("by", "meta", "record"),
+    [
+        pytest.param(policy(), {"labels": {"tier": "batch", JOB_SET: "a"}}, None, id="no policy reads any of it"),
+        pytest.param(
+            BY_TIER, {"labels": {"tier": "batch", "app": "x"}}, {"labels": {"tier": "batch"}}, id="a victim's label"
+        ),
+        pytest.param(BY_TIER, {}, {"absent": ["tier"]}, id="a label that the pod does not have"),
+        pytest.param(
+            policy(PreemptionPair(preemptors=chosen(tier="a"), victims=ZONE)),
+            {"labels": {"zone": "z"}},
+            {"labels": {"zone": "z"}, "absent": ["tier"]},
+            id="labels of both sides of a pair",
+        ),
+        pytest.param(
+            policy(per_label=LabelRate(label="team", evictions=1)),
+            {"labels": {"team": "a"}},
+            {"labels": {"team": "a"}},
+            id="the label of a rate",
+        ),
+        pytest.param(
+            policy(groups=GroupDisruption.NEVER),
+            {"labels": {JOB_SET: "a"}, "annotations": {VOLCANO: "g"}},
+            {"labels": {JOB_SET: "a"}, "annotations": {VOLCANO: "g"}},
+            id="what names a group",
+        ),
+        pytest.param(policy(groups=GroupDisruption.GROUP), {}, {}, id="no group"),
+        pytest.param(
+            policy(groups=GroupDisruption.GROUP), {"annotations": {VOLCANO: '"}\\ x'}}, {}, id="no name of a group"
+        ),
+        pytest.param(policy(PreemptionPair(victims=chosen(**{MARK: "a"}))), {}, {}, id="the mark, protected anyway"),
+    ],
+)  # fmt: skip
+def test_what_is_recorded(by, meta, record):
+    """The labels that the policies read, those that are absent by name, and all that names a group; nothing else."""
+    text = recorded(by, make_pod(meta=meta, **SPEC))
+    assert (text and msgspec.json.decode(text)) == record
+
+
+@pytest.mark.parametrize("by", [BY_TIER, policy()], ids=["with a record", "without"])
+def test_a_record_that_a_client_sends_is_replaced(by):
+    """A copied manifest carries the record of another pod, and a forged one is no different."""
+    pod = make_pod(meta={"annotations": {CREATION: '{"labels":{"tier":"batch"}}'}}, **SPEC)
+    assert recorded(by, pod) == ('{"absent":["tier"]}' if by is BY_TIER else None)
+
+
+def managed_fields(*keys: str) -> dict[str, Any]:
+    """A client that set these annotations."""
+    fields = {"f:metadata": {"f:annotations": {f"f:{key}": {} for key in keys}}}
+    return {"managedFields": [{"manager": "kubectl", "operation": "Update", "fieldsV1": fields}]}
+
+
+@pytest.mark.parametrize(
+    ("record", "meta", "allowed"),
+    [
+        pytest.param('{"absent":["tier"]}', managed_fields(CREATION), True, id="a true one"),
+        pytest.param("{}", managed_fields(CREATION), False, id="a forged one"),
+        pytest.param("{}", {}, False, id="one of which nobody knows who set it"),
+        pytest.param("{}", managed_fields("a"), True, id="one that giveway made by older policies"),
+        pytest.param(
+            '{"absent":["tier"]}', {"annotations": {"kubernetes.io/config.mirror": "x"}}, False, id="of a mirror pod"
+        ),
+    ],
+)
+def test_a_record_that_did_not_pass_mutation(record, meta, allowed):
+    """While the mutating webhook was not asked, only a true record gets in."""
+    annotations = {**meta.get("annotations", {}), CREATION: record}
+    pod = make_pod(meta={**meta, "annotations": annotations}, **SPEC)
+    answer = response(ask(make_context(policies=(BY_TIER,)), "validate", make_review(pod)))
+    assert answer["allowed"] is allowed
+    assert allowed or f"annotation {CREATION} is giveway's record" in message_of(answer)
+
+
+def test_labels_and_groups_of_running_pods_change_freely():
+    """Rollouts, meshes and JobSet relabel running pods: nobody is refused for what policies select by."""
+    context = make_context(policies=(policy(*BY_TIER.victims.pairs or (), groups=GroupDisruption.NEVER),))
+    record = {"annotations": {CREATION: '{"absent":["tier"]}', GIVEN: "{}"}}
+    old = make_pod(meta=record, **SPEC)
+    new = make_pod(meta={**record, "labels": {"tier": "batch", JOB_SET: "a"}}, **SPEC)
+    for more in ({}, {"subResource": "status"}):
+        assert response(ask(context, "validate", make_review(new, old, **more)))["allowed"] is True
