@@ -16,7 +16,15 @@ from webhook.admission.resolving import NEVER, Resolution, owned, policy_of, res
 from webhook.admission.review import Answer, MetadataView, Operation, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded_cache
 from webhook.kube.json_patch import escape
-from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
+from webhook.policy.model import (
+    CREATION,
+    GIVEN,
+    MANAGED,
+    MARK,
+    OWN_ANNOTATIONS,
+    RECONCILER_ANNOTATIONS,
+    WEBHOOK_ANNOTATIONS,
+)
 from webhook.policy.model.creation import creation_record
 
 __all__ = [
@@ -155,14 +163,15 @@ def _put_back(
 ) -> list[Operation]:
     """What an update leaves out of what the pod was given, so that a manifest without it can be sent again.
 
-    A value that the update changes is left for validation. Keys are put back if the mark and the record are both gone.
+    A value that the update changes is left for validation. Keys are put back if the mark and the records are all gone.
     """
     old = review.old_pod()
     before, was = old.spec or PodSpecView(), old.metadata or MetadataView()
     annotations, labels = was.annotations or {}, was.labels or {}
     now = meta.annotations or {}
     named = _moved(context, spec, before)
-    if MARK in (meta.labels or {}) or GIVEN in now or not (MARK in labels or GIVEN in annotations):
+    own = frozenset(WEBHOOK_ANNOTATIONS)
+    if MARK in (meta.labels or {}) or own & now.keys() or not (MARK in labels or own & annotations.keys()):
         return _class_back(spec, before, named=named)
     given = _decoded(annotations.get(GIVEN, ""))
     kept = [*OWN_ANNOTATIONS, *(given.still_there(annotations, context.engine.copied) if given else ())]

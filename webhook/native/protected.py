@@ -178,7 +178,7 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
         )
     )
     creation, recorded_labels = _annotation("object", CREATION), labels_recorded(policies.preemption)
-    ours = [f"!({sent(CREATION)})"]
+    ours = [f"!({sent(['metadata', 'annotations', CREATION])})"]
     if recorded_labels is not None:
         ours.append(f"{creation}.value() == {creation_text(recorded_labels)}")
     validations.append(

@@ -54,7 +54,6 @@ def recorded(key: str) -> str:
     return f"{RECORD}.contains({value}.size() > {LONGEST_VALUE}\n ? {digest}\n : {begins} + {escaped} + '\"')"
 
 
-
 def creation_text(keys: Sequence[str]) -> str:
     """The text that `webhook.policy.model.creation.creation_record` makes of a new pod."""
     labels, annotations = (f"object.metadata.?{field}.orValue({{}})" for field in ("labels", "annotations"))

@@ -16,7 +16,7 @@ from webhook.admission.configmaps import POLICIES, PROBE
 from webhook.admission.context import OWN_NAMESPACE, RECONCILER
 from webhook.kube.pods import TEMPLATE_PATHS, WORKLOADS
 from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
-from webhook.policy.model import GIVEN, MARK, Policies
+from webhook.policy.model import MARK, WEBHOOK_ANNOTATIONS, Policies
 from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, left_out, present_key
 
 __all__ = [
@@ -211,7 +211,10 @@ _TEMPLATES = tuple(".?".join(path) for path in TEMPLATE_PATHS)
 _BOTH = ["CREATE", "UPDATE"]
 _NEW_GROUP = {"name": "new-spec", "expression": f"request.operation == 'CREATE' || {changed('spec')}"}
 _NOW, _BEFORE = (
-    [f"{state}.metadata.?labels[?'{MARK}'].hasValue()", f"{state}.metadata.?annotations[?'{GIVEN}'].hasValue()"]
+    [
+        f"{state}.metadata.?labels[?'{MARK}'].hasValue()",
+        *(f"{state}.metadata.?annotations[?'{key}'].hasValue()" for key in WEBHOOK_ANNOTATIONS),
+    ]
     for state in ("object", "oldObject")
 )
 NOTHING_LEFT = f"({any_of(_BEFORE)}) && !({any_of(_NOW)})"

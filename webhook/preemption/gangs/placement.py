@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod
-from webhook.policy.model.creation import INDEX_LABELS
+from webhook.policy.model.creation import INDEX_LABELS, labels_at_creation
 from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.trial import TrialPlacement
@@ -45,13 +45,14 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
     that number the members never tell them apart.
     Raises ClusterError for a member that cannot be read.
     """
-    alike: dict[bytes, list[Pod]] = {}
+    alike: dict[tuple[Hashable, ...], list[Pod]] = {}
     by_labels |= len(snapshot.pods.anti.used()) > 1
     for pod in gang.waiting:
         labels: set[str] = set()
         if by_labels or pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
             labels = (pod.metadata.labels or {}).keys() - set(INDEX_LABELS)
-        alike.setdefault(shape_of(pod, labels), []).append(pod)
+        made = [pair for pair in sorted(labels_at_creation(pod.metadata).items()) if pair[0] not in INDEX_LABELS]
+        alike.setdefault((shape_of(pod, labels), tuple(made) if by_labels else ()), []).append(pod)
     shapes = []
     for pods in alike.values():
         incoming = compile_pod(pods[0])
