@@ -189,6 +189,22 @@ def test_policies(tmp_path):
     assert other["reason"] == "not eligible: no PreemptionPolicy manages pods of PriorityClass 'bronze'."
 
 
+@pytest.mark.parametrize(("rules", "fits"), [("kubernetes", ["n2"]), ("policies", [])])
+def test_a_nominee_counts_in_its_zone_under_policies(tmp_path, rules, fits):
+    """What is nominated to another node of the zone counts there for the reconciler, and not for kube-scheduler."""
+    term = {"labelSelector": {"matchLabels": {"app": "nominee"}}, "topologyKey": "zone"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    nominee = pod("nominee", priority=100)
+    nominee["status"]["nominatedNodeName"] = "n1"
+    preemptor = pod("preemptor", priority=100, affinity=apart, priorityClassName="high")
+    zone = {"zone": "a"}
+    line = cluster([node("n1", labels=zone), node("n2", labels=zone)], [nominee], preemptor)
+    (tmp_path / "p.yaml").write_text(POLICY.format(name="high"))
+    arguments = ("--rules", rules) if rules == "kubernetes" else ("--policies", str(tmp_path))
+    [answer] = answers(run(*arguments, lines=[line]))
+    assert answer["fits"] == fits
+
+
 def test_policies_that_are_wrong_or_missing(tmp_path):
     """A policy error is shown with its place and nothing is decided; an empty directory says what to do."""
     (tmp_path / "bad.yaml").write_text(POLICY.format(name="a") + "  budgets: lax\n")

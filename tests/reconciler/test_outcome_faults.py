@@ -8,14 +8,14 @@ import pytest
 
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
-from tests.reconciler.faults import leaders, other_pods, planning, requests
+from tests.reconciler.faults import apart, leaders, other_pods, planning, requests
 from tests.reconciler.faults.fault import Fault, Patch, later, lived, preemptor, simulated, victim, wrong_with
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
 from webhook.policy.model import PLAN, BudgetMode
 
 Json = dict[str, Any]
-FAULTS = planning.FAULTS | other_pods.FAULTS | leaders.FAULTS | requests.FAULTS
+FAULTS = planning.FAULTS | other_pods.FAULTS | leaders.FAULTS | requests.FAULTS | apart.FAULTS
 
 
 @pytest.mark.parametrize("name", FAULTS)

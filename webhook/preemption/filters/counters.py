@@ -43,11 +43,15 @@ _WORD = 63
 
 
 class PlacedPods:
-    """The pods on known nodes, those in the rows `without` left out; looked up only if a filter asks for them."""
+    """The pods on known nodes, those in the rows `without` left out; looked up only if a filter asks for them.
 
-    def __init__(self, snapshot: Snapshot, without: Rows) -> None:
+    Those in the rows `coming` count where they are nominated.
+    """
+
+    def __init__(self, snapshot: Snapshot, without: Rows, coming: Rows) -> None:
         self._snapshot = snapshot
         self._without = without
+        self._coming = coming
 
     @cached_property
     def rows(self) -> Rows:
@@ -56,12 +60,13 @@ class PlacedPods:
         on = self._snapshot.pods.node[: self._snapshot.pods.rows]
         alive = np.append(nodes.valid[: nodes.rows], False)[on]  # -1, no node, reads the last one
         alive[self._without] = False
-        return np.flatnonzero(alive)
+        return np.append(np.flatnonzero(alive), self._coming)
 
     @cached_property
     def nodes(self) -> Rows:
         """The rows of the nodes they are on."""
-        return self._snapshot.pods.node[self.rows].astype(np.intp)
+        pods, placed = self._snapshot.pods, self.rows[: len(self.rows) - len(self._coming)]
+        return np.append(pods.node[placed], pods.nominated[self._coming]).astype(np.intp)
 
 
 class Counter(NamedTuple):

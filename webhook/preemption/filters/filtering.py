@@ -127,12 +127,14 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     snapshot.nodes.drop_unused_labels()
     if incoming.grows:
         return _growth(snapshot, incoming, without)
-    live = PlacedPods(snapshot, without)
+    nominees = _reserving(snapshot, incoming, without)
+    live = PlacedPods(snapshot, without, NO_PODS)
+    inside = PlacedPods(snapshot, without, nominees) if snapshot.nominees_everywhere and len(nominees) else live
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
     ports = counters.port_bits(snapshot, incoming, live) if incoming.ports else None
     storage = volumes.check(snapshot, incoming, live) if claims_of(incoming.pod) else volumes.NO_STORAGE
-    spread = topology.spread_counters(snapshot, incoming, live) if incoming.spread else []
-    affinity, anti = topology.affinity_counters(snapshot, incoming, live)
+    spread = topology.spread_counters(snapshot, incoming, inside) if incoming.spread else []
+    affinity, anti = topology.affinity_counters(snapshot, incoming, live, inside)
     devices, refusal, error = None, storage.refusal, ""
     try:
         devices = device_filter(snapshot, incoming, without)
@@ -160,7 +162,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     )
     checks = _checks(state, storage, refusal)
     state.checks = [check for check in checks if check.mask is None or check.mask.any()]
-    state.with_nominated = _add_nominated(state, without)
+    state.with_nominated = _add_nominated(state, nominees)
     return state
 
 
@@ -323,15 +325,15 @@ def _run(state: PreFilterState, load: NodeUsage) -> tuple[NDArray[np.int16], Mas
     return code, resolvable, lacking.copy()
 
 
-def _add_nominated(state: PreFilterState, without: Rows) -> NodeUsage:
-    """The load with the pods that keep their place against the preemptor, on the nodes they are nominated to.
+def _reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
+    """The nominated pods (rows) that keep their place against the preemptor, those `without` left out.
 
     These are those of equal or higher priority, and of the same scheduler.
     """
-    snapshot, incoming, pods = state.snapshot, state.incoming, state.snapshot.pods
+    pods = snapshot.pods
     rows = pods.nominees()
     if not len(rows):
-        return state.without_nominated
+        return NO_PODS
     scheduler = incoming.pod.spec.scheduler_name
     of_scheduler = snapshot.table(
         ("scheduler", scheduler), pods.profiles, np.bool_, lambda profile: profile.scheduler_name == scheduler
@@ -341,14 +343,23 @@ def _add_nominated(state: PreFilterState, without: Rows) -> NodeUsage:
     unplaced = without[pods.node[without] < 0]  # nobody else is nominated
     if len(unplaced):
         reserves &= ~np.isin(rows, unplaced)
-    rows = rows[reserves]
-    nodes = pods.nominated[rows].astype(np.intp)
+    reserving: Rows = rows[reserves]
+    return reserving
+
+
+def _add_nominated(state: PreFilterState, rows: Rows) -> NodeUsage:
+    """The load with the pods in these rows on the nodes they are nominated to.
+
+    What counts by topology has them already if nominees count everywhere in their domains.
+    """
     if not len(rows):
         return state.without_nominated
+    snapshot, nodes = state.snapshot, state.snapshot.pods.nominated[rows].astype(np.intp)
     counters, ports, reserved, matches, volumes = state.without_nominated
     counters = counters.copy()
-    for counter, share in zip(counters, state.shares(rows, nodes), strict=True):
-        np.add.at(counter, nodes, share)  # far faster in a vector than in a matrix
+    for row, counter in enumerate(state.counters):
+        if not (snapshot.nominees_everywhere and counter.stage in topology.STAGES):
+            np.add.at(counters[row], nodes, counter.share(rows, nodes))  # far faster in a vector than in a matrix
     if state.ports:
         reserved = reserved.copy()
         for word, bits in zip(reserved, state.ports.bits(rows), strict=True):

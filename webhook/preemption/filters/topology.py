@@ -19,7 +19,10 @@ from webhook.preemption.snapshot.pod_info import PodInfo, SpreadConstraint, Term
 from webhook.preemption.snapshot.pod_view import Identity
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["affinity_counters", "spread_counters"]
+__all__ = ["STAGES", "affinity_counters", "spread_counters"]
+
+STAGES = frozenset(("spread", "anti-affinity", "existing-anti-affinity"))
+"""The stages of the counters that count by topology."""
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -27,14 +30,15 @@ Mask = NDArray[np.bool_]
 
 
 def affinity_counters(
-    snapshot: Snapshot, incoming: PodInfo, live: PlacedPods
+    snapshot: Snapshot, incoming: PodInfo, live: PlacedPods, inside: PlacedPods
 ) -> tuple[AffinityBounds | None, list[Counter]]:
     """The preemptor's required affinity, its anti-affinity by term, and existing pods' anti-affinity by topology.
 
-    Without any term of its own and without an existing pod's term that hits it, kube-scheduler skips the plugin,
-    even for pods that are only nominated; so nothing is returned then.
+    Affinity is to pods that are `live`, anti-affinity to all that are or will be `inside` a domain. Without any term of
+    its own and without an existing pod's term that hits it, kube-scheduler skips the plugin, even for pods that are
+    only nominated; so nothing is returned then.
     """
-    existing = _existing_anti_affinity(snapshot, incoming, live)
+    existing = _existing_anti_affinity(snapshot, incoming, inside)
     hit = any(counter.base.any() for counter in existing)
     if not (hit or incoming.affinity or incoming.anti_affinity):
         return None, []
@@ -42,7 +46,7 @@ def affinity_counters(
     own = []
     for term in incoming.anti_affinity:
         matches, domains = _term_matches(snapshot, [term]), nodes.label(term.topology_key)
-        counts = _domain_counts(snapshot, term.topology_key, live.nodes[matches[identity[live.rows]]])
+        counts = _domain_counts(snapshot, term.topology_key, inside.nodes[matches[identity[inside.rows]]])
         nobody = np.zeros(nodes.rows, np.int64)
         own.append(Counter("anti-affinity", _by_node(counts, domains), nobody, _share(identity, matches, domains >= 0)))
     return (_own_affinity(snapshot, incoming, live) if incoming.affinity else None), own + existing

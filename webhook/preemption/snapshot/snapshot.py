@@ -54,11 +54,14 @@ class Snapshot:
     """Nodes, pods, budgets and what else decides where a pod fits.
 
     `set_*` adds or updates, `remove_*` forgets; an unknown key is fine. Pods that ended are not kept, nor are pods
-    without a node unless they are nominated to one. `version` counts events.
+    without a node unless they are nominated to one. `version` counts events. With `nominees_everywhere` a nominated pod
+    counts for anti-affinity and spread in the whole domain that it will be in (docs/semantics.md D5); for
+    kube-scheduler it does so on its own node only (`RunFilterPluginsWithNominatedPods`).
     """
 
-    def __init__(self, annotations: Collection[str] = KEPT_ANNOTATIONS) -> None:
+    def __init__(self, annotations: Collection[str] = KEPT_ANNOTATIONS, *, nominees_everywhere: bool = False) -> None:
         self.version = 0
+        self.nominees_everywhere = nominees_everywhere
         self.namespaces_version = 0
         self.nodes = Nodes(Resources())
         self.pods = Pods(self.nodes, frozenset(annotations))

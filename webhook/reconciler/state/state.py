@@ -51,7 +51,7 @@ class State:
     """
 
     def __init__(self, client: Client, annotations: Collection[str]) -> None:
-        self.snapshot = Snapshot(annotations)
+        self.snapshot = Snapshot(annotations, nominees_everywhere=True)
         self.expectations = Expectations()
         self.disruptions = Disruptions()
         self.deallocations = Deallocations()
