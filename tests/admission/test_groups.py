@@ -218,9 +218,13 @@ def test_a_pod_of_a_managed_group_does_not_let_kube_scheduler_preempt():
 
 
 def test_a_group_is_asked_for_live_and_need_not_be_there():
-    """A pod may be made before its group; a name longer than Kubernetes allows is not looked up."""
-    reviewed = held_against(AS_LOW, None)
-    assert (reviewed.answer.allowed, reviewed.answer.unsure) == (True, {("podgroups", "team-a/gang")})
+    """A pod may be made before its group; a name longer than Kubernetes allows is not looked up.
+
+    Nor is a pod refused for what a watch told of the group before it was made again.
+    """
+    for theirs, allowed in ((None, True), ({"priority": 0}, False)):
+        reviewed = held_against(AS_LOW, theirs)
+        assert (reviewed.answer.allowed, reviewed.answer.unsure) == (allowed, {("podgroups", "team-a/gang")})
     body = make_pod(schedulingGroup={"podGroupName": "g" * 300}, **AS_LOW)
     assert not ask(make_context(LOW), "validate", make_review(body)).answer.unsure
 

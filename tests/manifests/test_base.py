@@ -222,8 +222,7 @@ def test_the_webhook_may_what_it_needs_and_no_more():
     """Read classes and namespaces; keep one Secret, the policies in force and the caBundle of its configurations."""
     everywhere, at_home = granted("giveway-webhook")
     assert everywhere == rights(
-        ("scheduling.k8s.io", ["priorityclasses"], ["get", "list", "watch"], []),
-        ("scheduling.k8s.io", ["podgroups"], ["get"], []),
+        ("scheduling.k8s.io", ["priorityclasses", "podgroups"], ["get", "list", "watch"], []),
         ("", ["namespaces"], ["get", "list", "watch"], []),
         (
             "admissionregistration.k8s.io",

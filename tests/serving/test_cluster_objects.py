@@ -9,12 +9,16 @@ import msgspec
 import pytest
 
 from tests.admission.builders import make_pod, make_review, patch_of
+from tests.kube.server import Server, answer
 from tests.manager.test_reload import until
+from tests.workloads import eventually
+from webhook.admission.context import Objects
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
+from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
-from webhook.serving.cluster_objects import CachedObjects
+from webhook.serving.cluster_objects import CachedObjects, GivenObjects
 from webhook.serving.fair_queue import Peers
 
 POLICY = """\
@@ -138,7 +142,7 @@ class GroupsOnly:
     """A client of an API server that has PodGroups in one version."""
 
     def __init__(self, version: str) -> None:
-        self.version, self.asked = version, []
+        self.version, self.asked = version, list[str]()
 
     async def get(self, path: str, type_: type):
         self.asked.append(path.split("/")[3])
@@ -159,3 +163,67 @@ async def test_a_group_is_found_in_the_version_that_is_served(version):
     assert client.asked == [version]
     assert (await source.ask([("podgroups", "team-a/other")], FLOW)).pod_group("team-a/other") is None
     assert source.lookup.pod_group("team-a/gang") is None
+
+
+GANG = "/apis/scheduling.k8s.io/{}/namespaces/team-a/podgroups/{}"
+
+
+@pytest.fixture
+async def groups():
+    """An API server with PodGroups in one version, and the source that follows it."""
+    async with Server() as server, Client.for_server(server.url, timeout=2) as client:
+        server.fault(answer(404, "NotFound"), contains="/v1alpha2/", times=1000)
+        server.fault(answer(404, "NotFound"), contains="scheduling.k8s.io/v1/podgroups", times=1000)
+        server.put(GANG.format("v1beta1", "gang"), spec={"priority": 7, "priorityClassName": "low"})
+        source = CachedObjects(client)
+        task = asyncio.create_task(source.run())
+        await eventually(lambda: source.lookup.pod_group("team-a/gang") is not None)
+        yield server, source
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_groups_are_watched_where_they_are_served(groups):
+    """A group that is known costs no look-up, and the cache follows its changes; only what is read is kept."""
+    server, source = groups
+    assert source.lookup.pod_group("team-a/gang").spec.priority == 7
+    server.put(GANG.format("v1beta1", "new"), spec={"priority": 8, "minMember": 3})
+    await eventually(lambda: source.lookup.pod_group("team-a/new") is not None)
+    assert source.lookup.pod_group("team-a/new").spec.min_member == 0
+    server.remove(GANG.format("v1beta1", "new"))
+    await eventually(lambda: source.lookup.pod_group("team-a/new") is None)
+    assert not [path for _, path, *_ in server.requests if path.endswith(("/gang", "/new"))]
+
+
+async def test_a_group_that_is_not_there_is_remembered_until_the_watch_tells_of_it(groups):
+    """Invented names are looked up once a second, and one that is made is known at once."""
+    server, source = groups
+    for _ in range(5):
+        live = await source.ask([("podgroups", "team-a/ghost")], FLOW)
+        assert live.pod_group("team-a/ghost") is None
+    assert (
+        len([path for _, path, *_ in server.requests if path.endswith("v1beta1/namespaces/team-a/podgroups/ghost")])
+        == 1
+    )
+    server.put(GANG.format("v1beta1", "ghost"), spec={"priority": 9})
+    await eventually(lambda: source.lookup.pod_group("team-a/ghost") is not None)
+    live = await source.ask([("podgroups", "team-a/ghost")], FLOW)
+    assert live.pod_group("team-a/ghost").spec.priority == 9
+
+
+async def test_look_ups_have_turns_by_the_namespace_of_the_review(start):
+    """A review in one namespace waits among the look-ups of that namespace."""
+    asked = []
+
+    class Asked(GivenObjects):
+        async def ask(self, unsure, flow):
+            asked.append((flow.share, sorted(unsure)))
+
+    async with start(source=Asked(Objects())) as running:
+        for namespace in ("team-a", "team-b"):
+            pod = make_pod(meta={"namespace": namespace}, schedulingGroup={"podGroupName": "g"}, **RESOLVED)
+            await running.post("/validate", make_review(pod))
+    assert [(share, ("podgroups", f"{share}/g") in unsure) for share, unsure in asked] == [
+        ("team-a", True),
+        ("team-b", True),
+    ]

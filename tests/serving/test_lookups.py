@@ -35,8 +35,8 @@ class Asked:
             raise ApiError(500, "InternalError", "etcd is away")
         return self.objects.get(name)
 
-    async def find(self, name, address="10.0.0.1"):
-        return await self.lookups.find(name, self.peers.flow(address))
+    async def find(self, name, address="10.0.0.1", namespace=""):
+        return await self.lookups.find(name, self.peers.flow(address).within(namespace))
 
     def tell(self, name):
         """The watch tells something of that name."""
@@ -123,7 +123,7 @@ async def test_look_ups_are_bounded_and_fair():
 async def test_nobody_waits_where_another_address_has_asked_for_the_same(cached):
     """A name that a flood asks for, too, is looked up in the turn of whoever asks honestly, and not in the flood's."""
     asked = Asked()
-    if not cached:  # as for PodGroups
+    if not cached:
         asked.lookups = Lookups(asked.get, LookupLimit())
     flow = asked.peers.flow("10.0.0.66")
     flood = [asyncio.create_task(asked.lookups.find(f"ghost-{number}", flow)) for number in range(1000)]
@@ -134,6 +134,34 @@ async def test_nobody_waits_where_another_address_has_asked_for_the_same(cached)
     assert asyncio.get_running_loop().time() - began < 1
     assert not flood[-1].done()
     assert await asyncio.gather(*flood) == [None] * 1001
+
+
+async def test_a_namespace_that_asks_for_much_holds_up_no_other_one():
+    """All reviews come from one address, the API server's: its look-ups are shared by the namespaces they are about."""
+    asked = Asked(wanted="object")
+    flood = [asyncio.create_task(asked.find(f"a/ghost-{number}", namespace="a")) for number in range(1000)]
+    flood += [asyncio.create_task(asked.find("wanted", namespace="a"))]
+    await asyncio.sleep(0.05)
+    for namespace in ("b", "c", "b"):
+        began = asyncio.get_running_loop().time()
+        assert await asked.find("wanted", namespace=namespace) == "object"
+        assert asyncio.get_running_loop().time() - began < 1
+        await asyncio.sleep(1.1)
+    assert not flood[-1].done()
+    for task in flood:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+    assert asked.lookups._running == {}
+
+
+async def test_invented_namespaces_take_no_memory():
+    """So many are known of an address, and a name is cut."""
+    asked = Asked()
+    flow = asked.peers.flow("10.0.0.66")
+    for number in range(5000):
+        flow.within(f"{number}-{'n' * 1000}")
+    shares = flow.peer.shares
+    assert (len(shares), max(map(len, shares))) == (1024, 256)
 
 
 async def test_what_another_address_has_learned_is_not_asked_again():

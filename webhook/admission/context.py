@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.admission.review import MetadataView, PodSpecView, PodView, Review
 from webhook.kube.bounded import BoundedCache
-from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.kube.objects import Namespace, ObjectMeta, PodGroup, PriorityClass
 from webhook.policy.evaluation.engine import Engine, RuleTrace
 from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.model import Policies, PriorityRule
@@ -62,8 +62,8 @@ class Lookup(Protocol):
         """The Namespace of that name."""
         ...
 
-    def pod_group(self, key: str) -> PodView | None:
-        """The PodGroup `namespace/name`. Nobody watches them, so only one that was looked up live is known."""
+    def pod_group(self, key: str) -> PodGroup | None:
+        """The PodGroup `namespace/name`. Where they are not watched, only one that was looked up live is known."""
         ...
 
 
@@ -74,7 +74,7 @@ class Objects:
         self,
         classes: Iterable[PriorityClass] = (),
         namespaces: Iterable[Namespace] = (),
-        pod_groups: Mapping[str, PodView] | None = None,
+        pod_groups: Mapping[str, PodGroup] | None = None,
     ) -> None:
         system = {
             name: PriorityClass(metadata=ObjectMeta(name=name), value=value, preemption_policy="PreemptLowerPriority")
@@ -101,7 +101,7 @@ class Objects:
         """The Namespace of that name."""
         return self._namespaces.get(name)
 
-    def pod_group(self, key: str) -> PodView | None:
+    def pod_group(self, key: str) -> PodGroup | None:
         """The PodGroup `namespace/name`."""
         return self._pod_groups.get(key)
 
@@ -114,7 +114,7 @@ class Overlay:
         below: Lookup,
         classes: Mapping[str, PriorityClass | None],
         namespaces: Mapping[str, Namespace | None],
-        pod_groups: Mapping[str, PodView | None] | None = None,
+        pod_groups: Mapping[str, PodGroup | None] | None = None,
     ) -> None:
         self._below, self._classes, self._namespaces = below, classes, namespaces
         self._pod_groups = pod_groups or {}
@@ -132,7 +132,7 @@ class Overlay:
         """The Namespace of that name."""
         return self._namespaces[name] if name in self._namespaces else self._below.namespace(name)
 
-    def pod_group(self, key: str) -> PodView | None:
+    def pod_group(self, key: str) -> PodGroup | None:
         """The PodGroup `namespace/name`."""
         return self._pod_groups[key] if key in self._pod_groups else self._below.pod_group(key)
 

@@ -209,12 +209,14 @@ def check_group(context: Context, namespace: str, spec: PodSpecView, priority: i
     if theirs.priority is None:
         return
     if priority is not None and priority != theirs.priority:
+        answer.unsure.add((POD_GROUPS, f"{namespace}/{name}"))
         answer.deny(
             "group-priority",
             f"the pod has priority {priority}, but its {whose}, which counts for all pods of the group; give both the"
             " same PriorityClass",
         )
     elif context.is_managed(class_name) and spec.preemption_policy not in (None, NEVER):
+        answer.unsure.add((POD_GROUPS, f"{namespace}/{name}"))
         answer.deny(
             "group-managed",
             f"the {whose}, for which giveway preempts; a pod of it with preemptionPolicy {spec.preemption_policy} would"

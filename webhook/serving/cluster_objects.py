@@ -1,4 +1,4 @@
-"""Where PriorityClasses and Namespaces come from: a cluster's list+watch caches, or given objects."""
+"""Where PriorityClasses, Namespaces and PodGroups come from: a cluster's list+watch caches, or given objects."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup, Objects, Overlay
-from webhook.admission.review import PodView
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.informer import Change, Informer
-from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.objects import Namespace, ObjectMeta, PodGroup, PriorityClass
+from webhook.kube.objects.scheduling import PodGroupSpec
 from webhook.kube.resources import NAMESPACE, POD_GROUP, PRIORITY_CLASS
 from webhook.serving.fair_queue import Flow
 from webhook.serving.lookups import LookupLimit, Lookups
@@ -88,7 +88,10 @@ class CachedObjects:
         self._client = client
         self._classes = classes or Informer(client, PRIORITY_CLASS.path(), PriorityClass)
         self._namespaces = namespaces or Informer(client, NAMESPACE.path(), Namespace)
-        self._own = [cache for cache, given in ((self._classes, classes), (self._namespaces, namespaces)) if not given]
+        paths = POD_GROUP.paths()
+        self._groups = Informer(client, paths[0], PodGroup, transform=_brief, optional=True, other_paths=paths[1:])
+        given = ((self._classes, classes), (self._namespaces, namespaces), (self._groups, None))
+        self._own = [cache for cache, shared in given if not shared]
         self._defaults = {name: item for name, item in self._classes.items().items() if item.global_default}
         self._classes.handlers.append(self._note_default)
         self._group_place = 0
@@ -102,7 +105,7 @@ class CachedObjects:
         self._namespace_lookups = Lookups(
             lambda name: self._get(NAMESPACES, NAMESPACE.path(name=name), Namespace), limit, self._namespaces
         )
-        self._group_lookups = Lookups(lambda key: self._pod_group(*key.split("/", 1)), limit)
+        self._group_lookups = Lookups(lambda key: self._pod_group(*key.split("/", 1)), limit, self._groups)
 
     @property
     def lookup(self) -> Lookup:
@@ -121,10 +124,9 @@ class CachedObjects:
         """The Namespace of that name."""
         return self._namespaces.get(name)
 
-    def pod_group(self, key: str) -> PodView | None:
-        """No PodGroup is watched: each is asked for when a pod names it."""
-        del key
-        return None
+    def pod_group(self, key: str) -> PodGroup | None:
+        """The PodGroup `namespace/name`; None where they are not served, or may not be watched."""
+        return self._groups.get(key)
 
     def on_namespace(self, name: str, call: Callable[[], object]) -> None:
         """Call this whenever the namespace of that name changes."""
@@ -148,7 +150,7 @@ class CachedObjects:
         """Look the named objects up live; raises ApiError if the API server gives no answer."""
         classes: dict[str, PriorityClass | None] = {}
         namespaces: dict[str, Namespace | None] = {}
-        groups: dict[str, PodView | None] = {}
+        groups: dict[str, PodGroup | None] = {}
         for resource, name in unsure:
             if resource == CLASSES:
                 classes[name] = await self._class_lookups.find(name, flow)
@@ -164,11 +166,11 @@ class CachedObjects:
             for cache in self._own:
                 tasks.create_task(cache.run())
 
-    async def _pod_group(self, namespace: str, name: str) -> PodView | None:
+    async def _pod_group(self, namespace: str, name: str) -> PodGroup | None:
         """A PodGroup, in whichever version the API server has it; the one that answered last is asked first."""
         paths = POD_GROUP.paths(namespace, name)
         for place in sorted(range(len(paths)), key=lambda place: place != self._group_place):
-            group = await self._get(POD_GROUPS, paths[place], PodView)
+            group = await self._get(POD_GROUPS, paths[place], PodGroup)
             if group is not None:
                 self._group_place = place
                 return group
@@ -183,3 +185,14 @@ class CachedObjects:
             self._defaults[change.key] = change.new
         else:
             self._defaults.pop(change.key, None)
+
+
+def _brief(group: PodGroup) -> PodGroup:
+    """What reviews read of a PodGroup, and by what a cache knows it."""
+    meta, spec = group.metadata, group.spec
+    return PodGroup(
+        metadata=ObjectMeta(
+            name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+        ),
+        spec=PodGroupSpec(priority=spec.priority, priority_class_name=spec.priority_class_name),
+    )

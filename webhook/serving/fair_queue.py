@@ -14,6 +14,8 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
+from webhook.kube.bounded import LONGEST_SHOWN, Newest
+
 __all__ = ["FairQueue", "Flow", "Peer", "Peers"]
 
 T = TypeVar("T")
@@ -21,6 +23,8 @@ T = TypeVar("T")
 _TURN = 0.00025
 """Seconds that a turn counts among the connections of an address. So cheap things go round and round, in the order in
 which they came: an honest review need not wait behind several that are a little cheaper."""
+_MOST_SHARES = 1024
+"""Shares of an address that are known; who comes again after that begins where the others are."""
 _CHEAP, _DEAR = 0.0005, 0.001
 """Seconds that count no more than the turn they are part of, and at which the square of the rest counts as much as the
 rest."""
@@ -29,24 +33,33 @@ rest."""
 class Peer:
     """Whoever is at one address: an API server, a tenant's pod, or all of them behind one proxy."""
 
-    __slots__ = ("__weakref__", "address", "greeting", "lines")
+    __slots__ = ("__weakref__", "address", "greeting", "lines", "shares")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.greeting = 0
         """Connections that have begun to speak and wait for their handshake."""
         self.lines: dict[FairQueue[Any], _Line] = {}
+        self.shares: Newest[str, dict[FairQueue[Any], float]] = Newest(_MOST_SHARES)
+        """How far those have come for whom its connections ask, by name."""
 
 
 class Flow:
-    """One connection of a peer."""
+    """One connection of a peer, or whatever its peer asks for in one `share`."""
 
-    __slots__ = ("peer", "tags")
+    __slots__ = ("peer", "share", "tags")
 
     def __init__(self, peer: Peer) -> None:
-        self.peer = peer
+        self.peer, self.share = peer, ""
         self.tags: dict[FairQueue[Any], float] = {}
         """How far it has come in the virtual time of its peer."""
+
+    def within(self, share: str) -> Flow:
+        """What all connections of the peer ask for in this share, such as a namespace: its own turns among others."""
+        flow = Flow(self.peer)
+        flow.share = share[:LONGEST_SHOWN]
+        flow.tags = self.peer.shares.made(flow.share, dict)
+        return flow
 
 
 class Peers:

@@ -1,7 +1,7 @@
 """Looking objects up live, when an answer hinges on one that the cache may not know in its newest form.
 
-A name that no object can have is not looked up. One look-up serves all of one address who ask for the same name
-meanwhile: it waits among those of that address, so nobody waits behind what another address asks for besides.
+A name that no object can have is not looked up. One look-up serves all of one address and namespace who ask for the
+same name meanwhile: it waits among theirs, so nobody waits behind what another address or namespace asks for besides.
 Its answer holds for a second more if the watch is open and tells nothing of that name: news come within a second.
 All look-ups together are bounded in number and rate, and whoever asks for many waits for his own.
 """
@@ -21,6 +21,7 @@ from webhook.serving.turns import FairSemaphore
 
 __all__ = ["LookupLimit", "Lookups"]
 
+_Share = tuple[Peer, str]
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ class Lookups(Generic[T]):
         self, get: Callable[[str], Awaitable[T | None]], limit: LookupLimit, cache: Informer[Any] | None = None
     ) -> None:
         self._cache, self._get, self._limit = cache, get, limit
-        self._running: dict[str, dict[Peer, _Running]] = {}
+        self._running: dict[str, dict[_Share, _Running]] = {}
         self._remembered: Newest[str, tuple[float, T | None]] = Newest(_MOST_REMEMBERED)
         if cache is not None:
             cache.handlers.append(self._hear)
@@ -84,10 +85,11 @@ class Lookups(Generic[T]):
         known = self._known(name)
         if known is not None:
             return known[1]
-        running = self._running.get(name, {}).get(flow.peer)
+        share = flow.peer, flow.share
+        running = self._running.get(name, {}).get(share)
         if running is None:
             running = _Running(asyncio.create_task(self._look_up(name, flow)))
-            self._running.setdefault(name, {})[flow.peer] = running
+            self._running.setdefault(name, {})[share] = running
         running.waiting += 1
         try:
             return await asyncio.shield(running.task)
@@ -95,14 +97,15 @@ class Lookups(Generic[T]):
             running.waiting -= 1
             if not running.waiting and not running.task.done():
                 running.task.cancel()
-                self._end(name, flow.peer, running)
+                self._end(name, share, running)
 
     async def _look_up(self, name: str, flow: Flow) -> T | None:
-        running = self._running[name][flow.peer]
+        share = flow.peer, flow.share
+        running = self._running[name][share]
         try:
             began, answer = await self._limit.within(flow, lambda: self._ask(name, running))
         finally:
-            self._end(name, flow.peer, running)
+            self._end(name, share, running)
         if self._cache is not None and not running.overtaken:
             self._remembered[name] = (began, answer)
         return answer
@@ -128,10 +131,10 @@ class Lookups(Generic[T]):
             return None
         return known if asyncio.get_running_loop().time() - known[0] < _REMEMBERED else None
 
-    def _end(self, name: str, peer: Peer, running: _Running) -> None:
+    def _end(self, name: str, share: _Share, running: _Running) -> None:
         """Nobody else joins this look-up; another one of that name may have begun."""
-        peers = self._running.get(name, {})
-        if peers.get(peer) is running:
-            del peers[peer]
-            if not peers:
+        shares = self._running.get(name, {})
+        if shares.get(share) is running:
+            del shares[share]
+            if not shares:
                 del self._running[name]

@@ -231,7 +231,7 @@ class ReviewHandler:
                 return reviewed
             # The answer hinges on objects the cache may lack: review again by what the API server says now
             try:
-                lookup = await self._source.ask(unsure, flow)
+                lookup = await self._source.ask(unsure, flow.within(reviewed.facts.namespace if reviewed.facts else ""))
             except ApiError as error:
                 names = ", ".join(f"{resource}/{bounded(name)}" for resource, name in unsure)
                 message = f"the API server did not say whether there is {names}: {error}"

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from webhook.admission.context import Context
-from webhook.admission.review import PodView, ReviewFacts
+from webhook.admission.review import ReviewFacts
 from webhook.admission.undecoded import uid_in
 from webhook.admission.webhook import Phase, Reviewed, deny, review
-from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.objects import Namespace, PodGroup, PriorityClass
 from webhook.policy.evaluation.engine import Engine
 
 __all__ = ["HEAD", "MEMORY", "frame", "main", "too_much"]
@@ -92,9 +92,9 @@ class _Parent:
         namespace: Namespace | None = self._ask("namespace", name)
         return namespace
 
-    def pod_group(self, key: str) -> PodView | None:
+    def pod_group(self, key: str) -> PodGroup | None:
         """The PodGroup `namespace/name`."""
-        group: PodView | None = self._ask("pod_group", key)
+        group: PodGroup | None = self._ask("pod_group", key)
         return group
 
     def _ask(self, method: str, *names: str) -> Any:
