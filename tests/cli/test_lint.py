@@ -17,6 +17,14 @@ WARNED = GOOD.replace("name: a}", "name: on}")
 BAD = GOOD.replace("rules", "ruels")
 
 
+NOTICE = "nothing reserves the range above one billion: a pod in some-namespace, made by anybody, gets 2000001000"
+
+
+def unguarded(directory, summary="1 policy with 1 rule, nothing wrong"):
+    """What is printed of a set about which that is all there is to say."""
+    return f"{directory}: notice: {NOTICE}\n\n{directory}: {summary}, 1 notice\n"
+
+
 def lint(*arguments):
     """Run the command."""
     return CliRunner().invoke(main, ["lint", *map(str, arguments)])
@@ -32,7 +40,7 @@ def test_nothing_wrong(directory):
     """One line says what was read, and the exit code is 0."""
     (directory / "a.yaml").write_text(GOOD)
     result = lint(directory)
-    assert (result.exit_code, result.output) == (0, f"{directory}: 1 policy with 1 rule, nothing wrong\n")
+    assert (result.exit_code, result.output) == (0, unguarded(directory))
 
 
 def test_warnings_alone_exit_with_0(directory):
@@ -41,7 +49,23 @@ def test_warnings_alone_exit_with_0(directory):
     result = lint(directory)
     assert result.exit_code == 0
     assert 'warning: YAML 1.1 readers such as kubectl take on for true; write "on"' in result.output
-    assert result.output.endswith(f"{directory}: 1 policy with 1 rule, 1 warning\n")
+    assert result.output.endswith(unguarded(directory, "1 policy with 1 rule, 1 warning"))
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "text", "code"),
+    [
+        ("error", WARNED, 0),
+        ("warning", WARNED, 1),
+        ("warning", GOOD, 0),
+        ("warning", GOOD.replace("{rules", "{match: {namespaces: [a.b]}, rules"), 1),
+        ("notice", GOOD, 1),
+    ],
+)
+def test_the_mildest_finding_that_fails(directory, fail_on, text, code):
+    """`--fail-on` counts what example requests show like everything else."""
+    (directory / "a.yaml").write_text(text)
+    assert lint("--fail-on", fail_on, directory).exit_code == code
 
 
 def test_errors_exit_with_1(directory):
@@ -113,10 +137,10 @@ def test_github(directory):
     )
 
 
-def test_github_without_findings_is_silent(directory):
-    """Nothing wrong, nothing to annotate."""
+def test_github_says_what_nothing_is_about(directory):
+    """A notice is an annotation as well; nothing else, nothing to annotate."""
     (directory / "a.yaml").write_text(GOOD)
-    assert lint("--format", "github", directory).output == ""
+    assert lint("--format", "github", directory).output == f"::notice file={directory}::{NOTICE}\n"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +190,7 @@ def test_exceptions_are_listed_and_pointed_out_when_they_have_ended(directory):
     )
     assert (
         f"{file}:8:5: exception: a/d: namespace c, until 3000-01-01T00:00:00Z (team-c: it moves)\n"
-        f"{directory}: 1 policy with 1 rule, 1 warning\n" in result.output
+        f"{directory}: 1 policy with 1 rule, 1 warning, 1 notice\n" in result.output
     )
     found = json.loads(lint(directory, "--format", "json").output)
     assert [(row["who"], row["ended"], row["source"]) for row in found["exceptions"]] == [
@@ -213,7 +237,7 @@ def test_tests_beside_the_policies(directory, text, place, words):
     (directory / "tests" / "t.yaml").write_text(text)
     result = lint(directory)
     if place is None:
-        assert (result.exit_code, result.output) == (0, f"{directory}: 1 policy with 1 rule, nothing wrong\n")
+        assert (result.exit_code, result.output) == (0, unguarded(directory))
     else:
         assert result.exit_code == 1
         assert f"{directory}/tests/t.yaml:{place}: error: " in result.output
@@ -244,7 +268,7 @@ def test_classes_of_the_cluster(directory):
     assert result.exit_code == 0
     assert 'PriorityClass "standard" is not among the objects; did you mean "standrd"?' in result.output
     known = lint(directory, "--objects", directory / "classes.json", "--known-class", "stand*")
-    assert known.output == f"{directory}: 1 policy with 1 rule, nothing wrong\n"
+    assert known.output == unguarded(directory)
     assert lint(directory, "--objects", directory / "a.yaml", "--known-class", "x").exit_code == 0
 
 

@@ -16,6 +16,7 @@ from webhook.admission.context import SYSTEM_CLASSES
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.admission.policytest import tests_of
 from webhook.cli.output import warn
+from webhook.policy.examples.findings import example_findings
 from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load
@@ -28,7 +29,7 @@ __all__ = ["command"]
 
 _UNCUT = 160
 """Columns of a table in a file or a pipe."""
-_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 
 
 @click.command("lint")
@@ -55,6 +56,13 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
     multiple=True,
     help="A PriorityClass, or a glob of several, that something else makes. May be repeated.",
 )
+@click.option(
+    "--fail-on",
+    type=click.Choice([severity.value for severity in Severity]),
+    default="error",
+    show_default=True,
+    help="The mildest finding with which lint fails.",
+)
 @click.option("--explain", is_flag=True, help="Show who may use and define which range, and change which annotations.")
 @click.pass_context
 def command(
@@ -65,12 +73,13 @@ def command(
     objects: tuple[Path, ...],
     known: tuple[str, ...],
     *,
+    fail_on: str,
     explain: bool,
 ) -> None:
     """Check the policy files directly in each DIR (or one file), each DIR as a set of its own.
 
-    The PolicyTests below DIR are read, too: `giveway test` runs them. Exits with 1 when there are errors; warnings
-    alone leave it at 0.
+    The PolicyTests below DIR are read, too: `giveway test` runs them. Exits with 1 when there are errors, or findings
+    of the severity of --fail-on.
     """
     now = time.time()
     classes = _known_classes(objects, known)
@@ -82,6 +91,7 @@ def command(
             body = {
                 "errors": _count(findings, Severity.ERROR),
                 "warnings": _count(findings, Severity.WARNING),
+                "notices": _count(findings, Severity.NOTICE),
                 "findings": [_as_json(finding) for finding in findings],
                 "rights": [msgspec.to_builtins(row) for checked in results for row in rights_of(checked.policies)],
                 "exceptions": [{**msgspec.to_builtins(row), "source": str(row.source)} for row in rows],
@@ -101,7 +111,8 @@ def command(
             _print(results, now)
             for checked in results if explain else ():
                 _explain(checked.policies)
-    if _count(findings, Severity.ERROR):
+    severities = list(Severity)
+    if any(_count(findings, severity) for severity in severities[: severities.index(Severity(fail_on)) + 1]):
         context.exit(1)
 
 
@@ -133,6 +144,8 @@ def _checked(path: Path, classes: KnownClasses | None, now: float) -> _Checked:
     if loaded.policies == Policies() and not loaded.errors:
         text = "there is no policy here; sub-folders are not read, name the directory that holds the files"
         findings.append(Finding(severity=Severity.ERROR, source=SourcePosition(str(path)), message=text))
+    if not loaded.errors:
+        findings += example_findings(loaded.policies, now, str(path))
     if path.is_dir() and not loaded.errors:
         findings += tests_of(path, loaded.policies)
     return _Checked(path, loaded.policies, findings, not loaded.errors)
@@ -152,12 +165,13 @@ def _print(results: list[_Checked], now: float) -> None:
             click.echo(f"{state.source}: exception: {state}")
         rules = sum(len(policy.rules) for policy in policies.priority)
         held = f"{_number(len(policies.priority) + len(policies.preemption), 'policy')} with {_number(rules, 'rule')}"
-        errors, warnings = _count(findings, Severity.ERROR), _count(findings, Severity.WARNING)
+        errors, warnings, notices = (_count(findings, severity) for severity in Severity)
         if errors:
             summary = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
             summary += "" if usable else "; this set is not usable"
         else:
             summary = f"{held}, {_number(warnings, 'warning') if warnings else 'nothing wrong'}"
+            summary += f", {_number(notices, 'notice')}" if notices else ""
         click.echo(f"{path}: {summary}")
 
 

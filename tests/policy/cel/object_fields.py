@@ -1,6 +1,7 @@
 """`python -m tests.policy.cel.object_fields`: the fields of pods and PriorityClasses, for `object_fields.json`.
 
-A field is `""` for a single value, the name of a struct, `[X]` for a list and `{X}` for a map of it, `*` for anything.
+A field is `string`, `integer`, `boolean` or `quantity` for a single value, the name of a struct, `[X]` for a list and
+`{X}` for a map of it, `*` for anything.
 """
 
 import sys
@@ -42,9 +43,13 @@ def _type(shape: Schema) -> str:
             return f"[{_type(shape.item)}]"
         case "map":
             return f"{{{_type(shape.item)}}}"
-        case "any":
+        case "any" | "intstr":
             return "*"
-    return ""
+        case "int64" | "number":
+            return "integer"
+        case "bytes" | "time":
+            return "string"
+    return shape.kind
 
 
 def _name(schema: Schema) -> str:

@@ -18,10 +18,11 @@ __all__ = ["Comprehension", "Constant", "FunctionCall", "Identifier", "ListOrMap
 
 
 class Constant(msgspec.Struct, frozen=True):
-    """A literal: its text for a string, None for any other type; `size` in bytes."""
+    """A literal: its text for a string, its number for an int or a bool, None for any other type; `size` in bytes."""
 
     text: str | None
     size: int
+    number: int | None = None
 
 
 class Identifier(msgspec.Struct, frozen=True):
@@ -101,7 +102,7 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case 3:
             raw = next((body[field][0] for field in (6, 7) if field in body), None)
             if not isinstance(raw, bytes):
-                return Constant(None, _NUMBER_SIZE)
+                return Constant(None, _NUMBER_SIZE, _literal(body))
             return Constant(raw.decode() if 6 in body else None, len(raw))
         case 4:
             return Identifier(_text(body, 1))
@@ -121,6 +122,14 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case _:
             loop = [_tree(_message(body, field), scalars) for field in (2, 4, 5, 6, 7)]
             return Comprehension(_text(body, 1), loop[0], _text(body, 3), *loop[1:])
+
+
+def _literal(body: _Fields) -> int | None:
+    """The value of a bool or int literal, which is negative from 2⁶³ on; None for any other."""
+    if 2 in body:
+        return bool(_number(body, 2))
+    number = _number(body, 3)
+    return (number if number < 1 << 63 else number - (1 << 64)) if 3 in body else None
 
 
 def _fields(data: bytes) -> _Fields:

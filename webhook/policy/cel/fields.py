@@ -1,4 +1,4 @@
-"""The fields that an expression reads and no object has, such as `object.spec.priorty`.
+"""The fields that an expression reads, and those of them that no object has, such as `object.spec.priorty`.
 
 CEL itself takes every field of the objects for possible, so a misspelt one is found when it is too late: by an error on
 every request, or by `has(…)` that is never true. The fields of objects are in `object_fields.json`, which
@@ -9,7 +9,7 @@ warning.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -18,32 +18,55 @@ import msgspec
 
 from webhook.policy.cel.ast import Comprehension, Constant, FunctionCall, Identifier, ListOrMap, Select, Tree
 
-__all__ = ["UnknownField", "unknown_fields"]
+__all__ = ["ELEMENT", "Path", "Read", "fields_read", "unknown_fields"]
 
 _KINDS = {"pods": "Pod", "priorityclasses": "PriorityClass"}
 _INDEXES = frozenset(("_[_]", "_[?_]", "_?._"))
 _UNWRAPPING = frozenset(("orValue", "value", "optional.of"))
+ELEMENT = "[]"
+"""The step of a path to an element of a list."""
 
 _OWN = {
     "AdmissionRequest": {
-        **dict.fromkeys(("dryRun", "name", "namespace", "operation", "requestSubResource", "subResource", "uid"), ""),
+        **dict.fromkeys(("name", "namespace", "operation", "requestSubResource", "subResource", "uid"), "string"),
+        "dryRun": "boolean",
         **dict.fromkeys(("kind", "options", "requestKind", "requestResource", "resource"), "*"),
         "userInfo": "UserInfo",
     },
-    "UserInfo": {"username": "", "uid": "", "groups": "[]", "extra": "*"},
+    "UserInfo": {"username": "string", "uid": "string", "groups": "[string]", "extra": "*"},
     "Namespace": {"metadata": "Metadata"},
     "PriorityClassVariable": {
         "metadata": "Metadata",
-        **dict.fromkeys(("description", "globalDefault", "preemptionPolicy", "value"), ""),
+        **dict.fromkeys(("description", "preemptionPolicy"), "string"),
+        "globalDefault": "boolean",
+        "value": "integer",
     },
-    "Metadata": {"name": "", "labels": "{}", "annotations": "{}"},
+    "Metadata": {"name": "string", "labels": "{string}", "annotations": "{string}"},
 }
 """What the variables beside the objects hold, as `RequestAttributes` makes them."""
 
 Types = frozenset[str]
 """What a value may be: the name of a struct, `[X]` for a list and `{X}` for a map of it, `*`; else it has no fields."""
 _ANYTHING: Types = frozenset(("*",))
-Scope = Mapping[str, Types]
+Path = tuple[str, ...]
+"""A variable, and the fields and keys below it."""
+
+
+class _Value(NamedTuple):
+    """What a part of an expression may be, and the field that it is."""
+
+    types: Types = _ANYTHING
+    path: Path = ()
+
+
+class Read(NamedTuple):
+    """The type of a field that is read, and what it is compared with: all texts of the expression, if with nothing."""
+
+    type: str
+    literals: Sequence[str | int]
+
+
+Scope = Mapping[str, _Value]
 
 
 class UnknownField(NamedTuple):
@@ -83,16 +106,7 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
     `about` are the kinds of objects that it judges: `pods`, `priorityclasses` or both. With both, a field of one of
     them is known.
     """
-    objects = frozenset(_KINDS[kind] for kind in about)
-    scope = {
-        "object": objects,
-        "oldObject": objects,
-        "request": frozenset(("AdmissionRequest",)),
-        "namespaceObject": frozenset(("Namespace",)),
-        "priorityClass": frozenset(("PriorityClassVariable",)),
-    }
-    walk = _Walk()
-    walk.types(tree, scope)
+    walk = _Walk(tree, about)
     unknown = {(name, struct): known for name, struct, known in walk.absent}
     rows = (
         UnknownField(name, struct, known, next(_places(text, name), 0)) for (name, struct), known in unknown.items()
@@ -100,67 +114,113 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
     return sorted(rows, key=lambda row: row.offset)
 
 
+def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, Read]:
+    """The fields below variables that the expression reads; `about` is as in `unknown_fields`."""
+    walk = _Walk(tree, about)
+    return {
+        path: Read(min(types), walk.beside.get(path) or walk.texts)
+        for types, path in reversed(walk.read)
+        if len(path) > 1
+    }
+
+
 class _Walk:
     """One walk over the tree; `absent` has the fields that nothing has."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Tree, about: Collection[str]) -> None:
         self.absent: list[tuple[str, str, Collection[str]]] = []
+        self.read: list[_Value] = []
+        self.beside: dict[Path, list[str | int]] = {}
+        self.texts: list[str | int] = []
+        types = {
+            **dict.fromkeys(("object", "oldObject"), frozenset(_KINDS[kind] for kind in about)),
+            "request": frozenset(("AdmissionRequest",)),
+            "namespaceObject": frozenset(("Namespace",)),
+            "priorityClass": frozenset(("PriorityClassVariable",)),
+        }
+        self._whole(tree, {name: _Value(known, (name,)) for name, known in types.items()})
 
-    def types(self, tree: Tree, scope: Scope) -> Types:
+    def _whole(self, tree: Tree, scope: Scope) -> _Value:
+        """The value of a tree of which no single field is read."""
+        value = self._value(tree, scope)
+        self.read.append(value)
+        return value
+
+    def _value(self, tree: Tree, scope: Scope) -> _Value:
         """What the tree's value may be."""
         match tree:
+            case Constant(str(text)):
+                self.texts.append(text)
             case Identifier(name):
-                return scope.get(name, _ANYTHING)
+                return scope.get(name, _Value())
             case Select(operand, field):
-                return self._field(self.types(operand, scope), field)
+                return self._field(self._value(operand, scope), field)
             case FunctionCall(name, (operand, Constant(str(field)))) if name in _INDEXES:
-                return self._field(self.types(operand, scope), field)
-            case FunctionCall(name, arguments):
-                values = [self.types(argument, scope) for argument in arguments]
+                return self._field(self._value(operand, scope), field)
+            case FunctionCall("@in", (Constant(str(field)), container)):
+                value = self._value(container, scope)
+                if any(type_.startswith("{") for type_ in value.types):
+                    return self._field(value, field)
+                self.beside.setdefault(_elements(value).path, []).append(field)
+                return _elements(value)
+            case FunctionCall(name, parts):
+                values = [self._whole(part, scope) for part in parts]
+                paths = [value.path for value in values if value.path]
+                for path in paths:
+                    self.beside.setdefault(path, []).extend(_literals(parts))
                 if name in _INDEXES:
                     return _elements(values[0])
-                return values[0] if name in _UNWRAPPING and values else _ANYTHING
-            case ListOrMap(elements):
-                for element in elements:
-                    self.types(element, scope)
-                return _ANYTHING
+                return values[0] if name in _UNWRAPPING and values else _Value(path=next(iter(paths), ()))
+            case ListOrMap(parts):
+                for part in parts:
+                    self._whole(part, scope)
             case Comprehension():
                 return self._comprehension(tree, scope)
-        return _ANYTHING
+        return _Value()
 
-    def _field(self, types: Types, field: str) -> Types:
-        """The types of a field. It is noted if it is sure that nothing has it."""
-        structs = _data().structs
+    def _field(self, value: _Value, field: str) -> _Value:
+        """A field of a value. It is noted if it is sure that nothing has it."""
+        structs, path = _data().structs, (*value.path, field) if value.path else ()
         known_types: set[str] = set()
-        for type_ in types:
+        for type_ in value.types:
             if type_ in structs and field in structs[type_]:
                 known_types.add(structs[type_][field])
             elif type_.startswith("{"):
                 known_types.add(type_[1:-1])
             elif type_ not in structs:
-                return _ANYTHING
-        if known_types or not types:
-            return frozenset(known_types) or _ANYTHING
-        lacking = min(types)
-        self.absent.append((field, lacking, {name for type_ in types for name in structs[type_]}))
-        return _ANYTHING
+                return _Value(path=path)
+        if known_types or not value.types:
+            return _Value(frozenset(known_types) or _ANYTHING, path)
+        lacking = min(value.types)
+        self.absent.append((field, lacking, {name for type_ in value.types for name in structs[type_]}))
+        return _Value(path=path)
 
-    def _comprehension(self, loop: Comprehension, scope: Scope) -> Types:
+    def _comprehension(self, loop: Comprehension, scope: Scope) -> _Value:
         """A macro: its variable is an element of the range; `cel.bind` is one whose range is empty."""
-        range_ = self.types(loop.range, scope)
-        init = self.types(loop.init, scope)
+        range_ = self._whole(loop.range, scope)
+        init = self._value(loop.init, scope)
         bound = isinstance(loop.range, ListOrMap) and not loop.range.elements
-        inner = {**scope, loop.variable: _elements(range_), loop.accumulator: init if bound else _ANYTHING}
+        inner = {**scope, loop.variable: _elements(range_), loop.accumulator: init if bound else _Value()}
         for part in (loop.condition, loop.step):
-            self.types(part, inner)
-        return self.types(loop.result, inner)
+            self._whole(part, inner)
+        return self._value(loop.result, inner)
 
 
-def _elements(types: Types) -> Types:
+def _elements(value: _Value) -> _Value:
     """What a loop over it runs through: the elements of lists; the keys of maps are texts."""
-    if all(type_.startswith("[") for type_ in types):
-        return frozenset(type_[1:-1] for type_ in types)
-    return _ANYTHING
+    if all(type_.startswith("[") for type_ in value.types):
+        return _Value(frozenset(type_[1:-1] for type_ in value.types), (*value.path, ELEMENT) if value.path else ())
+    return _Value()
+
+
+def _literals(trees: Iterable[Tree]) -> Iterator[str | int]:
+    """The texts and numbers among them, also in lists written out."""
+    for tree in trees:
+        match tree:
+            case Constant(text, _, number):
+                yield from (literal for literal in (text, number) if literal is not None)
+            case ListOrMap(elements):
+                yield from _literals(elements)
 
 
 def _places(text: str, field: str) -> Iterator[int]:

@@ -37,10 +37,11 @@ _LEAD = 40
 
 
 class Severity(StrEnum):
-    """An error keeps a policy set from being used; a warning does not."""
+    """An error keeps a policy set from being used; a warning does not. A notice is about what no policy says."""
 
     ERROR = "error"
     WARNING = "warning"
+    NOTICE = "notice"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""What policies let happen, shown by example requests that the engine is asked about."""

@@ -1,0 +1,220 @@
+"""What a policy set lets happen that its author would be surprised by, each thing with a request that shows it.
+
+The whole set is asked by the engine that judges requests, so a rule that is safe only beside another one is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any
+
+from msgspec.structs import replace
+
+from webhook.policy.evaluation.engine import Engine, Verdict
+from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
+from webhook.policy.examples.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Example, Settings
+from webhook.policy.examples.questions import SYSTEM, UNNAMED, RuleQuestion, near, questions, samples
+from webhook.policy.model import CAN_BE_PREEMPTED, Enforcement, Policies, PriorityPolicy, PriorityRule, VictimMode
+from webhook.policy.shapes.findings import Finding, Severity
+from webhook.policy.shapes.object_shape import yaml_name
+from webhook.policy.shapes.yaml_nodes import SourcePosition
+
+__all__ = ["example_findings"]
+
+_CRITICAL = next(((NAME, name), (VALUE, value)) for value, name in SYSTEM.items())
+_API_SERVER = UserInfo("system:apiserver", ("system:masters",))
+_OF_KUBERNETES = (
+    Example(PODS, ((NAMESPACE, "kube-system"), (USER, CONTROLLER), *_CRITICAL)),
+    Example(CLASSES, ((USER, _API_SERVER), *_CRITICAL, (("object", "description"), "Used for system critical pods"))),
+)
+"""What every cluster asks for by itself."""
+_NOTHING = {"use": "refuses no pod", "define": "refuses no PriorityClass", "": "does nothing"}
+_OPTIONAL = ("exclude", "namespaces", "namespace_selector", "object_selector")
+_LISTS = ("conditions", "exceptions", "use", "define", "allow", "deny")
+"""Parts that a policy could do without."""
+_MOST_TRIED, _MOST_FIXED, _MOST_FREE = 600, 80, 16
+Told = Iterator[tuple[SourcePosition, str]]
+Said = dict[str, Verdict | None]
+"""What rules say of a request, by their ids; None if a rule fills something in."""
+_Answered = tuple[Example, Said]
+
+
+def example_findings(policies: Policies, now: float, path: str) -> list[Finding]:
+    """What example requests made at `now` (seconds since the epoch) show of a policy set without errors.
+
+    Warnings are about rules, notices about what no rule of the set, which lies at `path`, is about.
+    """
+    priority = [
+        replace(policy, exceptions=tuple(exception for exception in policy.exceptions if exception.until > now))
+        for policy in policies.priority
+    ]
+    asked = _Asked(replace(policies, priority=tuple(priority)), now)
+    warnings = dict.fromkeys(row for policy in priority for row in asked.of_policy(policy))
+    told = {source for source, _ in warnings}
+    warnings |= dict.fromkeys(row for row in asked.of_kubernetes() if row[0] not in told)
+    rows = [(Severity.WARNING, row) for row in warnings] + [(Severity.NOTICE, row) for row in asked.unguarded(path)]
+    return [Finding(severity=severity, source=source, message=text) for severity, (source, text) in rows]
+
+
+class _Asked:
+    """The engine of a policy set, asked about examples as of `now`."""
+
+    def __init__(self, policies: Policies, now: float) -> None:
+        self._policies, self._now, self._engine = policies, now, Engine(policies)
+
+    def _said(self, example: Example) -> Said:
+        request = example.request(self._now)
+        given = (*self._engine.annotations_to_copy(request), self._engine.default_priority_class(request) or ("", ""))
+        said: Said = dict.fromkeys(rule for _, rule in given if rule)
+        return said | {verdict.id: verdict for verdict in self._engine.judge(request)}
+
+    def of_policy(self, policy: PriorityPolicy) -> Told:
+        """What is surprising about the rules of a policy; if nothing is, which part of it makes no difference."""
+        surprised, answered = False, [(example, self._said(example)) for example in _OF_KUBERNETES]
+        for rule in policy.rules:
+            for question in questions(policy, rule):
+                rows = self._rows(f"{policy.name}/{rule.name}", question) if question.fixed[0] else []
+                answered += chain.from_iterable(rows)
+                for text in self._of_question(policy, rule, question.about, rows):
+                    surprised = True
+                    yield rule.source, text
+        for source, name, less in () if surprised else _without(policy, policy.source):
+            priority = tuple(less if each is policy else each for each in self._policies.priority)
+            other = _Asked(replace(self._policies, priority=priority), self._now)
+            if all(_outcomes(other._said(example)) == _outcomes(said) for example, said in answered):
+                text = f"without it {len(answered)} example requests are answered alike, such as {answered[-1][0]}"
+                yield source, f"{name} of policy {policy.name} makes no difference: {text}"
+
+    def _rows(self, rule_id: str, question: RuleQuestion) -> list[list[_Answered]]:
+        """Requests with their answers, near the plain one and near one that the rule is about.
+
+        A row has one request, and the same with what its author may choose for nothing.
+        """
+        parts, about = [*question.fixed, *question.free], len(question.fixed)
+        plain = [settings[0] for settings in parts]
+        met = (row for row in islice(near(parts, plain), _MOST_TRIED) if _meets(self._ask(question, row)[1], rule_id))
+        bases = (plain, next(met, plain))
+        fixed = [row for base in bases for row in islice(near(question.fixed, base[:about]), _MOST_FIXED)]
+        free = [*islice(near(question.free, plain[about:]), _MOST_FREE)]
+        return [[self._ask(question, row + chosen) for chosen in free] for row in fixed]
+
+    def _ask(self, question: RuleQuestion, parts: list[Settings]) -> _Answered:
+        example = Example(question.resource, tuple(chain.from_iterable(parts)))
+        return example, self._said(example)
+
+    def _of_question(
+        self, policy: PriorityPolicy, rule: PriorityRule, about: str, rows: list[list[_Answered]]
+    ) -> Iterator[str]:
+        """What is surprising about one thing that a rule decides: the worst."""
+        rule_id, answered = f"{policy.name}/{rule.name}", list(chain.from_iterable(rows))
+        if not answered:
+            if about == "use":
+                yield f"{rule_id} reserves values that no class can have; above one billion there are only {[*SYSTEM]}"
+            return
+        tried = f"({len(answered)} requests were tried)"
+        failed = ((row[0][0], verdict) for row in rows for verdict in row[0][1].values() if verdict is not None)
+        example, verdict = next(
+            (row for row in failed if row[1].outcome == "error" and row[1].id != rule_id), (None, None)
+        )
+        if verdict is not None and verdict.policy == policy.name:
+            yield f"{example}, is refused: {verdict.message}"
+        elif not any(_meets(said, rule_id) for _, said in answered):
+            spaces = samples(policy.match.namespaces or (), dots=False) or [UNNAMED]
+            example = next(row for row, _ in answered if row.get(NAMESPACE, spaces[0]) == spaces[0])
+            yield f"{rule_id} {_NOTHING.get(about, 'does nothing')}: {self._told(example, about)} {tried}"
+        elif rule.enforcement is Enforcement.ENFORCE and rule.refuses:
+            through = _let_out(rule_id, about, rows)
+            if through is not None:
+                yield f"{rule_id} can be got round: {self._told(through, about)}"
+            for operation in (None, "UPDATE") if through is None and about in ("validate", "priority_classes") else ():
+                verdicts = [(row, said.get(rule_id)) for row, said in answered if row.get(OPERATION) == operation]
+                judged = [(example, verdict) for example, verdict in verdicts if verdict is not None]
+                if judged and all(verdict.violated for _, verdict in judged):
+                    yield f"{rule_id} refuses everything: {judged[0][0]}, is refused: {judged[0][1].message} {tried}"
+
+    def _told(self, example: Example, about: str) -> str:
+        """The request and what becomes of it."""
+        if _refused(self._said(example)):
+            return f"{example}, is refused by another rule"
+        gets = {"use": f"gets {example.get(VALUE)}", "priority_classes": f"gets PriorityClass {example.get(NAME)}"}
+        return f"{example}, {gets.get(about, 'is let in')}"
+
+    def of_kubernetes(self) -> Told:
+        """What every cluster asks for by itself, and is refused."""
+        places: dict[str, SourcePosition] = {}
+        for policy in self._policies.priority:
+            places |= {f"{policy.name}/{rule.name}": rule.source for rule in policy.rules}
+            places |= {f"{policy.name}/{condition.name}": condition.source for condition in policy.conditions}
+        for example in _OF_KUBERNETES:
+            for rule_id, verdict in self._said(example).items():
+                if rule_id in places and verdict is not None and verdict.denies:
+                    yield places[rule_id], f"{example}, is refused: {verdict.message}"
+
+    def unguarded(self, path: str) -> Told:
+        """What no rule is about, and anybody may do who may make pods, or change classes."""
+        critical = Example(PODS, ((NAMESPACE, UNNAMED), *_CRITICAL))
+        if not _refused(self._said(critical)):
+            yield SourcePosition(path), f"nothing reserves the range above one billion: {self._told(critical, 'use')}"
+        for policy in self._policies.preemption:
+            victims = [name for pair in policy.victims.pairs or () for name in pair.victims.priority_classes or ()]
+            change = (
+                (OPERATION, "UPDATE"),
+                (NAME, samples([*victims, "batch"])[0]),
+                ((*CHANGE, CAN_BE_PREEMPTED), "true"),
+            )
+            changes = [Example(CLASSES, (*change, (VALUE, value))) for value in (1000, 0, 10**9)]
+            example = next((example for example in changes if not _refused(self._said(example))), None)
+            if policy.victims.mode is VictimMode.OPT_IN and example is not None:
+                opens = 'which opens its running pods to eviction: no range with "define" holds its value'
+                yield policy.source, f"{example} who may patch it, is let in, {opens}"
+
+
+def _refused(said: Said) -> bool:
+    return any(verdict is not None and verdict.denies for verdict in said.values())
+
+
+def _meets(said: Said, rule_id: str) -> bool:
+    """Whether a rule is violated, or fills something in."""
+    verdict = said.get(rule_id)
+    return rule_id in said and (verdict is None or verdict.violated)
+
+
+def _outcomes(said: Said) -> dict[str, str]:
+    return {rule: verdict.outcome if verdict is not None else "" for rule, verdict in said.items()}
+
+
+def _let_out(rule_id: str, about: str, rows: list[list[_Answered]]) -> Example | None:
+    """A request by somebody without any right that gets through all the same, by what its author chooses.
+
+    A range is reserved everywhere: there the first request counts as well, in a namespace that no policy means. Who
+    defines a class chooses its name.
+    """
+    for (plain, said), *others in (row for row in rows if row[0][0].get(USER) is ANYBODY):
+        if not _refused(said):
+            if about == "define" or (about == "use" and plain is rows[0][0][0]):
+                return plain
+            if rule_id not in said and about != "validate" and any(_meets(row, rule_id) for _, row in others):
+                return plain
+        elif _meets(said, rule_id):
+            through = next((example for example, row in others if not _refused(row)), None)
+            if through is not None:
+                return through
+    return None
+
+
+def _without(part: Any, source: SourcePosition) -> Iterator[tuple[SourcePosition, str, Any]]:
+    """A policy or rule without each of the parts that it could do without, with the part's place and name."""
+    source = getattr(part, "source", source)
+    for field in getattr(part, "__struct_fields__", ()):
+        value = getattr(part, field)
+        if value is not None and field in _OPTIONAL:
+            yield source, yaml_name(field), replace(part, **{field: None})
+        for number, element in enumerate(value if isinstance(value, tuple) else ()):
+            before, after = value[:number], value[number + 1 :]
+            if field in _LISTS:
+                yield getattr(element, "source", source), f"{field}[{number}]", replace(part, **{field: before + after})
+            for place, name, less in _without(element, source) if field == "rules" else ():
+                yield place, name, replace(part, **{field: (*before, less, *after)})
+        for place, name, less in _without(value, source) if field in ("match", "reserve", "priority_classes") else ():
+            yield place, f"{yaml_name(field)}.{name}", replace(part, **{field: less})

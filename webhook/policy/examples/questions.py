@@ -1,0 +1,161 @@
+"""What a rule decides, and requests worth trying: such that each test of the rule and its policy holds, and fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, combinations, product
+from typing import Any, NamedTuple
+
+from webhook.kube.objects import LabelSelector
+from webhook.policy.cel.fields import Path, fields_read
+from webhook.policy.cel.program import compile_bool
+from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
+from webhook.policy.examples.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
+from webhook.policy.model import PriorityPolicy, PriorityRule
+from webhook.policy.model.globs import WILDCARD
+
+__all__ = ["SYSTEM", "UNNAMED", "RuleQuestion", "near", "questions", "samples"]
+
+Parts = list[list[Settings]]
+SYSTEM = {2_000_001_000: "system-node-critical", 2_000_000_000: "system-cluster-critical"}
+"""The values above one billion that there are, with their classes (docs/kubernetes-behaviour.md K4)."""
+UNNAMED = "some-namespace"
+"""A namespace without labels that no policy means, unless it means all."""
+_UPDATE = ((OPERATION, "UPDATE"),)
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SYNTAX = re.compile(r"\\.|\[[^\]]*\]|\{[^}]*\}|[\^$.*+?()]|\|.*")
+"""What of a regular expression stands for something else than itself."""
+_METADATA = (("namespaceObject", "metadata"), ("priorityClass", "metadata"))
+_ALIASES = {
+    ("object", "spec", "priorityClassName"): NAME,
+    ("object", "spec", "priority"): VALUE,
+    ("object", "value"): VALUE,
+    ("object", "metadata", "namespace"): NAMESPACE,
+    ("namespaceObject", "metadata", "name"): NAMESPACE,
+    **{(*USER, *field): USER for field in (("username",), ("groups",), ("groups", "[]"))},
+}
+"""Fields that hold what another part of the request decides."""
+
+
+class RuleQuestion(NamedTuple):
+    """One thing that a rule decides about pods or PriorityClasses (`resource`).
+
+    `fixed` are the parts of a request that its author cannot choose for nothing, `free` the others: for each the
+    settings to try. All the first ones together are a plain request by anybody in UNNAMED.
+    """
+
+    about: str
+    resource: str
+    fixed: Parts
+    free: Parts
+
+
+def near(parts: Parts, request: Sequence[Settings]) -> Iterator[list[Settings]]:
+    """Requests, part by part, that differ from one in nothing, in one part, in two parts and so on."""
+    for places in chain.from_iterable(combinations(range(len(parts)), count) for count in range(len(parts) + 1)):
+        for values in product(*([row for row in parts[at] if row is not request[at]] for at in places)):
+            changed = dict(zip(places, values, strict=True))
+            yield [changed.get(at, settings) for at, settings in enumerate(request)]
+
+
+def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
+    """A name for each glob that can match any."""
+    rows = ([pattern.replace(WILDCARD, fill) for fill in ("a", "", "1")] for pattern in patterns)
+    fitting = ([name for name in row if _NAME.fullmatch(name) and (dots or "." not in name)][:1] for row in rows)
+    return list(dict.fromkeys(chain.from_iterable(fitting)))
+
+
+def questions(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RuleQuestion]:
+    """What a rule decides about pods and about PriorityClasses."""
+    if rule.reserve is not None:
+        yield _question(policy, rule, "use", PODS)
+        yield _question(policy, rule, "define", CLASSES)
+        return
+    for resource in rule.validate.resources if rule.validate is not None else (PODS,):
+        yield _question(policy, rule, rule.body[0], resource)
+
+
+def _question(policy: PriorityPolicy, rule: PriorityRule, about: str, resource: str) -> RuleQuestion:
+    own = _read(rule.declaration.expressions, resource)
+    read = _read([condition.expression for condition in policy.conditions], resource)
+    names, users = [*own.get(NAMESPACE, ()), *read.get(NAMESPACE, ())], [ANYBODY, CONTROLLER]
+    users += (UserInfo(text, ("system:authenticated", text)) for text in (*own.get(USER, ()), *read.get(USER, ())))
+    free: Parts = []
+    places: Parts = []
+    for path, values in {**read, **own}.items():
+        if path[0] in ("object", "oldObject") or (path[:2] in _METADATA and path[2:] != ("name",)):
+            settings: list[Settings] = [(), *(((path, value),) for value in values)]
+            (free if path[0] == "object" and path not in own else places).append(settings)
+    rights = [right for given in rule.declaration.rights or () for right in given.alternatives]
+    for match in (policy.match, policy.exclude, *(row.match for row in policy.exceptions), *rights):
+        names += getattr(match, "namespaces", None) or ()
+        free += _labels(getattr(match, "object_selector", None), "object")
+        places += _labels(getattr(match, "namespace_selector", None), "namespaceObject")
+        for subject in getattr(match, "subjects", None) or ():
+            name = (subject.user_pattern or subject.name).replace(WILDCARD, "a")
+            called = name if subject.user_pattern else f"a member of {name}"
+            users.append(UserInfo(called, ("system:authenticated", name)))
+    spaces: list[Settings] = [((NAMESPACE, name),) for name in (UNNAMED, *samples(names, dots=False))]
+    asking: list[Settings] = [((USER, user),) for user in users]
+    decided = list(_decided(rule, about, resource, own | read))
+    return RuleQuestion(about, resource, [decided, spaces if resource == PODS else [()], *places, asking], free)
+
+
+def _labels(selector: LabelSelector | None, variable: str) -> Parts:
+    """The labels that a selector reads: all as it wants them, and each alone with its values and with another one."""
+    rows = [(key, "In", [value]) for key, value in ((selector and selector.match_labels) or {}).items()]
+    rows += [(row.key, row.operator, list(row.values or ())) for row in (selector and selector.match_expressions) or ()]
+    tries = [((variable, "metadata", "labels", key), [*values, "x"], wanted) for key, wanted, values in rows]
+    selected = tuple((path, values[0]) for path, values, wanted in tries if wanted in ("In", "Exists"))
+    return [[(), selected, *(((path, value),) for path, values, _ in tries for value in values)]] if rows else []
+
+
+def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
+    """The fields that expressions read, each with values by its type and by what it is compared with."""
+    tries: dict[Path, list[Any]] = {}
+    for expression in expressions:
+        for path, field in fields_read(compile_bool(expression).tree, (kind,)).items():
+            tries.setdefault(_ALIASES.get(path, path), []).extend(_values(field.type, field.literals))
+    return tries
+
+
+def _values(type_: str, literals: Sequence[str | int]) -> list[Any]:
+    texts = [literal for literal in literals if isinstance(literal, str)]
+    numbers = [near for number in literals if type(number) is int for near in (number, number - 1, number + 1)]
+    if type_ == "boolean":
+        return [True, False]
+    if type_ == "integer":
+        return [*numbers, 1]
+    if type_.startswith("["):
+        sizes = (*sorted({1, 2}.union(size for size in numbers if 0 < size < 40)), 0)
+        return [_values(type_[1:-1], literals)[:1] * size for size in sizes]
+    if type_.startswith("{"):
+        return [dict.fromkeys(texts, "x"), *({key: "x"} for key in (*texts, "x"))]
+    if type_ in ("string", "quantity", "*"):
+        matching = ((plain, f"{plain}a") for text in texts if (plain := _SYNTAX.sub("", text)) != text)
+        return list(dict.fromkeys((*texts, *map(str, numbers), *chain.from_iterable(matching), "x", "1", "")))
+    return [{"name": "a"}]
+
+
+def _decided(rule: PriorityRule, about: str, kind: str, read: dict[Path, list[Any]]) -> Iterator[Settings]:
+    """What the rule is about: annotations that change, or classes by name and value."""
+    updates: list[Settings] = [(), _UPDATE]
+    if rule.protect_annotations is not None:
+        operations = [row for row in updates if ("UPDATE" if row else "CREATE") in rule.protect_annotations.operations]
+        yield from ((*row, ((*CHANGE, key), "true")) for key in rule.protect_annotations.keys for row in operations)
+        return
+    start, end, names, values = -(2**31), 2**31 - 1, ["c", *read.get(NAME, ())], [1000, *read.get(VALUE, ())]
+    if rule.reserve is not None:
+        start, end = rule.reserve.from_, rule.reserve.to
+        values += [start, end, *(SYSTEM if about == "use" else ())]
+        names += [name for row in rule.reserve.define if about == "define" for name in row.names or ()]
+    elif rule.priority_classes is not None:
+        names += [*(rule.priority_classes.allow or ()), *rule.priority_classes.deny]
+        values += SYSTEM
+    possible = [value for value in values if start <= value <= end and (value <= 10**9 or value in SYSTEM)]
+    classes = [(SYSTEM.get(value, name), value) for value in possible for name in samples(names)]
+    operations = updates if rule.validate is not None or not rule.refuses else updates[:1]
+    yield from operations if kind == PODS and rule.reserve is None and rule.priority_classes is None else ()
+    for (name, value), operation in product(dict.fromkeys(classes), operations):
+        yield (*operation, (NAME, name), (VALUE, value))
