@@ -43,7 +43,7 @@ def validate_group_templates(context: Context, review: Review, answer: Answer) -
 
 
 def _judge(context: Context, review: Review, spec: PodSpecView, data: dict[str, Any], answer: Answer) -> PolicyRequest:
-    named = check_class(context, spec, answer)
+    named = check_class(context, spec, answer, lambda: data)
     request = msgspec.structs.replace(context.request(review, data), operation="CREATE", resource=GROUPS)
     request.priority_class = named
     request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)

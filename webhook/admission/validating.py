@@ -7,6 +7,7 @@ the annotations that policies shield, are judged on all three.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
 from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
 
 __all__ = [
+    "AS_IT_IS",
     "check_class",
     "check_group",
     "validate_binding",
@@ -34,8 +36,11 @@ __all__ = [
     "warn_of_controllers",
 ]
 
+AS_IT_IS = {True: "leave it as it is", False: "leave it out"}
+"""What would be right for whoever writes a key of giveway's own: on the pod itself, or by a Binding."""
 _OWN_RULE = "own-annotations"
 _HIGHEST_USER_VALUE = 1_000_000_000
+Sent = Callable[[], dict[str, Any]]
 _INT32 = range(-(2**31), 2**31)
 _SYSTEM_PREFIX = "system-"
 
@@ -56,6 +61,7 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
     elif review.has_old:
         old = review.old_pod()
         now, before = pod.spec or PodSpecView(), old.spec or PodSpecView()
+        controlled = pod.metadata is not None and pod.metadata.has_controller
         for field, value, was in (
             ("priorityClassName", now.priority_class_name or None, before.priority_class_name or None),
             ("priority", now.priority, before.priority),
@@ -63,10 +69,10 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
         ):
             if value != was:
                 shown = tuple("absent" if item is None else bounded(str(item)) for item in (was, value))
+                instead = "change the pod template" if controlled else "make a new pod"
                 answer.deny(
                     "priority-immutable",
-                    f"spec.{field} of a pod cannot change (now {shown[0]}, requested {shown[1]});"
-                    " make a new pod instead",
+                    f"spec.{field} of a pod cannot change (now {shown[0]}, requested {shown[1]}); {instead} instead",
                 )
         _check_changes(context, review, pod.metadata, old.metadata, answer)
         answer.add(context.engine.judge(_change_request(context, review, pod, old), context.trace))
@@ -79,11 +85,14 @@ def validate_priority(context: Context, review: Review, answer: Answer) -> None:
     """
     if review.operation == "CREATE":
         spec = review.pod().spec or PodSpecView()
-        check_class(context, spec, answer)
+        check_class(context, spec, answer, lambda: review.object)
 
 
-def check_class(context: Context, spec: PodSpecView, answer: Answer) -> PriorityClass | None:
-    """Refuse a class that does not exist, and a priority that is not that of the class; give the class named."""
+def check_class(context: Context, spec: PodSpecView, answer: Answer, sent: Sent) -> PriorityClass | None:
+    """Refuse a class that does not exist, and a priority that is not that of the class; give the class named.
+
+    `sent` gives the whole object, whose managedFields tell what its author wrote.
+    """
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name) if name else None
     if name and named is None:
@@ -91,7 +100,7 @@ def check_class(context: Context, spec: PodSpecView, answer: Answer) -> Priority
         _deny_missing(answer, name)
         return None
     expected = named or global_default(context)
-    if not _check_agreement(spec, named, expected, answer) and expected:
+    if not _check_agreement(spec, named, expected, answer, sent) and expected:
         answer.unsure.add((CLASSES, expected.metadata.name))
     return named
 
@@ -101,7 +110,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     mirror = MIRROR in (meta.annotations or {})
     name = spec.priority_class_name or ""
-    named = check_class(context, spec, answer)
+    named = check_class(context, spec, answer, lambda: review.object)
     if answer.allowed and not mirror and (spec.priority is None or spec.preemption_policy is None):
         answer.deny(
             "priority-resolved",
@@ -120,9 +129,8 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
     record = (meta.annotations or {}).get(CREATION)
     if mirror and GIVEN in (meta.annotations or {}):
         # Mutation replaces it on every other pod
-        answer.deny(
-            _OWN_RULE, f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing"
-        )
+        text = f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing"
+        answer.deny(_OWN_RULE, f"{text}: leave it out")
     if record is not None and (mirror or (record != creation_of(context, meta) and _is_sent(review, CREATION))):
         answer.deny(_OWN_RULE, f"annotation {CREATION} is giveway's record of what a new pod says: leave it out")
     request = context.pod_request(review, pod)
@@ -158,7 +166,8 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     if resolution.missing:
         _deny_missing(answer, resolution.name)
     elif resolution.conflict:
-        _check_agreement(spec, resolution.priority_class, resolution.priority_class or global_default(context), answer)
+        expected = resolution.priority_class or global_default(context)
+        _check_agreement(spec, resolution.priority_class, expected, answer, dict)
     else:
         view = msgspec.structs.replace(spec, preemption_policy=resolution.preemption_policy)
         check_group(context, review.namespace, view, resolution.value, answer)
@@ -270,14 +279,15 @@ def _check_changes(
         if (new.annotations or {}).get(key) != (old.annotations or {}).get(key):
             answer.deny(
                 _OWN_RULE,
-                f"annotation {key} is giveway's own record: on a pod that exists only {context.reconciler} changes it",
+                f"annotation {key} is giveway's own record: on a pod that exists only {context.reconciler} changes it;"
+                f" {AS_IT_IS[before is not None]}",
             )
     mark, was = (new.labels or {}).get(MARK), (old.labels or {}).get(MARK)
     if mark != was:
         answer.deny(
             "mark",
             f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is"
-            f" (now {bounded(was or 'absent')}, requested {bounded(mark or 'absent')})",
+            f" (now {bounded(was or 'absent')}, requested {bounded(mark or 'absent')}); {AS_IT_IS[before is not None]}",
         )
 
 
@@ -313,7 +323,7 @@ def _deny_missing(answer: Answer, name: str) -> None:
 
 
 def _check_agreement(
-    spec: PodSpecView, named: PriorityClass | None, expected: PriorityClass | None, answer: Answer
+    spec: PodSpecView, named: PriorityClass | None, expected: PriorityClass | None, answer: Answer, sent: Sent
 ) -> bool:
     """Whether priority and preemption policy are those of the class that is `expected` of the pod; refuse others."""
     value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
@@ -325,17 +335,19 @@ def _check_agreement(
         source = f"the default PriorityClass {expected.metadata.name}"
     else:
         source = "a pod without a PriorityClass"
-    if spec.priority is not None and spec.priority != value:
-        answer.deny(
-            "priority-agrees",
-            f"spec.priority is {spec.priority}, but {source} has {value}; leave spec.priority out, it is filled in",
-        )
-    if spec.preemption_policy is not None and spec.preemption_policy != policy:
-        answer.deny(
-            "preemption-policy-agrees",
-            f"spec.preemptionPolicy is {bounded(spec.preemption_policy)}, but {source} has {policy};"
-            " leave spec.preemptionPolicy out, it is filled in",
-        )
+    written = list(owned(sent(), "spec"))
+    for rule, field, now, right in (
+        ("priority-agrees", "priority", spec.priority, value),
+        ("preemption-policy-agrees", "preemptionPolicy", spec.preemption_policy, policy),
+    ):
+        if now is None or now == right:
+            continue
+        instead = f"leave spec.{field} out, it is filled in"
+        if written and not any(f"f:{field}" in fields for fields in written):
+            instead = "nobody wrote it, so the class was made again at the same time: try again"
+        elif expected is None:
+            instead = f"name a PriorityClass that has it, or {instead}"
+        answer.deny(rule, f"spec.{field} is {bounded(str(now))}, but {source} has {right}; {instead}")
     return False
 
 
@@ -349,15 +361,15 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
         answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")
     elif name.startswith(_SYSTEM_PREFIX):
         if SYSTEM_CLASSES.get(name) != value or priority_class.global_default:
-            answer.deny(
-                "system-prefix",
-                "priority class names with 'system-' prefix are reserved for system use only;"
-                f" choose another name than {name}",
-            )
+            own = SYSTEM_CLASSES.get(name) == value
+            instead = "leave globalDefault out" if own else f"choose another name than {name}"
+            text = "priority class names with 'system-' prefix are reserved for system use only"
+            answer.deny("system-prefix", f"{text}; {instead}")
     elif value > _HIGHEST_USER_VALUE:
         answer.deny(
             "highest-value",
-            f"maximum allowed value of a user defined priority is {_HIGHEST_USER_VALUE}; {name} asks for {value}",
+            f"maximum allowed value of a user defined priority is {_HIGHEST_USER_VALUE}; {name} asks for {value};"
+            " choose a lower one",
         )
     if review.operation == "UPDATE" and review.has_old:
         old = review.old_priority_class()
@@ -377,7 +389,8 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
     other = next((item.metadata.name for item in others if item.metadata.name != name), None)
     if other is not None:
         answer.unsure.add((CLASSES, other))
-        answer.deny("one-default", f"PriorityClass {other} is already marked as default. Only one default can exist")
+        text = f"PriorityClass {other} is already marked as default. Only one default can exist"
+        answer.deny("one-default", f"{text}; leave globalDefault out, or take it off {other} first")
     request = context.request(review, review.object, review.old_object)
     request.priority_class, request.priority = priority_class, value
     answer.add(context.engine.judge(request, context.trace))

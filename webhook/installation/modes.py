@@ -20,7 +20,7 @@ from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VA
 from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours
 from webhook.native.objects import Settings
-from webhook.native.rules import Inexpressible
+from webhook.native.sink import Inexpressible
 from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError

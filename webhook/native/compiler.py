@@ -16,7 +16,8 @@ from webhook.native.matching import managed
 from webhook.native.mutation import mutating_objects
 from webhook.native.objects import Object, Settings, Validation, binding, classes_rule, object_name, validating_policy
 from webhook.native.protected import protected_objects
-from webhook.native.rules import Inexpressible, Sink, policy_objects
+from webhook.native.rules import policy_objects
+from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import NEVER, ClassTable
 from webhook.policy.evaluation.managed_classes import originals
 from webhook.policy.evaluation.rules import BUILTIN

@@ -15,7 +15,8 @@ from webhook.native.matching import NEW_POD, excluded, twins_of, who_is_given
 from webhook.native.objects import CompiledCondition
 from webhook.native.record import RECORD, owned
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import Inexpressible, Sink, conditions_of
+from webhook.native.rules import conditions_of
+from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import NEVER, PREEMPT, ClassTable
 from webhook.policy.model import Policies, PriorityPolicy
 

@@ -9,7 +9,26 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, name_is, negate, quote, selected
+from webhook.native.expressions import (
+    FALSE,
+    TRUE,
+    Cel,
+    all_of,
+    any_of,
+    if_else,
+    listing,
+    name_is,
+    negate,
+    quote,
+    selected,
+)
+from webhook.policy.evaluation.matching import (
+    FOR_SOMEONE_ELSE,
+    OTHER_LABELS,
+    OTHER_NAMESPACE_LABELS,
+    not_asked_by,
+    not_named,
+)
 from webhook.policy.evaluation.request import CLASSES, PODS
 from webhook.policy.model import Definers, PreemptionPolicy, RequestMatch, Subject
 from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
@@ -27,6 +46,7 @@ __all__ = [
     "asks",
     "by_operation",
     "excluded",
+    "lacking",
     "managed",
     "managed_if_generated",
     "may",
@@ -35,6 +55,9 @@ __all__ = [
     "twins_of",
     "who_is_given",
 ]
+
+Parts = list[tuple[str, str]]
+"""The parts of a match as expressions, each with one that gives what is missing if it does not hold."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -66,7 +89,7 @@ def restricted(match: RequestMatch, asked: Asked) -> str:
     if match.subjects is not None:
         who = asks(match.subjects)
         who = any_of([SERVICE_ACCOUNT_ASKS, who]) if asked.kind == PODS else who
-    return _holds(match, asked, who, any_of, unknown_labels=TRUE)
+    return all_of(part for part, _ in _parts(match, asked, who, any_of, unknown_labels=TRUE))
 
 
 def who_is_given(match: RequestMatch, asked: Asked) -> str:
@@ -76,7 +99,12 @@ def who_is_given(match: RequestMatch, asked: Asked) -> str:
     One exception: subjects name a service account exactly, and it makes a pod without a controller. Then it asks for
     itself (docs/policies.md, "Who asks").
     """
-    who = TRUE
+    return all_of(part for part, _ in _given(match, asked))
+
+
+def _given(match: RequestMatch, asked: Asked) -> Parts:
+    """The parts of a `match` that gives a right or excludes, and what is missing if one does not hold."""
+    who, reason = TRUE, quote(not_asked_by(match.subjects or ()))
     if match.subjects is not None:
         who = asks(match.subjects)
         if asked.kind == PODS and asked.operation == "CREATE":
@@ -85,7 +113,8 @@ def who_is_given(match: RequestMatch, asked: Asked) -> str:
             silent = TRUE if match.by_namespace else FALSE
             itself = all_of([name_is(USER, accounts), negate(_CONTROLLER_ASKS)])
             who = if_else(SERVICE_ACCOUNT_ASKS, if_else(itself, TRUE, silent) if accounts else silent, who)
-    return _holds(match, asked, who, all_of, unknown_labels=FALSE)
+            reason = if_else(SERVICE_ACCOUNT_ASKS, quote(FOR_SOMEONE_ELSE), reason)
+    return _parts(match, asked, who, all_of, unknown_labels=FALSE, reason=reason)
 
 
 def excluded(exclude: RequestMatch | None, asked: Asked) -> str:
@@ -104,15 +133,29 @@ def may(rights: Iterable[RequestMatch], asked: Asked) -> str:
 
 def may_define(definers: Iterable[Definers]) -> str:
     """Who asks may define this PriorityClass."""
-    return any_of(
-        all_of(
-            [
-                TRUE if definer.names is None else name_is("object.metadata.name", definer.names),
-                TRUE if definer.subjects is None else asks(definer.subjects),
-            ]
-        )
-        for definer in definers
-    )
+    return any_of(all_of(part for part, _ in _defining(definer)) for definer in definers)
+
+
+def _defining(definer: Definers) -> Parts:
+    rows = []
+    if definer.names is not None:
+        rows.append((name_is("object.metadata.name", definer.names), quote(not_named("name", definer.names))))
+    if definer.subjects is not None:
+        rows.append((asks(definer.subjects), quote(not_asked_by(definer.subjects))))
+    return rows
+
+
+def lacking(rights: Iterable[RequestMatch | Definers], asked: Asked) -> str:
+    """What the request lacks of the alternatives that it meets in part (`Rights.missing`); empty if it meets none."""
+    texts = []
+    for right in rights:
+        parts = _defining(right) if isinstance(right, Definers) else _given(right, asked)
+        reasons = ", ".join(if_else(part, quote(""), reason) for part, reason in parts)
+        joined = f"[{reasons}].filter(r, r != '').join(' and ')"
+        texts.append(if_else(any_of(part for part, _ in parts), joined, quote("")) if len(parts) > 1 else quote(""))
+    if {*texts} <= {quote("")}:
+        return ""
+    return Cel(f"[[{', '.join(texts)}].filter(r, r != '').join('; or ')].map(r, r == '' ? '' : ' (' + r + ')')[0]")
 
 
 def by_operation(make: Callable[[Asked], str], *about: Asked) -> str:
@@ -176,22 +219,33 @@ def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> s
     return FALSE if may_be == FALSE else all_of([f"{prefix} != ''", f"!{prefix}.startsWith('system-')", may_be])
 
 
-def _holds(
-    match: RequestMatch, asked: Asked, who: str, of_labels: Callable[[Iterable[str]], str], *, unknown_labels: str
-) -> str:
-    """Every part of a match holds; `who` is its subjects.
+def _parts(
+    match: RequestMatch,
+    asked: Asked,
+    who: str,
+    of_labels: Callable[[Iterable[str]], str],
+    *,
+    unknown_labels: str,
+    reason: str = "",
+) -> Parts:
+    """Every part of a match that is named, in the order of `parts_of`; `who` is its subjects.
 
     `of_labels` says whether an object's labels must be selected before and after a change, or one of them suffices.
     """
-    tests = [TRUE if match.operations is None or asked.operation in match.operations else FALSE]
-    if match.namespaces is not None and asked.kind == PODS:
-        tests.append(name_is("request.namespace", match.namespaces))
-    tests.append(who)
-    if match.object_selector is not None and asked.labels_known:
+    rows = []
+    if match.operations is not None:
+        other = f"the operation is not {' or '.join(match.operations)}"
+        rows.append((TRUE if asked.operation in match.operations else FALSE, quote(other)))
+    if match.namespaces is not None:
+        here = name_is("request.namespace", match.namespaces) if asked.kind == PODS else TRUE
+        rows.append((here, quote(not_named("namespace", match.namespaces))))
+    if match.subjects is not None:
+        rows.append((who, reason))
+    if match.object_selector is not None:
         states = ["object"] if asked.operation == "CREATE" else ["object", "oldObject"]
-        tests.append(of_labels(selected(f"{state}.metadata.?labels", match.object_selector) for state in states))
-    elif match.object_selector is not None:
-        tests.append(unknown_labels)
-    if match.namespace_selector is not None and asked.kind == PODS:
-        tests.append(selected("namespaceObject.metadata.?labels", match.namespace_selector))
-    return all_of(tests)
+        labels = of_labels(selected(f"{state}.metadata.?labels", match.object_selector) for state in states)
+        rows.append((labels if asked.labels_known else unknown_labels, quote(OTHER_LABELS)))
+    if match.namespace_selector is not None:
+        labels = selected("namespaceObject.metadata.?labels", match.namespace_selector)
+        rows.append((labels if asked.kind == PODS else TRUE, quote(OTHER_NAMESPACE_LABELS)))
+    return rows

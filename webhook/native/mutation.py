@@ -30,7 +30,8 @@ from webhook.native.objects import (
 from webhook.native.protected import value_variable
 from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, creation_text, sent
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import Inexpressible, Sink, bracketed
+from webhook.native.rules import bracketed
+from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable, resolved
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, Policies

@@ -21,7 +21,7 @@ from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VA
 from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours, same
 from webhook.native.objects import MUTATING, VALIDATING, Settings
-from webhook.native.rules import Inexpressible
+from webhook.native.sink import Inexpressible
 from webhook.policy.exceptions import next_end
 from webhook.policy.model import Policies
 

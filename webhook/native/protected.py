@@ -11,8 +11,20 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from webhook.admission.validating import AS_IT_IS
 from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, negate, quote, shown
-from webhook.native.matching import BINDING, CHANGED_POD, NEW_POD, USER, Asked, managed, may, who_is_given
+from webhook.native.matching import (
+    BINDING,
+    CHANGED_POD,
+    HAS_CONTROLLER,
+    NEW_POD,
+    USER,
+    Asked,
+    lacking,
+    managed,
+    may,
+    who_is_given,
+)
 from webhook.native.objects import (
     EXCEPTED,
     CompiledCondition,
@@ -26,11 +38,12 @@ from webhook.native.objects import (
 )
 from webhook.native.record import GIVEN_VARIABLE, creation_text, recorded, sent
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import CLASS_NAME, Inexpressible, Sink, applies, excepting
+from webhook.native.rules import CLASS_NAME, applies, excepting
+from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import NEVER, ClassTable, resolved
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
-from webhook.policy.evaluation.rules import BUILTIN, SHIELD, excepted_text
+from webhook.policy.evaluation.rules import BUILTIN, SHIELD, SHIELD_INSTEAD, WHERE, excepted_text
 from webhook.policy.model import (
     CREATION,
     GIVEN,
@@ -174,7 +187,7 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
         _builtin(
             "own-annotations",
             negate(all_of([mirror, f"{_annotation('object', GIVEN)}.hasValue()"])),
-            f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing",
+            f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing: leave it out",
         )
     )
     creation, recorded_labels = _annotation("object", CREATION), labels_recorded(policies.preemption)
@@ -238,12 +251,12 @@ _NO_TWIN = (
 
 def _own_keys(asked: Asked, reconciler: str) -> list[Validation]:
     """The keys that only the reconciler writes once a pod exists."""
-    writes = f"{USER} == {quote(reconciler)}"
+    writes, as_it_is = f"{USER} == {quote(reconciler)}", AS_IT_IS[asked.labels_known]
     rows = [
         _builtin(
             "own-annotations",
             any_of([_unchanged(asked, "annotations", key), writes]),
-            f"annotation {key} is giveway's own record: on a pod that exists only {reconciler} changes it",
+            f"annotation {key} is giveway's own record: on a pod that exists only {reconciler} changes it; {as_it_is}",
         )
         for key in OWN_ANNOTATIONS
     ]
@@ -253,7 +266,7 @@ def _own_keys(asked: Asked, reconciler: str) -> list[Validation]:
         Cel(f"oldObject.{label}" if asked.labels_known else quote("absent")),
         ", requested ",
         Cel(f"object.{label}"),
-        ")",
+        f"); {as_it_is}",
     )
     return [*rows, _builtin("mark", any_of([_unchanged(asked, "labels", MARK), writes]), *mark)]
 
@@ -325,6 +338,7 @@ def _text(asked: Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
     """What whoever changed a key is told; without a shield the built-in rule speaks."""
     rule = shield.id if shield else f"{BUILTIN}/{SHIELD}"
     who = rights_text(shield.body.allow) if shield else "nobody once the pod exists"
+    lacks = lacking(shield.body.allow, asked) if shield else ""
     now, was = _annotation("object", key), _annotation("oldObject", key)
     value, before = Cel(shown(f"{now}.value()")), Cel(shown(f"{was}.value()"))
     set_to = concatenation(['set to "', value, '"'])
@@ -334,9 +348,13 @@ def _text(asked: Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
         removed = concatenation(['removed (it is "', before, '")'])
         did_change = concatenation(['changed from "', before, '" to "', value, '"'])
         did = if_else(f"!{was}.hasValue()", set_to, if_else(f"!{now}.hasValue()", removed, did_change))
-    end = "; set it in the pod template or on the PriorityClass, where it holds for new pods"
-    text = (f"annotation {key} may not be ", Cel(did), f": rule {rule} leaves that to {who}")
-    return (*text, end) if asked.operation == "UPDATE" else text
+    where = if_else(HAS_CONTROLLER, quote(WHERE[True]), quote(WHERE[False]))
+    ends = [
+        concatenation([f"; {begin}", Cel(where), end])
+        for begin, end in (SHIELD_INSTEAD[done].split("{where}") for done in ("removed", "set"))
+    ]
+    end = Cel(if_else(f"!{now}.hasValue()", *ends)) if did != set_to else f"; {SHIELD_INSTEAD['CREATE']}"
+    return (f"annotation {key} may not be ", Cel(did), f": rule {rule} leaves that to {who}", lacks, end)
 
 
 def _policy(  # noqa: PLR0917 - a row of a table

@@ -9,12 +9,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-import msgspec
-
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import LabelSelector
 from webhook.native import rewriting
-from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, name_is, negate, quote
+from webhook.native.expressions import (
+    FALSE,
+    TRUE,
+    Cel,
+    all_of,
+    any_of,
+    concatenation,
+    if_else,
+    mapping,
+    name_is,
+    negate,
+    quote,
+)
 from webhook.native.matching import (
     CHANGED_CLASS,
     CHANGED_POD,
@@ -24,6 +34,7 @@ from webhook.native.matching import (
     Asked,
     by_operation,
     excluded,
+    lacking,
     may,
     may_define,
     restricted,
@@ -43,12 +54,12 @@ from webhook.native.objects import (
     validating_policy,
 )
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.table import ClassTable
+from webhook.native.sink import Inexpressible, Sink
 from webhook.policy.cel.program import LONGEST_MESSAGE
 from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS
-from webhook.policy.evaluation.rules import REGARDLESS, Twins, classes_text, excepted_text
+from webhook.policy.evaluation.rules import DEFINE_INSTEAD, REGARDLESS, TWIN_OF, Twins, classes_text, excepted_text
 from webhook.policy.model import MARK, Policies, PolicyException, PriorityPolicy, PriorityRule, RequestMatch, Reserve
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.registration.conditions import changed, changed_key, changed_metadata
@@ -57,8 +68,6 @@ __all__ = [
     "BODIES",
     "CLASS_NAME",
     "PRIORITY",
-    "Inexpressible",
-    "Sink",
     "applies",
     "conditions_of",
     "excepting",
@@ -73,43 +82,6 @@ _VARIABLES = {
 _OF_BINDING = {"object": "variables.pod", "oldObject": "variables.podBefore"}
 _CREATE, _UPDATE = frozenset({"CREATE"}), frozenset({"UPDATE"})
 _BOTH = _CREATE | _UPDATE
-
-
-class Inexpressible(msgspec.Struct, frozen=True):
-    """A rule, or a part of one, that the API server cannot be given, and why.
-
-    `enforced` if the rule holds all the same, but for what the reason names. `by_classes` if that follows from the
-    cluster's PriorityClasses, which others make.
-    """
-
-    rule: str
-    reason: str
-    enforced: bool = False
-    by_classes: bool = False
-
-    def __str__(self) -> str:
-        """`policy/rule: reason`."""
-        return f"{self.rule}: {self.reason}"
-
-    @property
-    def told(self) -> str:
-        """What people read, with whether the rule is enforced."""
-        return f"{'enforced natively, with a difference' if self.enforced else 'not enforced natively'}: {self}"
-
-
-class Sink(NamedTuple):
-    """What compiling needs everywhere: the settings, the time, and where to say what cannot be expressed."""
-
-    settings: Settings
-    now: float
-    inexpressible: list[Inexpressible]
-
-    def differs(self, rule: str, table: ClassTable, key: str) -> None:
-        """Note the classes whose annotation the rule does not know natively."""
-        rows = (Inexpressible(rule, reason, enforced=True, by_classes=True) for reason in table.differs(key))
-        self.inexpressible.extend(rows)
-
-
 _DOES = {
     "enforce": "Refuses",
     "warn": "Warns of",
@@ -238,8 +210,10 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
                 test = any_of([f"{CLASS_NAME} == {quote(twin)}", test])
             else:
                 test = all_of([f"{CLASS_NAME} != {quote(twin)}", test])
-        where = ('PriorityClass "', Cel(CLASS_NAME), '" may not be used in namespace ', Cel("request.namespace"))
-        text = (*where, f": rule {rule_id} {classes_text(classes)}")
+        of = mapping((name, quote(f" ({TWIN_OF}{' or '.join(twins[name])})")) for name in sorted(twins))
+        twin = Cel(f"{of}[?{CLASS_NAME}].orValue('')") if twins else ""
+        where = (twin, " may not be used in namespace ", Cel("request.namespace"))
+        text = ('PriorityClass "', Cel(CLASS_NAME), '"', *where, f": rule {rule_id} {classes_text(classes)}")
         yield from _of_pods_and_groups(rule, any_of([f"{CLASS_NAME} == ''", test]), text)
     if (reserve := rule.reserve) is not None:
         yield from _reserve_rows(rule, reserve, rule_id, operations)
@@ -276,6 +250,7 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
             Cel(f"string({PRIORITY})"),
             Cel(f"{CLASS_NAME} == '' ? '' : {named}"),
             f"{lies} for {rights_text(reserve.use)}",
+            lacking(reserve.use, NEW_POD),
             Cel(hint) if any(right.subjects for right in reserve.use) else "",
             "; choose a PriorityClass with a value outside that range",
         )
@@ -286,7 +261,10 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
         Cel("string(object.value)"),
         ' of PriorityClass "',
         Cel("object.metadata.name"),
-        f'"{lies}: classes there may be defined by {definers_text(reserve.define)}; choose a value outside that range',
+        f'"{lies}: classes there may be defined by {definers_text(reserve.define)}',
+        lacking(reserve.define, NEW_CLASS),
+        "; ",
+        Cel(f"{mapping((operation, quote(text)) for operation, text in DEFINE_INSTEAD.items())}[request.operation]"),
     )
     unchanged = FALSE
     if "UPDATE" in operations:

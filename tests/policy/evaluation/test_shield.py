@@ -114,10 +114,20 @@ def test_what_the_class_says_may_be_said_by_the_pod():
     assert outcomes(judging, create(pod(annotations={KEY: "false"}), priority_class=given)) == {"p/s": "deny"}
 
 
-def test_text_tells_where_to_say_it():
-    """The author learns who may, and where the annotation belongs."""
-    text = only_message(engine(rules(LEADS)), change("true", "false"))
-    assert "rule p/s leaves that to Group leads; set it in the pod template or on the PriorityClass" in text
+@pytest.mark.parametrize(
+    ("owners", "where"),
+    [
+        pytest.param([{"kind": "ReplicaSet", "controller": True}], "in the pod template", id="of a controller"),
+        pytest.param([{"kind": "Node"}], "in the manifest of a new pod", id="owned"),
+        pytest.param(None, "in the manifest of a new pod", id="bare"),
+    ],
+)
+def test_text_tells_where_to_say_it(owners, where):
+    """The author learns who may, and where the annotation belongs: a bare pod has no template."""
+    request = change("true", "false")
+    request.object["metadata"]["ownerReferences"] = owners
+    text = only_message(engine(rules(LEADS)), request)
+    assert f"rule p/s leaves that to Group leads; set it {where} or on the PriorityClass" in text
 
 
 def test_annotations_that_are_no_text_count_as_absent():

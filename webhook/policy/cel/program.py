@@ -26,6 +26,7 @@ __all__ = [
     "CelRuntimeError",
     "Inputs",
     "Program",
+    "TooLargeError",
     "compile_bool",
     "compile_text",
     "is_certain",
@@ -90,6 +91,20 @@ class CelError(ValueError):
 
 class CelRuntimeError(Exception):
     """An expression that could not be evaluated on this request, in the library's words."""
+
+
+class TooLargeError(CelRuntimeError):
+    """An expression that is not evaluated, because it could take too long on so large an object.
+
+    `told` is what its author is told, the same for all rules that read the same.
+    """
+
+    def __init__(self, message: str, reads: str) -> None:
+        super().__init__(message)
+        self.told = (
+            f"could not be evaluated, because the object is too large: {reads}; make it smaller, or ask whoever keeps"
+            " the policy for an exception"
+        )
 
 
 class AllowanceError(Exception):
@@ -157,7 +172,8 @@ class Inputs:
         if self._spent > self._renewal:
             self._activation, self._renewal = None, self._spent + BUDGET
         if self._spent > MOST_IN_ALL:
-            raise CelRuntimeError(f"the expressions of this request could take {self._spent / 1e9:.1f} s in all")
+            message = f"the expressions of this request could take {self._spent / 1e9:.1f} s in all"
+            raise TooLargeError(message, "all expressions together could take too long")
 
     def _values(self) -> dict[str, Any]:
         if self._variables is not None:
@@ -179,16 +195,17 @@ class Program(msgspec.Struct, frozen=True):
         read = self.cost.variables
         size = inputs.size(read)
         if size > LARGEST:
-            raise CelRuntimeError(f"it reads {size} bytes; an expression may read at most {LARGEST}")
+            message = f"it reads {size} bytes; an expression may read at most {LARGEST}"
+            raise TooLargeError(message, message)
         elements = inputs.most_elements(read)
         estimate = self.cost.bound(size, elements)
         if estimate > _NOTHING:  # lists have to be counted, which takes longer than many an expression
             elements = inputs.elements(read)
             estimate = self.cost.bound(size, elements)
         if estimate > BUDGET:
-            raise CelRuntimeError(
-                f"it could take {estimate / 1e6:.0f} ms on {size} bytes with up to {elements} elements in a list;"
-                f" at most {BUDGET / 1e6:.0f} ms are allowed"
+            reads = f"{size} bytes with up to {elements} elements in a list"
+            raise TooLargeError(
+                f"it could take {estimate / 1e6:.0f} ms on {reads}; at most {BUDGET / 1e6:.0f} ms are allowed", reads
             )
         inputs.spend(estimate)
         return self.evaluate(inputs)

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from webhook.policy.cel.program import CelRuntimeError, compile_bool
+from webhook.policy.cel.program import CelRuntimeError, TooLargeError, compile_bool
 from webhook.policy.evaluation.index import MatchIndex, RangeIndex
 from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses, originals, shielded
 from webhook.policy.evaluation.matching import exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
 from webhook.policy.evaluation.rules import (
     BUILTIN,
+    FAILED_INSTEAD,
     SHIELD,
     CompiledRule,
     Outcome,
@@ -109,13 +110,14 @@ class CompiledPolicy:
                 if not program.holds(attributes.inputs):
                     return f"condition {name} is false"
             except CelRuntimeError as error:
-                text = f"expression {program.text!r}: {error}"
+                said = f"could not be evaluated: expression {program.text!r}: {error}; {FAILED_INSTEAD}"
+                said = error.told if isinstance(error, TooLargeError) else said
                 failed = failed or Verdict(
                     policy=self.name,
                     rule=name,
                     enforcement=on_error(self._strictest, attributes),
                     outcome="error",
-                    message=f"condition {name} of policy {self.name} could not be evaluated: {text}",
+                    message=f"condition {name} of policy {self.name} {said}",
                 )
         return failed
 

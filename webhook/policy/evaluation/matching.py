@@ -7,7 +7,7 @@ An UPDATE has the labels before and after: what restricts holds when either are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
@@ -15,10 +15,48 @@ from webhook.policy.evaluation.request import PODS, RequestAttributes, UserInfo
 from webhook.policy.model import Definers, RequestMatch, Subject
 from webhook.policy.model.globs import name_matcher
 
-__all__ = ["Test", "anyone_of", "definers", "definers_text", "exclusion", "parts_of", "rights_text"]
+__all__ = [
+    "FOR_SOMEONE_ELSE",
+    "OTHER_LABELS",
+    "OTHER_NAMESPACE_LABELS",
+    "Rights",
+    "Test",
+    "anyone_of",
+    "definers",
+    "definers_text",
+    "exclusion",
+    "not_asked_by",
+    "not_named",
+    "parts_of",
+    "rights_text",
+]
 
 Test = Callable[[RequestAttributes], str | None]
 """None if the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
+
+FOR_SOMEONE_ELSE = "who asks may make the pod for someone else, and no namespace is named"
+OTHER_LABELS = "objectSelector does not select the object's labels"
+OTHER_NAMESPACE_LABELS = "namespaceSelector does not select the namespace's labels"
+
+
+class Rights:
+    """The alternatives of a right, compiled: whoever meets all parts of one has it; nobody without alternatives."""
+
+    def __init__(self, alternatives: Iterable[list[Test]]) -> None:
+        self._alternatives = list(alternatives)
+
+    def __call__(self, attributes: RequestAttributes) -> bool:
+        """Whether one of the alternatives holds."""
+        return any(all(part(attributes) is None for part in parts) for parts in self._alternatives)
+
+    def missing(self, attributes: RequestAttributes) -> str:
+        """What the request lacks of the alternatives that it meets in part, for a refusal; empty if it meets none."""
+        texts = []
+        for parts in self._alternatives:
+            reasons = [reason for part in parts if (reason := part(attributes)) is not None]
+            if len(reasons) < len(parts):
+                texts.append(" and ".join(reasons))
+        return f" ({'; or '.join(texts)})" if texts else ""
 
 
 def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
@@ -32,7 +70,7 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
         operations, operation = match.operations, f"the operation is not {' or '.join(match.operations)}"
         tests.append(lambda attributes: None if attributes.operation in operations else operation)
     if match.namespaces is not None:
-        named, namespace = name_matcher(match.namespaces), f"the namespace is not one of {', '.join(match.namespaces)}"
+        named, namespace = name_matcher(match.namespaces), not_named("namespace", match.namespaces)
         tests.append(
             lambda attributes: None if attributes.kind != PODS or named(attributes.request.namespace) else namespace
         )
@@ -42,9 +80,10 @@ def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
         tests.append(_labelled(match.object_selector, gives=gives))
     if match.namespace_selector is not None:
         selected = label_matcher(match.namespace_selector)
-        labels = "namespaceSelector does not select the namespace's labels"
         tests.append(
-            lambda attributes: None if attributes.kind != PODS or selected(attributes.namespace_labels) else labels
+            lambda attributes: (
+                None if attributes.kind != PODS or selected(attributes.namespace_labels) else OTHER_NAMESPACE_LABELS
+            )
         )
     return tests
 
@@ -53,8 +92,7 @@ def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool)
     """Whether one of the subjects asks; of service accounts, which may act for someone else, that says little."""
     asked = _subjects_matcher(subjects)
     exactly = {subject.exact_user for subject in subjects}
-    reason = f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
-    silent = None if by_namespace else "who asks may make the pod for someone else, and no namespace is named"
+    reason, silent = not_asked_by(subjects), None if by_namespace else FOR_SOMEONE_ELSE
 
     def test(attributes: RequestAttributes) -> str | None:
         user = attributes.request.user
@@ -74,7 +112,7 @@ def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
     are taken for those that give no right and lift no restriction.
     """
     selected, enough = label_matcher(selector), all if gives else any
-    reason = "objectSelector does not select the object's labels"
+    reason = OTHER_LABELS
 
     def test(attributes: RequestAttributes) -> str | None:
         if not attributes.request.labels_known:
@@ -104,27 +142,33 @@ def exclusion(exclude: RequestMatch | None) -> list[Test]:
     return [excluded]
 
 
-def anyone_of(alternatives: Iterable[RequestMatch]) -> Callable[[RequestAttributes], bool]:
-    """Compile a right: whether one of the alternatives holds; nobody has a right without alternatives."""
-    rights = [parts_of(match, gives=True) for match in alternatives]
-    return lambda attributes: any(all(part(attributes) is None for part in parts) for parts in rights)
+def anyone_of(alternatives: Iterable[RequestMatch]) -> Rights:
+    """Compile `use` or `allow`."""
+    return Rights(parts_of(match, gives=True) for match in alternatives)
 
 
-def definers(alternatives: Iterable[Definers]) -> Callable[[RequestAttributes], bool]:
+def definers(alternatives: Iterable[Definers]) -> Rights:
     """Compile who may define: by the name of the class, by who asks, or by both if both are named."""
-    tests = [
-        (
-            None if alternative.names is None else name_matcher(alternative.names),
-            None if alternative.subjects is None else _subjects_matcher(alternative.subjects),
-        )
-        for alternative in alternatives
-    ]
+    return Rights(list(_definer(alternative)) for alternative in alternatives)
 
-    def may(attributes: RequestAttributes) -> bool:
-        name, user = attributes.name, attributes.request.user
-        return any((named is None or named(name)) and (asked is None or asked(user)) for named, asked in tests)
 
-    return may
+def _definer(definer: Definers) -> Iterator[Test]:
+    if definer.names is not None:
+        named, name = name_matcher(definer.names), not_named("name", definer.names)
+        yield lambda attributes: None if named(attributes.name) else name
+    if definer.subjects is not None:
+        asked, reason = _subjects_matcher(definer.subjects), not_asked_by(definer.subjects)
+        yield lambda attributes: None if asked(attributes.request.user) else reason
+
+
+def not_named(what: str, names: Iterable[str]) -> str:
+    """The reason of a part by names that does not hold."""
+    return f"the {what} is not one of {', '.join(names)}"
+
+
+def not_asked_by(subjects: Iterable[Subject]) -> str:
+    """The reason of a part by subjects that does not hold."""
+    return f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
 
 
 def _subjects_matcher(subjects: tuple[Subject, ...]) -> Callable[[UserInfo], bool]:

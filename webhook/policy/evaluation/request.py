@@ -179,12 +179,16 @@ class RequestAttributes:
         the object writes its ownerReferences, so they may only take rights away.
         """
         user = self.request.user.username
+        by_system = user.startswith(KUBE_SYSTEM_ACCOUNT) or user == CONTROLLER_MANAGER
+        return self.by_service_account and (by_system or self.has_controller)
+
+    @property
+    def has_controller(self) -> bool:
+        """Whether an owner of the object is its controller, as its ownerReferences say."""
         owners = _part(self.request.object, "metadata").get("ownerReferences")
-        owned = isinstance(owners, list) and any(
+        return isinstance(owners, list) and any(
             isinstance(owner, dict) and owner.get("controller") is True for owner in owners
         )
-        by_system = user.startswith(KUBE_SYSTEM_ACCOUNT) or user == CONTROLLER_MANAGER
-        return self.by_service_account and (by_system or owned)
 
     @property
     def namespace_labels(self) -> Mapping[str, str]:

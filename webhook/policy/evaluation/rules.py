@@ -17,8 +17,8 @@ import msgspec
 
 from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
-from webhook.policy.cel.program import CelRuntimeError, compile_bool, compile_text
-from webhook.policy.evaluation.matching import anyone_of, definers, definers_text, rights_text
+from webhook.policy.cel.program import CelRuntimeError, TooLargeError, compile_bool, compile_text
+from webhook.policy.evaluation.matching import Rights, anyone_of, definers, definers_text, rights_text
 from webhook.policy.evaluation.request import GROUPS, PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model import (
     Enforcement,
@@ -34,8 +34,13 @@ from webhook.policy.model.globs import name_matcher
 
 __all__ = [
     "BUILTIN",
+    "DEFINE_INSTEAD",
+    "FAILED_INSTEAD",
     "REGARDLESS",
     "SHIELD",
+    "SHIELD_INSTEAD",
+    "TWIN_OF",
+    "WHERE",
     "CompiledRule",
     "Outcome",
     "RuleResult",
@@ -58,6 +63,21 @@ Twins = Mapping[str, tuple[str, ...]]
 
 BUILTIN, SHIELD = "builtin", "shield"
 """Policy and rule name of what holds if no policy speaks."""
+DEFINE_INSTEAD = {
+    "CREATE": "choose a value outside that range",
+    "UPDATE": "its value cannot be changed, so leave the class as it is, or ask one of these to change it",
+}
+"""What would be right for whoever may not define a PriorityClass of this value, by the operation."""
+SHIELD_INSTEAD = {
+    "CREATE": "leave it out",
+    "set": "set it {where} or on the PriorityClass, where it holds for new pods",
+    "removed": "take it away {where} and from the PriorityClass, where that holds for new pods",
+}
+"""What would be right for whoever may not write an annotation: of a new object, or by what was done to a pod."""
+WHERE = {True: "in the pod template", False: "in the manifest of a new pod"}
+"""Where a pod's annotations come from, by whether it has a controller."""
+FAILED_INSTEAD = "set what it reads, or tell whoever keeps the policy"
+TWIN_OF = "the twin of "
 REGARDLESS = " (pods that service accounts and controllers make have a right by namespace, whoever wrote the workload)"
 
 Outcome = Literal["allow", "deny", "error", "excepted", "skip"]
@@ -175,11 +195,13 @@ def _compile_classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityC
         name = attributes.class_name
         if not name:
             return RuleResult("skip", "the pod has no PriorityClass")
-        names = (name, *twins.get(name, ()))
+        originals = twins.get(name, ())
+        names = (name, *originals)
         if not any(map(denied, names)) and (allowed is None or any(map(allowed, names))):
             return _ALLOW
         where = f" in namespace {attributes.request.namespace}" if attributes.request.namespace else ""
-        text = f'PriorityClass "{bounded(name)}" may not be used{where}: rule {policy.name}/{rule.name} {what}'
+        twin = f" ({TWIN_OF}{' or '.join(originals)})" if originals else ""
+        text = f'PriorityClass "{bounded(name)}"{twin} may not be used{where}: rule {policy.name}/{rule.name} {what}'
         return RuleResult("deny", text)
 
     return CompiledRule(policy.name, rule.name, rule.enforcement, run)
@@ -200,7 +222,7 @@ def compile_use(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> Co
         return RuleResult(
             "deny",
             f"priority {attributes.value}{by} lies in the range {body.from_} to {body.to}, which rule"
-            f" {policy.name}/{rule.name} reserves for {who}{hint};"
+            f" {policy.name}/{rule.name} reserves for {who}{may.missing(attributes)}{hint};"
             " choose a PriorityClass with a value outside that range",
         )
 
@@ -219,8 +241,8 @@ def compile_define(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) ->
         return RuleResult(
             "deny",
             f'value {attributes.value} of PriorityClass "{bounded(attributes.name)}" lies in the range {body.from_} to'
-            f" {body.to}, which rule {policy.name}/{rule.name} reserves: classes there may be defined by {who};"
-            f" choose a value outside that range",
+            f" {body.to}, which rule {policy.name}/{rule.name} reserves: classes there may be defined by"
+            f" {who}{may.missing(attributes)}; {DEFINE_INSTEAD[attributes.operation]}",
         )
 
     return CompiledRule(policy.name, rule.name, rule.enforcement, run)
@@ -239,8 +261,10 @@ def _compile_validate(policy: PriorityPolicy, rule: PriorityRule, body: Validate
         try:
             if expression.holds(attributes.inputs):
                 return _ALLOW
+        except TooLargeError as error:
+            return RuleResult("error", error.told)
         except CelRuntimeError as error:
-            text = f"rule {rule_id} could not be evaluated: expression {expression.text!r}: {error}"
+            text = f"rule {rule_id} could not be evaluated: expression {expression.text!r}: {error}; {FAILED_INSTEAD}"
             return RuleResult("error", text)
         message = body.message or f"the expression {body.expression!r} is false"
         if words is not None:
@@ -260,28 +284,33 @@ class Shield:
     enforcement: Enforcement
     keys: frozenset[str]
     operations: tuple[str, ...]
-    may: Callable[[RequestAttributes], bool]
+    within: Rights
+    allowed: Rights
     who: str
+
+    def may(self, attributes: RequestAttributes) -> bool:
+        """Whether the rule allows the change; the policy's own `match` is part of the right and holds as what gives."""
+        return self.within(attributes) and self.allowed(attributes)
 
     def verdict(self, attributes: RequestAttributes, key: str, change: AnnotationChange) -> Verdict:
         """What the rule says of the change of an annotation that it protects."""
         if self.may(attributes):
             return Verdict(self.policy, self.rule, self.enforcement, "allow")
-        leaves = f"rule {self.policy}/{self.rule} leaves that to {self.who}"
-        text = _refusal(attributes.operation, key, change, leaves)
+        leaves = f"rule {self.policy}/{self.rule} leaves that to {self.who}{self.allowed.missing(attributes)}"
+        text = _refusal(attributes, key, change, leaves)
         return Verdict(self.policy, self.rule, self.enforcement, "deny", text)
 
 
 def compile_shield(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> Shield:
-    """Compile a `protectAnnotations` body; the policy's own `match` is part of the right, and holds as what gives."""
-    within, allowed = anyone_of((policy.match,)), anyone_of(body.allow)
+    """Compile a `protectAnnotations` body."""
     return Shield(
         policy.name,
         rule.name,
         rule.enforcement,
         frozenset(body.keys),
         body.operations,
-        lambda attributes: within(attributes) and allowed(attributes),
+        anyone_of((policy.match,)),
+        anyone_of(body.allow),
         rights_text(body.allow),
     )
 
@@ -304,12 +333,12 @@ def shield_verdicts(
         verdicts += [shield.verdict(attributes, key, change) for shield in heard]
         if not binding and key in builtin and operation == "UPDATE":
             leaves = f"rule {BUILTIN}/{SHIELD} leaves that to nobody once the pod exists"
-            text = _refusal(operation, key, change, leaves)
+            text = _refusal(attributes, key, change, leaves)
             verdicts.append(Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "deny", text))
     return verdicts
 
 
-def _refusal(operation: str, key: str, change: AnnotationChange, leaves: str) -> str:
+def _refusal(attributes: RequestAttributes, key: str, change: AnnotationChange, leaves: str) -> str:
     before, after = (None if value is None else bounded(value).replace("\n", "\\n") for value in change)
     if before is None:
         done = f'set to "{after or ""}"'
@@ -317,10 +346,10 @@ def _refusal(operation: str, key: str, change: AnnotationChange, leaves: str) ->
         done = f'removed (it is "{before}")'
     else:
         done = f'changed from "{before}" to "{after}"'
-    text = f"annotation {key} may not be {done}: {leaves}"
-    if operation == "UPDATE":
-        text += "; set it in the pod template or on the PriorityClass, where it holds for new pods"
-    return text
+    new = attributes.operation == "CREATE" or not attributes.request.labels_known
+    instead = SHIELD_INSTEAD["CREATE" if new else "removed" if after is None else "set"]
+    where = WHERE[attributes.has_controller]
+    return f"annotation {key} may not be {done}: {leaves}; {instead.format(where=where)}"
 
 
 def classes_text(body: PriorityClasses) -> str:

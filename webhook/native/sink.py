@@ -1,0 +1,47 @@
+"""What compiling needs everywhere: the settings, the time, and where to say what the API server cannot be given."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from webhook.native.objects import Settings
+from webhook.native.table import ClassTable
+
+__all__ = ["Inexpressible", "Sink"]
+
+
+class Inexpressible(msgspec.Struct, frozen=True):
+    """A rule, or a part of one, that the API server cannot be given, and why.
+
+    `enforced` if the rule holds all the same, but for what the reason names. `by_classes` if that follows from the
+    cluster's PriorityClasses, which others make.
+    """
+
+    rule: str
+    reason: str
+    enforced: bool = False
+    by_classes: bool = False
+
+    def __str__(self) -> str:
+        """`policy/rule: reason`."""
+        return f"{self.rule}: {self.reason}"
+
+    @property
+    def told(self) -> str:
+        """What people read, with whether the rule is enforced."""
+        return f"{'enforced natively, with a difference' if self.enforced else 'not enforced natively'}: {self}"
+
+
+class Sink(NamedTuple):
+    """What compiling needs everywhere: the settings, the time, and where to say what cannot be expressed."""
+
+    settings: Settings
+    now: float
+    inexpressible: list[Inexpressible]
+
+    def differs(self, rule: str, table: ClassTable, key: str) -> None:
+        """Note the classes whose annotation the rule does not know natively."""
+        rows = (Inexpressible(rule, reason, enforced=True, by_classes=True) for reason in table.differs(key))
+        self.inexpressible.extend(rows)
