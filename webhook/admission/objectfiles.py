@@ -162,7 +162,7 @@ def _parsed(where: str, content: bytes, *, only_objects: bool = False) -> Iterat
         if problem is not None:
             at, column, text = problem
             yield ObjectDocument(where, "", {}, line, f"{where}:{at}:{column}: {text}{hint}")
-        elif not only_objects or _is_object(value):
+        if value is not None and (not only_objects or _is_object(value)):
             warnings = tuple(f"{where}:{at}:{column}: {text}" for at, column, text in remarks)
             for document in documents_in(where, value, line):
                 yield document._replace(warnings=warnings)

@@ -36,6 +36,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Words], ...] = tuple(
             lambda match: f'a text that begins with "{match[1]}" needs quotes',
         ),
         (r"could not find expected ':'.*", lambda _: 'a ":" is missing after the name of a field, here or just above'),
+        (r"did not find expected <document start>.*", lambda _: "a document has ended: `---` is missing before this"),
         (r"found character that cannot start any token.*", lambda _: "a text that begins with this needs quotes"),
         (
             r"(?:did not find )?expected alphabetic or numeric character.*",
