@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from io import StringIO
 
 import pytest
 
 from webhook.admission import kubectl_yaml
-from webhook.admission.kubectl_yaml import Remark, read_yaml
+from webhook.admission.kubectl_yaml import Remark, read_yaml, yaml_writer
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 SCALARS = {
@@ -234,6 +235,24 @@ def test_depth_is_bounded(text):
     """Too many levels are a problem of that document."""
     [document] = read_yaml(text.encode())
     assert document.problem is not None
+
+
+def test_what_is_written_is_read_as_it_was_meant():
+    """A namespace may be called `no`, and a label `0777`; the same part twice is written twice."""
+    texts = [text.strip("'\"") for text in SCALARS if "!" not in text] + [
+        "a\n  b\n",
+        "a\x85b",
+        "\u2028",
+        "a: b",
+        "-",
+        "#",
+        "",
+    ]
+    value = {"list": texts, "map": dict.fromkeys(texts, texts)}
+    stream = StringIO()
+    yaml_writer().dump(value, stream)
+    assert values(stream.getvalue()) == [value]
+    assert "&" not in stream.getvalue()
 
 
 @pytest.mark.slow

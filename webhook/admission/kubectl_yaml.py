@@ -18,13 +18,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.representer import RoundTripRepresenter
 from yaml import events
 from yaml.error import MarkedYAMLError, YAMLError
 
 from webhook.policy.files.yaml_messages import problem_of
 from webhook.policy.shapes.yaml_nodes import FALSE11, NULL, TRUE11
 
-__all__ = ["Remark", "YamlDocument", "read_yaml"]
+__all__ = ["Remark", "YamlDocument", "read_yaml", "yaml_writer"]
 
 MOST_VALUES = 2_000_000
 """Values of a document, each as often as aliases name it."""
@@ -77,6 +79,31 @@ def read_yaml(content: bytes) -> Iterator[YamlDocument]:
         if document.value is not None or document.problem is not None:
             yield document
         line += text.count("\n", start, end)
+
+
+def yaml_writer() -> YAML:
+    """What writes plain data as documents that mean the same to kubectl; texts of several lines keep them."""
+    writer = YAML()
+    writer.width = 10_000
+    writer.explicit_start = True
+    writer.Representer = _Representer
+    return writer
+
+
+class _Representer(RoundTripRepresenter):
+    """Quotes what YAML 1.2 need not quote."""
+
+    def represent_str(self, data: str) -> Any:
+        """A text."""
+        style = "|" if "\n" in data else '"' if data in _WORDS or not data.isprintable() else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        """What stands twice is written twice."""
+        return True
+
+
+_Representer.add_representer(str, _Representer.represent_str)
 
 
 def _json_documents(text: str) -> Iterator[tuple[int, YamlDocument]]:

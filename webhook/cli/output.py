@@ -52,12 +52,9 @@ def literal(text: str, most: int = _LONGEST) -> str:
 
 def print_yaml(objects: Iterable[dict[str, Any]]) -> None:
     """Print every object as a document of its own."""
-    from ruamel.yaml import YAML  # noqa: PLC0415 - only if it prints
+    from webhook.admission.kubectl_yaml import yaml_writer  # noqa: PLC0415 - only if it prints
 
-    writer = YAML()
-    writer.width = 120
-    writer.explicit_start = True
-    writer.representer.ignore_aliases = lambda *_: True
+    writer = yaml_writer()
     for obj in objects:
         writer.dump(obj, sys.stdout)
 

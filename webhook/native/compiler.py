@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import msgspec
-from ruamel.yaml import YAML
-from ruamel.yaml.scalarstring import LiteralScalarString
 
+from webhook.admission.kubectl_yaml import yaml_writer
 from webhook.kube.objects import PriorityClass
 from webhook.native.expressions import Cel, any_of, negate, quote
 from webhook.native.matching import managed
@@ -64,12 +63,9 @@ def write(compiled: Compiled, source: Path, to: TextIO) -> None:
     to.write(f"# Made by `giveway compile {source}`: do not edit, change the policies and make it again.\n")
     told = (inexpressible.told for inexpressible in compiled.inexpressible)
     to.writelines(f"# {text[:1].upper()}{text[1:]}\n" for text in told)
-    writer = YAML()
-    writer.width = 10_000
-    writer.explicit_start = True
-    writer.indent(mapping=2, sequence=2, offset=0)
+    writer = yaml_writer()
     for obj in compiled.objects:
-        writer.dump(_readable(obj), to)
+        writer.dump(obj, to)
 
 
 def _managed_classes(policies: Iterable[PreemptionPolicy]) -> Iterator[Object]:
@@ -93,11 +89,3 @@ def _managed_classes(policies: Iterable[PreemptionPolicy]) -> Iterator[Object]:
     )
     yield made
     yield binding(made, "warn")
-
-
-def _readable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _readable(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_readable(item) for item in value]
-    return LiteralScalarString(value) if isinstance(value, str) and "\n" in value else value
