@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.admission.builders import (
@@ -105,6 +107,18 @@ def test_an_update_is_judged_and_a_group_that_goes_is_not():
     assert not response(ask(context, "validate", make_review(now, group())))["allowed"]
     now["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert response(ask(context, "validate", make_review(now, group())))["allowed"]
+
+
+@pytest.mark.parametrize("make", [group, lambda **spec: templates(spec)], ids=["group", "templates"])
+def test_what_is_being_deleted_is_let_through_though_its_class_is_gone(make):
+    """Its finalizers could never be taken off otherwise."""
+    now = make(priorityClassName="ghost")
+    old = json.loads(json.dumps(now))
+    refused = response(ask(make_context(), "validate", make_review(now, old)))
+    assert denied_by(refused) == "builtin/class-exists"
+    now["metadata"]["deletionTimestamp"] = old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    now["metadata"]["finalizers"] = []
+    assert response(ask(make_context(), "validate", make_review(now, old)))["allowed"]
 
 
 def test_what_reads_a_pod_says_nothing_of_a_group():

@@ -84,6 +84,14 @@ async def test_a_pod_that_is_gone(play):
         assert "There is no pod default/a now. giveway decided at " in text
         assert "that it goes from node node-1 for default/p, by test/opt-in: " in text
         assert "Preempted: Preempted by pod default/p of priority 100 on node node-1" in text
+    again = {
+        "metadata": {"name": "a"},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "x"}]},
+    }
+    await play.client.create(POD.path("default"), again)
+    of_both = (await explain(play, "default/a")).stdout
+    assert "What was told of it" not in of_both, "as in kubectl describe, which goes by uid"
+    assert "Preempted: " in of_both.partition("What was told of an earlier pod of its name (Events):")[2]
     never = await explain(play, "default/never")
     assert never.exit_code == 1
     assert "no Event or decision that may be read tells of one" in never.stderr

@@ -103,7 +103,8 @@ async def command(
         return
     async with await Client.connect(kubeconfig) as client:
         pod = await _read_pod(client, key)
-        told = await told_of(client, *key.split("/"))
+        own, _, name = key.partition("/")
+        told = await told_of(client, own, name, pod.metadata.uid if pod is not None else "")
         if pod is None:
             await _explain_gone(client, key, told)
             return
@@ -213,11 +214,13 @@ async def _explain_gone(client: Client, key: str, told: list[Told]) -> None:
 def _print_told(told: list[Told]) -> None:
     """Print the newest Events of a pod; those first that say who took the devices which its plan had emptied."""
     console = people_console()
-    taken = [entry for entry in told if entry.reason == DEVICES_TAKEN]
-    for entry in taken[-_SHOWN:]:
+    own = [entry for entry in told if not entry.is_earlier]
+    for entry in [entry for entry in own if entry.reason == DEVICES_TAKEN][-_SHOWN:]:
         console.print(f"Others took devices that a plan had emptied for it, at {entry.at}: {literal(entry.note)}.")
-    others = [entry for entry in told if entry.reason != DEVICES_TAKEN]
-    if others:
-        console.print("\nWhat was told of it (Events):")
-        for other in others[-_SHOWN:]:
-            console.print(f"  {literal(str(other))}", soft_wrap=True)
+    others = [entry for entry in own if entry.reason != DEVICES_TAKEN]
+    earlier = [entry for entry in told if entry.is_earlier]
+    for title, entries in (("What was told of it", others), ("What was told of an earlier pod of its name", earlier)):
+        if entries:
+            console.print(f"\n{title} (Events):")
+        for entry in entries[-_SHOWN:]:
+            console.print(f"  {literal(str(entry))}", soft_wrap=True)

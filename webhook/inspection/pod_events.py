@@ -25,13 +25,17 @@ _PAGE = 500
 
 
 class Told(msgspec.Struct, frozen=True):
-    """One Event: when it happened last (RFC 3339), by whom it was told, and how often it happened."""
+    """One Event: when it happened last (RFC 3339), by whom it was told, and how often it happened.
+
+    `is_earlier` says that it is about an earlier pod of the same name, as a StatefulSet makes them.
+    """
 
     at: str
     by: str
     reason: str
     note: str
     count: int = 1
+    is_earlier: bool = False
 
     def __str__(self) -> str:
         """As one sentence."""
@@ -46,8 +50,11 @@ class DecisionAgainst(msgspec.Struct, frozen=True):
     record: DecisionRecord
 
 
-async def told_of(client: Client, namespace: str, name: str) -> list[Told]:
-    """What was told of a pod, the newest last; nothing if Events may not be read. Raises ApiError."""
+async def told_of(client: Client, namespace: str, name: str, uid: str = "") -> list[Told]:
+    """What was told of a pod, the newest last; nothing if Events may not be read. Raises ApiError.
+
+    Without a `uid` the pod is gone, and Events of all pods that had the name are its.
+    """
     selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
     try:
         events, _ = await client.list(_EVENTS.path(namespace), fieldSelector=selector)
@@ -55,7 +62,7 @@ async def told_of(client: Client, namespace: str, name: str) -> list[Told]:
         if error.status == 403:
             return []
         raise
-    told = [_told(event) for event in events]
+    told = [_told(event, uid) for event in events]
     return sorted((entry for entry in told if entry.by in _TELLING), key=lambda entry: entry.at)
 
 
@@ -77,7 +84,8 @@ async def decisions_against(client: Client, namespace: str, name: str) -> list[D
     return sorted(decisions, key=lambda decision: decision.record.at)
 
 
-def _told(event: dict[str, Any]) -> Told:
+def _told(event: dict[str, Any], uid: str) -> Told:
+    about = (event.get("involvedObject") or {}).get("uid")
     series = event.get("series") or {}
     moments = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
     return Told(
@@ -86,4 +94,5 @@ def _told(event: dict[str, Any]) -> Told:
         reason=event.get("reason") or "",
         note=event.get("message") or "",
         count=series.get("count") or event.get("count") or 1,
+        is_earlier=bool(uid and about and about != uid),
     )

@@ -45,6 +45,14 @@ def applies(request, **parts):
             "{objectSelector: {matchLabels: {a: b}}}", create(pod(labels={"a": "b"})), True, id="object label"
         ),
         pytest.param("{objectSelector: {matchLabels: {a: b}}}", create(pod()), False, id="no object label"),
+        pytest.param('{objectSelector: {matchLabels: {a: ""}}}', create(pod(labels={"a": ""})), True, id="empty label"),
+        pytest.param('{objectSelector: {matchLabels: {a: ""}}}', create(pod()), False, id="absent is not empty"),
+        pytest.param(
+            '{objectSelector: {matchExpressions: [{key: a, operator: In, values: ["", b]}]}}',
+            create(pod(labels={"a": ""})),
+            True,
+            id="empty among values",
+        ),
         pytest.param(
             "{objectSelector: {matchLabels: {a: b}}}",
             create(pod(labels={"a": ["b"]})),

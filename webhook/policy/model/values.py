@@ -242,7 +242,7 @@ ANNOTATION = _Annotation(recognises=False)
 RECOGNISED_ANNOTATION = _Annotation(recognises=True)
 """A key that becomes known by being named here."""
 
-LABEL_VALUE = Text("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$", longest=63)
+LABEL_VALUE = Text("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", longest=63, may_be_empty=True)
 LABEL_KEY = Text(
     "a label's key", check=lambda text: _annotation_wrong(text).replace("an annotation key", "a label key")
 )

@@ -65,6 +65,7 @@ class Text:
     pattern: str = ""
     check: Callable[[str], str] | None = None
     longest: int = 1024
+    may_be_empty: bool = False
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The text; numbers and the like must be quoted, so that every reader takes them for text."""
@@ -88,10 +89,11 @@ class Text:
     def schema(self, definitions: Definitions) -> dict[str, Any]:
         """A string, with the pattern if there is one."""
         del definitions
-        return {"type": "string", "minLength": 1} | ({"pattern": self.pattern} if self.pattern else {})
+        least = {} if self.may_be_empty else {"minLength": 1}
+        return {"type": "string", **least} | ({"pattern": self.pattern} if self.pattern else {})
 
     def _wrong(self, text: str) -> str:
-        if not text.strip():
+        if not text.strip() and not self.may_be_empty:
             return f"expected {self.what}, found an empty text"
         if len(text) > self.longest:
             return f"{self.what} of {len(text)} characters; at most {self.longest}"
