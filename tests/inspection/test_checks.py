@@ -16,6 +16,7 @@ from tests.admission.builders import HERE, make_policy, make_rule, manage
 from tests.inspection.observing import (
     LOW,
     NOW,
+    PREEMPTIBLE,
     configuration,
     entry,
     found,
@@ -35,9 +36,23 @@ from webhook.inspection.checks import (
 from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Node, ObjectMeta
+from webhook.kube.objects import LabelSelector, Node, ObjectMeta
 from webhook.kube.resources import OLDEST, TESTED
-from webhook.policy.model import NOTICE, PolicyException, PriorityClasses, RequestMatch
+from webhook.policy.model import (
+    CREATION,
+    NOTICE,
+    GroupDisruption,
+    Groups,
+    PodsMatch,
+    Policies,
+    PolicyException,
+    PreemptionPair,
+    PreemptionPolicy,
+    PriorityClasses,
+    RequestMatch,
+    VictimMode,
+    Victims,
+)
 
 
 def waiting(**fields):
@@ -319,3 +334,42 @@ def test_names_for_people():
     assert names(["x"] * 3) == "x"
     assert names(str(number) for number in range(7)) == "0, 1, 2, 3, 4 and 2 more"
     assert (counted(1, "pod"), counted(2, "class")) == ("1 pod", "2 classes")
+
+
+def by_tier(disruption: GroupDisruption = GroupDisruption.POD) -> PreemptionPolicy:
+    """A policy that selects victims by a label."""
+    pair = PreemptionPair(victims=PodsMatch(labels=LabelSelector(match_labels={"tier": "batch"})))
+    victims = Victims(mode=VictimMode.OPT_OUT, pairs=(pair,))
+    return msgspec.structs.replace(manage("giveway-*"), victims=victims, groups=Groups(disruption=disruption))
+
+
+@pytest.mark.parametrize(
+    ("by", "annotations", "expected"),
+    [
+        pytest.param(by_tier(), {}, ["label tier"], id="no record"),
+        pytest.param(by_tier(GroupDisruption.NEVER), {}, ["group", "label tier"], id="of the group neither"),
+        pytest.param(by_tier(GroupDisruption.NEVER), {CREATION: "{}"}, ["label tier"], id="older than the label"),
+        pytest.param(by_tier(), {CREATION: '{"absent":["tier"]}'}, [], id="recorded"),
+        pytest.param(by_tier(), {PREEMPTIBLE: "false"}, [], id="no victim anyway"),
+        pytest.param(manage("giveway-*"), {}, [], id="no policy reads it"),
+    ],
+)
+def test_pods_that_are_read_as_they_are_now(by, annotations, expected):
+    """Pods whose labels or group were not recorded when they were made, and who may write them."""
+    cluster = bound(BOB, namespace="team-a")
+    cluster.policies, cluster.classes = Policies(preemption=(by,)), {LOW.metadata.name: LOW}
+    cluster.pods.append(summary("p", annotations=annotations))
+    findings = list(rights.unrecorded(cluster))
+    began = "1 pod whose {} counts as it is now, because it was not recorded when they were made: team-a (1)."
+    assert [finding.what for finding in findings] == [began.format(what) for what in expected]
+    assert all("User bob in team-a" in finding.why for finding in findings)
+
+
+def test_who_may_write_pods_that_are_read_as_they_are_now():
+    """Whoever may patch pods, too; if nobody else may, administrators alone."""
+    for verbs, who in ((("patch",), "User bob."), (("get",), "administrators alone.")):
+        cluster = bound(BOB, resources=("pods",), verbs=verbs)
+        cluster.policies, cluster.classes = Policies(preemption=(by_tier(),)), {LOW.metadata.name: LOW}
+        cluster.pods.append(summary("p"))
+        [finding] = rights.unrecorded(cluster)
+        assert finding.why.endswith(who)

@@ -16,7 +16,7 @@ from webhook.clusters.model.workloads import TemplateSpec
 from webhook.clusters.simulated.objects import BY_KIND, KINDS
 from webhook.kube.objects import Pod, ResourceClaim
 from webhook.policy.model import CREATION, POD_CONDITIONS
-from webhook.policy.model.creation import creation_record, labels_at_creation
+from webhook.policy.model.creation import at_creation, creation_record
 from webhook.preemption.snapshot.pod_groups import group_of, minimum_said_by
 from webhook.simulation.cluster_file.redacting import ALWAYS_KEPT, Anonymizer, redact
 
@@ -178,9 +178,9 @@ def test_a_file_has_what_pods_said_when_they_were_made():
     record = creation_record({"tier": "gold-7"}, {"scheduling.k8s.io/group-name": "gang-a"}, ["absent", "tier"])
     body["metadata"]["annotations"] = {CREATION: record}
     item, change = redact(msgspec.convert(body, Pod), ALWAYS_KEPT), Anonymizer()
-    assert labels_at_creation(item.metadata)["tier"] == "gold-7"
+    assert at_creation(item.metadata).labels["tier"] == "gold-7"
     other = change(BY_KIND["Pod"], item)
-    assert labels_at_creation(other.metadata)["tier"] == change.text("gold-7")
+    assert at_creation(other.metadata).labels["tier"] == change.text("gold-7")
     assert group_of(other).name == change.text("gang-a")
 
 

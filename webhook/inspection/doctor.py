@@ -66,6 +66,7 @@ CHECKS = (
     Check("lock-out", ("namespaces", *CONFIGURATIONS), webhooks.locking_out),
     Check("later-webhooks", ("namespaces", "pods", *CONFIGURATIONS), webhooks.changing_classes),
     Check("rights", _RBAC, rights.around_the_shield),
+    Check("not-recorded", ("pods", "priorityclasses", *_RBAC), rights.unrecorded, by_policies=True),
     Check("certificates", ("secrets", *CONFIGURATIONS), certificates.expiring),
     Check("policies", ("namespaces", "priorityclasses"), policies.matching_nothing, by_policies=True),
     Check("exceptions", (), exceptions.listed, by_policies=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from webhook.kube.objects import Pod
 from webhook.kube.pods import workload_of
 from webhook.policy.model import PreemptionPolicy
-from webhook.policy.model.creation import labels_at_creation
+from webhook.policy.model.creation import at_creation
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_groups import group_of
@@ -46,9 +46,8 @@ class PreemptorEvaluation:
         shape = evaluator.state.waiting.shape(entry.key)
         if own or entry.attempts or entry.nodes.left_out(now) or shape is None:
             return self._evaluate(entry, pod, policy, now)
-        labels = (
-            tuple(sorted(labels_at_creation(pod.metadata).items())) if self._policy_set.rules[policy.name].pairs else ()
-        )
+        made = (at_creation(pod.metadata).labels or {}) if self._policy_set.rules[policy.name].pairs else {}
+        labels = tuple(sorted(made.items()))
         key, moment = (policy.name, shape, group_of(pod), labels), Moment(now, self._queue.events, entry.back_off())
         if (known := self.verdicts.find(key, moment)) is not None:
             return known

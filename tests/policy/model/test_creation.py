@@ -7,9 +7,8 @@ from webhook.policy.model import CREATION
 from webhook.policy.model.creation import (
     GROUP_ANNOTATIONS,
     GROUP_LABELS,
-    annotations_at_creation,
+    at_creation,
     creation_record,
-    labels_at_creation,
     not_recorded,
     renamed,
 )
@@ -47,8 +46,8 @@ def test_every_key_by_which_pods_name_groups_is_recorded():
 def test_a_record_that_cannot_be_read_tells_nothing(text):
     """The pod counts as one without a record."""
     meta = ObjectMeta(labels={"tier": "now"}, annotations={CREATION: text, GROUP_ANNOTATIONS[0]: "g"})
-    assert (labels_at_creation(meta), annotations_at_creation(meta)) == (meta.labels, meta.annotations)
-    assert not_recorded(meta, ["tier"]) == {"tier"}
+    assert (at_creation(meta).labels, at_creation(meta).annotations) == (meta.labels, meta.annotations)
+    assert not_recorded(meta.annotations, ["tier"]) == {"tier"}
     assert renamed(text, str.upper, str.upper) == ""
 
 
@@ -58,6 +57,6 @@ def test_what_a_record_does_not_tell_of_is_as_it_is_now():
     assert record == '{"labels":{"tier":"a"},"absent":["gone"]}'
     labels = {"tier": "now", "gone": "now", "other": "now", GROUP_LABELS[0]: "now"}
     meta = ObjectMeta(labels=labels, annotations={CREATION: record, "note": "now", GROUP_ANNOTATIONS[0]: "now"})
-    assert labels_at_creation(meta) == {"tier": "a", "other": "now"}
-    assert annotations_at_creation(meta) == {CREATION: record, "note": "now"}
-    assert not_recorded(meta, ["tier", "gone", "other", GROUP_LABELS[0]]) == {"other"}
+    assert at_creation(meta).labels == {"tier": "a", "other": "now"}
+    assert at_creation(meta).annotations == {CREATION: record, "note": "now"}
+    assert not_recorded(meta.annotations, ["tier", "gone", "other", GROUP_LABELS[0]]) == {"other"}

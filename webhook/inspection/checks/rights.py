@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
+from webhook.inspection.closed_budgets import Preemptible
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
+from webhook.policy.model import CREATION, MARK
+from webhook.policy.model.creation import labels_recorded, not_recorded
 
-__all__ = ["BoundRole", "around_the_shield", "grants"]
+__all__ = ["BoundRole", "around_the_shield", "grants", "unrecorded"]
 
 Json = dict[str, Any]
 
@@ -27,17 +30,20 @@ class Way(NamedTuple):
 
 
 _WRITE = frozenset({"patch", "update"})
+_STATUS = Way(
+    "write the status of pods (pods/status)",
+    "",
+    "pods/status",
+    _WRITE,
+    False,
+    FindingSeverity.WARNING,
+    "status.startTime decides how long a pod is protected, within bounds, and status.nominatedNodeName keeps room for"
+    " it. The webhook judges the annotations there, not the status.",
+)
+_PODS = _STATUS._replace(what="write pods", resource="pods")
+_GROUPS = "group"
 _WAYS = (
-    Way(
-        "write the status of pods (pods/status)",
-        "",
-        "pods/status",
-        _WRITE,
-        False,
-        FindingSeverity.WARNING,
-        "status.startTime decides how long a pod is protected, and status.nominatedNodeName keeps room for it. The"
-        " webhook judges the annotations there, not the status.",
-    ),
+    _STATUS,
     Way(
         "change webhook configurations",
         "admissionregistration.k8s.io",
@@ -109,6 +115,44 @@ class BoundRole(NamedTuple):
 
 def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
     """Who, beside administrators and Kubernetes' own parts, may go round what giveway guards."""
+    for way in _WAYS:
+        with_right = _holders(observed, way)
+        everybody = [subject for subject in with_right if subject in _EVERYBODY]
+        if everybody:
+            yield ClusterFinding(
+                FindingSeverity.ERROR, f"Everybody ({names(everybody)}) may {way.what}.", way.why, _FIX
+            )
+        others = _shown(with_right, but=_EVERYBODY)
+        if others:
+            yield ClusterFinding(way.severity, f"May {way.what}: {names(others)}.", way.why, _FIX)
+
+
+def unrecorded(observed: Observed) -> Iterator[ClusterFinding]:
+    """Pods of which policies read labels or groups as they are now, because no record tells how they were made."""
+    policies = observed.policies.preemption
+    groups = {_GROUPS} if any(policy.reads_groups for policy in policies) else set()
+    preemptible = Preemptible(policies, observed.classes)
+    pods: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in observed.pods:
+        if MARK in pod.labels or preemptible(pod.class_name, pod.priority, pod.scheduler_name, pod.annotations):
+            for label in not_recorded(pod.annotations, labels_recorded(policies) or ()):
+                pods[f"label {label}"][pod.namespace] += 1
+            for what in groups if CREATION not in pod.annotations else ():
+                pods[what][pod.namespace] += 1
+    who = _shown(_holders(observed, _STATUS) | _holders(observed, _PODS)) if pods else []
+    for what, namespaces in sorted(pods.items()):
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
+            f"{counted(namespaces.total(), 'pod')} whose {what} counts as it is now, because it was not recorded when"
+            f" they were made: {names(namespaces)}.",
+            "Whoever may patch pods or their status makes victims of them, or keeps them from being ones:"
+            f" {names(who) if who else 'administrators alone'}.",
+            "Let the workloads make their pods again (kubectl rollout restart).",
+        )
+
+
+def _holders(observed: Observed, way: Way) -> dict[str, set[str]]:
+    """Who has a right, beside administrators and Kubernetes' own parts, and in which namespaces; empty for all."""
     known = list(grants(observed))
     administrators = {
         subject
@@ -117,31 +161,27 @@ def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
         for subject in grant.subjects
     }
     parts = ("ServiceAccount kube-system/", f"ServiceAccount {observed.own}/giveway-")
-    for way in _WAYS:
-        holders: dict[str, set[str]] = defaultdict(set)
-        for grant in known:
-            if way.own and grant.namespace not in ("", observed.own):
-                continue
-            if any(_allows(rule, way.group, way.resource, way.verbs) for rule in grant.rules):
-                for subject in grant.subjects:
-                    holders[subject].add(grant.namespace)
-        with_right = {
-            subject: where
-            for subject, where in holders.items()
-            if subject not in administrators and subject not in _KUBERNETES and not subject.startswith(parts)
-        }
-        everybody = [subject for subject in with_right if subject in _EVERYBODY]
-        if everybody:
-            yield ClusterFinding(
-                FindingSeverity.ERROR, f"Everybody ({names(everybody)}) may {way.what}.", way.why, _FIX
-            )
-        others = sorted(
-            subject if "" in where else f"{subject} in {names(sorted(where))}"
-            for subject, where in with_right.items()
-            if subject not in _EVERYBODY
-        )
-        if others:
-            yield ClusterFinding(way.severity, f"May {way.what}: {names(others)}.", way.why, _FIX)
+    holders: dict[str, set[str]] = defaultdict(set)
+    for grant in known:
+        if way.own and grant.namespace not in ("", observed.own):
+            continue
+        if any(_allows(rule, way.group, way.resource, way.verbs) for rule in grant.rules):
+            for subject in grant.subjects:
+                holders[subject].add(grant.namespace)
+    return {
+        subject: where
+        for subject, where in holders.items()
+        if subject not in administrators and subject not in _KUBERNETES and not subject.startswith(parts)
+    }
+
+
+def _shown(holders: dict[str, set[str]], but: frozenset[str] = frozenset()) -> list[str]:
+    """The holders of a right for people, with their namespaces."""
+    return sorted(
+        subject if "" in where else f"{subject} in {names(sorted(where))}"
+        for subject, where in holders.items()
+        if subject not in but
+    )
 
 
 def grants(observed: Observed) -> Iterator[BoundRole]:

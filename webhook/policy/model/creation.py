@@ -24,9 +24,8 @@ __all__ = [
     "GROUP_LABELS",
     "INDEX_LABELS",
     "NAME",
-    "annotations_at_creation",
+    "at_creation",
     "creation_record",
-    "labels_at_creation",
     "labels_recorded",
     "not_recorded",
     "renamed",
@@ -98,20 +97,17 @@ def creation_record(labels: Mapping[str, str], annotations: Mapping[str, str], k
     return msgspec.json.encode(_Creation(had, named, tuple(key for key in keys if key not in labels))).decode()
 
 
-def labels_at_creation(meta: ObjectMeta) -> dict[str, str]:
-    """The pod's labels, those that were recorded as they were when it was made."""
-    now, made = meta.labels or {}, _creation_of(meta)
-    if made is None or all(now.get(key) == made.labels.get(key) for key in made.tells_of):
-        return now
-    return {**{key: text for key, text in now.items() if key not in made.tells_of}, **made.labels}
-
-
-def annotations_at_creation(meta: ObjectMeta) -> dict[str, str]:
-    """The pod's annotations, those about its group as they were when it was made."""
-    now, made = meta.annotations or {}, _creation_of(meta)
+def at_creation(meta: ObjectMeta) -> ObjectMeta:
+    """The pod's metadata with what was recorded of labels and annotations as it was when the pod was made."""
+    made = _recorded(meta.annotations)
     if made is None:
-        return now
-    return {**{key: text for key, text in now.items() if key not in GROUP_ANNOTATIONS}, **made.annotations}
+        return meta
+    now = meta.labels or {}
+    labels = {**{key: text for key, text in now.items() if key not in made.tells_of}, **made.labels}
+    others = {key: text for key, text in (meta.annotations or {}).items() if key not in GROUP_ANNOTATIONS}
+    return msgspec.structs.replace(
+        meta, labels=now if labels == now else labels, annotations={**others, **made.annotations}
+    )
 
 
 def renamed(record: str, label: Callable[[str], str], annotation: Callable[[str], str]) -> str:
@@ -124,15 +120,17 @@ def renamed(record: str, label: Callable[[str], str], annotation: Callable[[str]
     return msgspec.json.encode(_Creation(labels, annotations, made.absent)).decode()
 
 
-def not_recorded(meta: ObjectMeta, keys: Collection[str]) -> frozenset[str]:
-    """Which of these labels are read as they are now, because the pod's record does not tell of them."""
-    made = _creation_of(meta)
+def not_recorded(annotations: Mapping[str, str], keys: Collection[str]) -> frozenset[str]:
+    """Which of these labels are read as they are now, because the record among the annotations does not tell of them.
+
+    Without a record that is all of them.
+    """
+    made = _recorded(annotations)
     return frozenset(keys) if made is None else frozenset(keys) - made.tells_of
 
 
-def _creation_of(meta: ObjectMeta) -> _Creation | None:
-    text = (meta.annotations or {}).get(CREATION)
-    return None if text is None else _decoded(text)
+def _recorded(annotations: Mapping[str, str] | None) -> _Creation | None:
+    return _decoded(annotations[CREATION]) if annotations and CREATION in annotations else None
 
 
 @bounded_cache(4096, 4096)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod
-from webhook.policy.model.creation import INDEX_LABELS, labels_at_creation
+from webhook.policy.model.creation import INDEX_LABELS, at_creation
 from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.trial import TrialPlacement
@@ -51,8 +51,9 @@ def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[Member
         labels: set[str] = set()
         if by_labels or pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
             labels = (pod.metadata.labels or {}).keys() - set(INDEX_LABELS)
-        made = [pair for pair in sorted(labels_at_creation(pod.metadata).items()) if pair[0] not in INDEX_LABELS]
-        alike.setdefault((shape_of(pod, labels), tuple(made) if by_labels else ()), []).append(pod)
+        made = sorted((at_creation(pod.metadata).labels or {}).items()) if by_labels else []
+        key = shape_of(pod, labels), *(pair for pair in made if pair[0] not in INDEX_LABELS)
+        alike.setdefault(key, []).append(pod)
     shapes = []
     for pods in alike.values():
         incoming = compile_pod(pods[0])

@@ -9,14 +9,14 @@ What a group with a minimum has above it are its members of the highest indices.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, PodGroup
-from webhook.policy.model.creation import INDEX_LABELS, annotations_at_creation, labels_at_creation
+from webhook.policy.model.creation import INDEX_LABELS, at_creation
 from webhook.preemption.snapshot.interning import Interner
 
 __all__ = [
@@ -52,14 +52,6 @@ class GroupKey(NamedTuple):
 NO_GROUP = GroupKey("", "", "")
 
 
-class _Said(NamedTuple):
-    """What a pod says of its group: its labels and annotations as it was made, and `spec.schedulingGroup`."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    scheduling_group: Mapping[str, Any]
-
-
 class GroupSource(NamedTuple):
     """One way in which pods name their group: `name` says which, empty for none.
 
@@ -68,7 +60,7 @@ class GroupSource(NamedTuple):
 
     title: str
     key: str
-    name: Callable[[_Said], str]
+    name: Callable[[Pod], str]
 
 
 _VOLCANO_NAME = "scheduling.k8s.io/group-name"
@@ -83,30 +75,31 @@ _SHOWN = 5
 """Groups that are named."""
 
 
-def _label(key: str) -> Callable[[_Said], str]:
-    return lambda said: said.labels.get(key, "")
+def _label(key: str) -> Callable[[Pod], str]:
+    return lambda pod: (pod.metadata.labels or {}).get(key, "")
 
 
-def _annotation(key: str) -> Callable[[_Said], str]:
-    return lambda said: said.annotations.get(key, "")
+def _annotation(key: str) -> Callable[[Pod], str]:
+    return lambda pod: (pod.metadata.annotations or {}).get(key, "")
 
 
-def _scheduling_group(said: _Said) -> str:
-    name = said.scheduling_group.get("podGroupName")
+def _scheduling_group(pod: Pod) -> str:
+    name = (pod.spec.scheduling_group or {}).get("podGroupName")
     return name if isinstance(name, str) else ""
 
 
-def _leader_worker_set(said: _Said) -> str:
+def _leader_worker_set(pod: Pod) -> str:
     """One replica of a LeaderWorkerSet is a group."""
-    labels = said.labels
+    labels = pod.metadata.labels or {}
     name, index = labels.get("leaderworkerset.sigs.k8s.io/name"), labels.get("leaderworkerset.sigs.k8s.io/group-index")
     return f"{name}-{index}" if name and index else ""
 
 
-def _indexed_job(said: _Said) -> str:
+def _indexed_job(pod: Pod) -> str:
     """The Job of a pod that is one of a fixed number."""
-    indexed = "batch.kubernetes.io/job-completion-index" in said.labels
-    return said.labels.get("batch.kubernetes.io/job-name", "") if indexed else ""
+    labels = pod.metadata.labels or {}
+    indexed = "batch.kubernetes.io/job-completion-index" in labels
+    return labels.get("batch.kubernetes.io/job-name", "") if indexed else ""
 
 
 GROUP_SOURCES = (
@@ -124,20 +117,20 @@ _KEYS = frozenset(source.key for source in GROUP_SOURCES)
 
 def group_of(pod: Pod) -> GroupKey:
     """The group that a pod says it belongs to; NO_GROUP for none."""
-    labels, annotations = labels_at_creation(pod.metadata), annotations_at_creation(pod.metadata)
-    named = not (_KEYS.isdisjoint(labels) and _KEYS.isdisjoint(annotations))
+    meta = at_creation(pod.metadata)
+    named = not (_KEYS.isdisjoint(meta.labels or ()) and _KEYS.isdisjoint(meta.annotations or ()))
     if pod.spec.scheduling_group is None and not named:
         return NO_GROUP
-    said = _Said(labels, annotations, pod.spec.scheduling_group or {})
+    made = Pod(metadata=meta, spec=pod.spec)
     for source in GROUP_SOURCES:
-        if name := source.name(said):
+        if name := source.name(made):
             return GroupKey(source.title, pod.metadata.namespace, name)
     return NO_GROUP
 
 
 def index_of(pod: Pod) -> int:
     """The number of a pod within its group; 0 if nothing says one."""
-    labels = labels_at_creation(pod.metadata)
+    labels = at_creation(pod.metadata).labels or {}
     for text in (labels.get(key, "") for key in INDEX_LABELS):
         if text.isascii() and text.isdigit():
             return min(int(text[:18]), _HIGHEST_INDEX)
@@ -150,7 +143,7 @@ def minimum_said_by(pod: Pod) -> int:
 
     Kueue lets the pods of a group in together; a group of fast admission grows afterwards.
     """
-    annotations = annotations_at_creation(pod.metadata)
+    annotations = at_creation(pod.metadata).annotations or {}
     text = annotations.get(_KUEUE_COUNT, "")
     grows = annotations.get(_KUEUE_GROWS) == "true"
     return min(int(text[:18]), _HIGHEST_INDEX) if text.isascii() and text.isdigit() and not grows else 0

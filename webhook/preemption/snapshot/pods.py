@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, PodAffinityTerm
-from webhook.policy.model.creation import labels_at_creation
+from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.amounts import occupied
 from webhook.preemption.snapshot.columns import Columns, array, grown, listed
 from webhook.preemption.snapshot.interning import Interner
@@ -158,7 +158,7 @@ class Pods(Columns):
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
         group = group_of(pod)
         profile, owner = profile_of(pod, self.annotations), owner_of(meta)
-        identity = Identity(meta.namespace, meta.labels or {}, labels_at_creation(meta))
+        identity = Identity(meta.namespace, meta.labels or {}, at_creation(meta).labels or {})
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
         if row is None:

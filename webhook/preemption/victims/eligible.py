@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.priority_classes import silence
-from webhook.policy.model.creation import labels_at_creation
+from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Profile
@@ -345,7 +345,7 @@ def protection_ends(
 def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> NDArray[np.bool_]:
     """The pods, by row, that a pair of the policy lets this preemptor evict."""
     class_name, own_labels = incoming.pod.spec.priority_class_name, snapshot.namespace_labels(incoming.namespace)
-    labels, inside = labels_at_creation(incoming.pod.metadata), np.zeros(snapshot.pods.rows, np.bool_)
+    labels, inside = at_creation(incoming.pod.metadata).labels or {}, np.zeros(snapshot.pods.rows, np.bool_)
     for own, victims in pairs:
         if own.class_matches(class_name) and own.pod_matches(incoming.namespace, labels, own_labels):
             inside |= matched_pods(snapshot, victims)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from webhook.kube.objects import Pod
 from webhook.kube.pods import workload_of
 from webhook.policy.model import LabelRate, Limits, Rate
-from webhook.policy.model.creation import labels_at_creation
+from webhook.policy.model.creation import at_creation
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory
 
 __all__ = ["EvictionLimiter", "PlannedEviction", "Remaining", "WorkloadsLeft", "groups_of", "has_rates", "rates_of"]
@@ -106,7 +106,7 @@ class EvictionLimiter:
 
     def eviction_of(self, pod: Pod) -> PlannedEviction:
         """The eviction of this pod as the rates see it."""
-        groups = groups_of(pod.metadata.namespace, labels_at_creation(pod.metadata), self._label_keys)
+        groups = groups_of(pod.metadata.namespace, at_creation(pod.metadata).labels or {}, self._label_keys)
         return PlannedEviction(workload_of(pod), pod.spec.node_name, groups)
 
     def overdrawn(self, limits: Limits, tickets: Iterable[int], now: float, *, since: float = -math.inf) -> str:
