@@ -1,0 +1,113 @@
+"""Somebody who may patch `pods/status` and nothing else makes no victim of a running pod, and keeps none.
+
+Nothing that they write is refused: controllers relabel running pods all the time. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import LABEL
+from tests.e2e.native import applied, limited, need_admission_policies
+from tests.e2e.software import SYSTEM, Software, installed, policies
+from tests.workloads import eventually, never, pod
+from webhook.kube.client import ApiError, Client
+from webhook.native.compiler import compile_policies
+from webhook.native.objects import Settings
+from webhook.policy.files.loading import load_texts
+from webhook.policy.model import CREATION, PROTECTION_DURATION
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/{}"
+JOB_SET, VOLCANO = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"
+FORGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "labels": ({"metadata": {"labels": {"tier": "batch"}}}, {"metadata": {"labels": {"tier": "web"}}}),
+    "groups": (
+        {"metadata": {"labels": {"tier": "batch"}}},
+        {"metadata": {"labels": {JOB_SET: "a"}, "annotations": {VOLCANO: "g"}}},
+    ),
+    "starts": (
+        {"status": {"startTime": "2000-01-01T00:00:00Z"}},
+        {"status": {"startTime": "2099-01-01T00:00:00Z"}},
+    ),
+}
+"""What is written on the pod that stays, and on the one that goes."""
+
+
+@asynccontextmanager
+async def somebody(giveway: Software, namespace: str) -> AsyncIterator[Client]:
+    """Who may patch the status of the namespace's pods, and nothing else."""
+    name = f"{namespace}-status"
+    await giveway.account(name)
+    rule = {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}
+    await giveway.client.create(RBAC.format(namespace, "roles"), {"metadata": {"name": name}, "rules": [rule]})
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}],
+    }
+    await giveway.client.create(RBAC.format(namespace, "rolebindings"), binding)
+    async with await Client.connect(await giveway.kubeconfig_of(name)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def recording(sandbox: Any, giveway: Software, given: str, mode: str) -> AsyncIterator[None]:
+    """New pods of the sandbox get their record, by the webhook or by the API server alone."""
+
+    async def recorded() -> bool:
+        made = await sandbox.client.create(sandbox.pods, pod("probe"), dryRun="All")
+        return CREATION in made["metadata"].get("annotations", {})
+
+    if mode == "webhook":
+        await giveway.serve(given)
+        await eventually(recorded, 20, "the webhook is at work")
+        yield
+        return
+    settings = Settings(namespace=SYSTEM, reconciler=f"system:serviceaccount:{SYSTEM}:giveway-reconciler")
+    found = compile_policies(load_texts([("p.yaml", given)]).policies, [], settings, time.time())
+    async with applied(sandbox.client, limited(found.objects, sandbox.id)):
+        await eventually(recorded, 60, "the policies are in force")
+        yield
+
+
+@pytest.mark.parametrize("what", FORGED)
+@pytest.mark.parametrize("mode", ["webhook", "native"])
+async def test_what_is_written_into_the_status_decides_nothing(sandbox, kubeconfig, tmp_path, mode, what):
+    """Of two pods the one goes that went without it: by its label, its group, the end of its protection."""
+    if mode == "native":
+        await need_admission_policies(sandbox.client)
+    high = await sandbox.priority_class("high", 1000, preemptionPolicy="Never")
+    low = await sandbox.priority_class("low", 10)
+    by_label = [{"victims": {"labels": {"matchLabels": {"tier": "batch"}}}}]
+    victims = {"mode": "opt-out"} | ({} if what == "starts" else {"pairs": by_label})
+    given = policies(high, victims=victims, groups={"disruption": "Never"})
+    async with (
+        installed(sandbox.client, kubeconfig, tmp_path) as giveway,
+        recording(sandbox, giveway, given, mode),
+        somebody(giveway, sandbox.id) as writer,
+    ):
+        for name, tier, seconds in (("stays", "web", "3600"), ("goes", "batch", "1")):
+            await sandbox.node(f"for-{name}")
+            body = pod(name, cpu="3", labels={"tier": tier}, priorityClassName=low, nodeSelector={LABEL: sandbox.id})
+            body["metadata"]["annotations"] = {PROTECTION_DURATION: seconds} if what == "starts" else {}
+            body["spec"]["tolerations"] = [{"operator": "Exists"}]
+            await sandbox.client.create(sandbox.pods, body)
+            await sandbox.running(name)
+        await giveway.reconcile(given)
+        with pytest.raises(ApiError, match="forbidden"):
+            await writer.patch(f"{sandbox.pods}/stays", {"metadata": {"labels": {"a": "b"}}})
+        for name, written in zip(("stays", "goes"), FORGED[what], strict=True):
+            await writer.patch(f"{sandbox.pods}/{name}/status", written)
+        await sandbox.pod("preemptor", cpu="3", priorityClassName=high)
+        await sandbox.bound("preemptor", 30)
+        await sandbox.gone("goes")
+
+        async def left() -> bool:
+            return bool((await sandbox.get("stays"))["metadata"].get("deletionTimestamp"))
+
+        await never(left, 2, "the other one is asked to leave")
