@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.admission.builders import (
+    HERE,
     ask,
     make_class,
     make_context,
@@ -15,7 +17,7 @@ from tests.admission.builders import (
     message_of,
     response,
 )
-from webhook.policy.model import Definers, Reserve, Subject
+from webhook.policy.model import Definers, MatchCondition, Reserve, Subject, Validate
 
 
 def make_body(name="mine", value=5, **more):
@@ -123,3 +125,82 @@ def test_a_reserved_range_is_defined_by_those_it_is_for(user, allowed):
     assert answer["allowed"] is allowed
     if not allowed:
         assert "bands/platform" in message_of(answer)
+
+
+COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+GONE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u1"}
+OWNED = {"ownerReferences": [GONE]}
+
+
+def of_band(*, going=False, **metadata):
+    """A class of the band that root defines."""
+    name = {"name": "mine", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if going else {})}
+    return make_body(value=950, metadata={**name, **metadata})
+
+
+def guarded(**match):
+    """The band, beside an expression over classes and a condition that fail on every request that they see."""
+    band = Reserve(from_=900, to=1000, define=(Definers(subjects=(Subject("User", "root"),)),))
+    fails = Validate(expression="object.nothing == 1", resources=("priorityclasses",))
+    policy = make_policy("bands", make_rule("platform", reserve=band), make_rule("fails", validate=fails), **match)
+    failing = MatchCondition(name="fails", source=HERE, expression="object.nothing == 1")
+    return make_context(policies=(msgspec.structs.replace(policy, conditions=(failing,)),))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "allowed"),
+    [
+        pytest.param(of_band(), None, {"root"}, id="deletion"),
+        pytest.param(of_band(**OWNED), None, {"root", COLLECTOR}, id="deletion of one with an owner"),
+        pytest.param(make_body(value=5), None, {"root", "alice", COLLECTOR}, id="deletion outside the band"),
+        pytest.param(
+            of_band(going=True), of_band(going=True, annotations={"a": "b"}), {"root"}, id="change of one that goes"
+        ),
+        pytest.param(
+            of_band(going=True, finalizers=["a/b"]),
+            of_band(going=True),
+            {"root", "alice", COLLECTOR},
+            id="a finalizer of one that goes",
+        ),
+    ],
+)
+def test_a_class_goes_by_those_who_may_define_it(old, new, allowed):
+    """No expression sees it. The garbage collector deletes for an owner: the reference to it was judged when added."""
+    context = guarded()
+    may = {
+        user
+        for user in ("root", "alice", COLLECTOR)
+        if judged(context, new, old, user=user, operation="UPDATE" if new else "DELETE")["allowed"]
+    }
+    assert may == allowed
+
+
+def test_the_refusal_of_a_deletion_names_who_may():
+    """The author of a deletion reads whose the range is; another value is no advice for a class that exists."""
+    answer = judged(guarded(), None, of_band(), operation="DELETE")
+    assert message_of(answer) == (
+        'value 950 of PriorityClass "mine" lies in the range 900 to 1000, which rule bands/platform reserves: classes'
+        " there may be defined by User root; leave the class as it is, or ask one of these to delete it"
+    )
+    others = guarded(subjects=(Subject("User", "bob"),))
+    assert judged(others, None, of_band(), operation="DELETE")["allowed"] is True
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "allowed"),
+    [
+        pytest.param([], [GONE], False, id="a new owner"),
+        pytest.param([GONE], [{**GONE, "name": "other"}], False, id="the uid under another name"),
+        pytest.param([GONE], [{**GONE, "blockOwnerDeletion": False}], True, id="the same owner"),
+        pytest.param([GONE], [], True, id="none any more"),
+    ],
+)
+def test_an_owner_of_a_class_is_added_by_those_who_may_define_it(before, after, allowed):
+    """Garbage collection deletes a class whose owner does not exist, so an owner is judged like a deletion."""
+    band = Reserve(from_=900, to=1000, define=(Definers(subjects=(Subject("User", "root"),)),))
+    policy = make_policy("bands", make_rule("platform", reserve=band))
+    never = MatchCondition(name="never", source=HERE, expression="false")
+    context = make_context(policies=(msgspec.structs.replace(policy, conditions=(never,)),))
+    old, new = of_band(ownerReferences=before), of_band(ownerReferences=after)
+    assert judged(context, new, old)["allowed"] is allowed
+    assert judged(context, new, old, user="root")["allowed"] is True

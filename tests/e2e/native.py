@@ -48,7 +48,8 @@ def limited(objects: Iterable[Json], namespace: str) -> list[Json]:
         if "policyName" in spec:
             spec["policyName"] = f"{namespace}-{spec['policyName']}"[:253]
         elif spec["matchConstraints"]["resourceRules"][0]["scope"] == "Cluster":
-            begins = {"name": "of-this-test", "expression": f"object.metadata.name.startsWith('{namespace}')"}
+            name = "(request.operation == 'DELETE' ? oldObject : object).metadata.name"
+            begins = {"name": "of-this-test", "expression": f"{name}.startsWith('{namespace}')"}
             spec["matchConditions"] = [begins, *spec.get("matchConditions", [])]
         else:
             here = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}

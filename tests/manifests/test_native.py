@@ -12,7 +12,7 @@ NATIVE = ROOT / "manifests" / "components" / "native-policies"
 def test_the_policies_are_those_that_are_shipped(tmp_path, monkeypatch):
     """The file is what `giveway compile` makes of policies/ for a cluster without classes; the keeper adds these."""
     monkeypatch.chdir(ROOT)
-    (tmp_path / "none.yaml").write_text("{apiVersion: v1, kind: List, items: []}")
+    (tmp_path / "none.yaml").write_text("{apiVersion: v1, kind: Namespace, metadata: {name: a}}")
     result = CliRunner().invoke(main, ["compile", "policies", "--objects", str(tmp_path / "none.yaml")])
     assert (result.exit_code, result.stderr) == (0, "")
     assert (NATIVE / "policies.yaml").read_text() == result.stdout

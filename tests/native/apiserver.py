@@ -210,8 +210,8 @@ def mutate(
 
 def validate(objects: list[Json], request: Json, namespaces: dict[str, Json]) -> Outcome:
     """Call the ValidatingAdmissionPolicies."""
-    now = clean(request.get("object") or {})
-    outcome = Outcome(now)
+    now = clean(request.get("object"))
+    outcome = Outcome(now or {})
     for policy, binding in _bound(objects, "ValidatingAdmissionPolicy"):
         inputs = _Inputs(policy, {**request, "object": now}, namespaces)
         if not inputs.reached():

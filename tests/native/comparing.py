@@ -131,7 +131,8 @@ class Both:
     def validate(self, request: Json) -> tuple[Result, Result]:
         """Any request through validation alone."""
         request = self._as_sent(request)
-        return Result(request["object"], self._answered(request)), Result(request["object"], self._judge(request))
+        left = request["object"] or {}
+        return Result(left, self._answered(request)), Result(left, self._judge(request))
 
     def _mutated(self, request: Json) -> Json:
         return apply_json_patch(request["object"], self._ask("mutate", request).patch)

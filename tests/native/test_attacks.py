@@ -240,3 +240,31 @@ def test_labels_that_a_user_chooses_in_the_same_update_give_no_right():
     assert native.denied == webhook.denied != set()
     old = pod(meta={"labels": {"may": "yes"}})
     assert both.validate(pod_request(new, operation="UPDATE", oldObject=old))[1].denied == set()
+
+
+COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "u"}]}
+
+
+def named_class(value, **metadata):
+    return {"kind": "PriorityClass", "metadata": {"name": "huge", **metadata}, "value": value}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "user", "refused"),
+    [
+        pytest.param(named_class(950000000), None, "alice", True, id="deleted"),
+        pytest.param(named_class(950000000), None, COLLECTOR, True, id="collected without an owner"),
+        pytest.param(named_class(950000000, **OWNED), None, COLLECTOR, False, id="collected for its owner"),
+        pytest.param(named_class(950000000, **OWNED), None, "alice", True, id="deleted though it has an owner"),
+        pytest.param(named_class(950000000), named_class(950000000, **OWNED), "alice", True, id="given an owner"),
+        pytest.param(named_class(200), None, "alice", False, id="deleted outside the band"),
+        pytest.param(named_class(200), named_class(200, **OWNED), "alice", False, id="given an owner outside"),
+    ],
+)
+def test_a_class_of_a_band_goes_by_nobody_elses_hand(both, old, new, user, refused):
+    """Who may delete a class, and make one with its name, would decide about everybody's pods of it."""
+    change = {"operation": "UPDATE" if new else "DELETE", "object": new, "oldObject": old}
+    webhook, native = both.validate(pod_request(old, user=user, **change))
+    assert native.denied == webhook.denied
+    assert any("rule p/band reserves" in text for text in native.denied) is refused

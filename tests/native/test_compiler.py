@@ -60,6 +60,7 @@ def test_each_policy_is_followed_by_its_bindings_in_a_stable_order():
         "giveway-p-pods-enforce",
         "giveway-p-podgroups-enforce",
         "giveway-p-priorityclasses-enforce",
+        "giveway-p-deletions-enforce",
         "giveway-p-pods-warn",
         "giveway-p-podgroups-warn",
     ]
@@ -284,7 +285,7 @@ def test_two_hundred_rules_are_as_many_validations_in_a_few_policies():
     ]
     found = compiled(rules(*rows))
     made = next(one for one in found.objects if one["metadata"]["name"] == "giveway-p-pods-enforce")
-    assert (len(made["spec"]["validations"]), len(names(found))) == (200, 8)
+    assert (len(made["spec"]["validations"]), len(names(found))) == (200, 9)
 
 
 EXCEPTION = "[{match: {namespaces: [a]}, rules: [allowed], reason: r, owner: o, until: 2026-11-30}]"

@@ -164,6 +164,34 @@ def test_changes_of_classes(policies, objects, others, who):
         assert_same(webhook, native)
 
 
+OWNERS = [[], *([{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": "u"}] for name in ("a", "b"))]
+
+
+@often
+@given(
+    policy_sets(),
+    clusters(),
+    users | st.just(("system:serviceaccount:kube-system:generic-garbage-collector", ())),
+    st.sampled_from(OWNERS),
+    st.sampled_from(OWNERS),
+    st.sampled_from(["deleted", "going", "there"]),
+    st.sampled_from([None, *KEYS]),
+)
+def test_classes_that_go(policies, objects, who, before, after, how, key):  # noqa: PLR0917 - what hypothesis draws
+    """A PriorityClass that is deleted, or changed while it goes, or that gets an owner that may not exist."""
+    both = Both(policies, objects, now=NOW, settings=KEPT)
+    for old in (one for one in objects if one["kind"] == "PriorityClass"):
+        old["metadata"]["ownerReferences"] = before
+        new = copy.deepcopy(old)
+        new["metadata"]["ownerReferences"] = after
+        if how == "going":
+            old["metadata"]["deletionTimestamp"] = new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        if key is not None:
+            new["metadata"].setdefault("annotations", {})[key] = "true"
+        change = {"operation": "UPDATE"} if how != "deleted" else {"operation": "DELETE", "object": None}
+        assert_same(*both.validate(request(new, who, oldObject=old, **change)))
+
+
 @often
 @given(policy_sets(), clusters(), pods(), users, st.sampled_from([*CLASS_NAMES, ""]), st.sampled_from([None, *KEYS]))
 def test_called_again_after_somebody_changed_the_class(policies, objects, pod, who, name, key):  # noqa: PLR0917 - what hypothesis draws

@@ -1,4 +1,4 @@
-"""Validation of pods, of workloads and their pod templates, and of PriorityClasses: what holds without any policy file.
+"""Validation of pods, of workloads and their pod templates: what holds without any policy file.
 
 A pod's metadata is written through `pods`, `pods/status` and a Binding, whose annotations and labels the API server
 copies to the pod (`registry/core/pod/storage`). So the protected keys, which are giveway's own annotations and mark and
@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.context import CLASSES, LONGEST_NAME, POD_GROUPS, SYSTEM_CLASSES, Context
+from webhook.admission.context import CLASSES, LONGEST_NAME, POD_GROUPS, Context
 from webhook.admission.mutating import MIRROR, creation_of
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, owned, policy_of, resolve
 from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded
 from webhook.kube.objects import LabelSelector, PriorityClass
 from webhook.kube.pods import template_of
+from webhook.kube.priority_classes import speaking
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
 from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
@@ -28,7 +29,6 @@ __all__ = [
     "check_class",
     "check_group",
     "validate_binding",
-    "validate_class",
     "validate_pod",
     "validate_priority",
     "validate_status",
@@ -39,10 +39,7 @@ __all__ = [
 AS_IT_IS = {True: "leave it as it is", False: "leave it out"}
 """What would be right for whoever writes a key of giveway's own: on the pod itself, or by a Binding."""
 _OWN_RULE = "own-annotations"
-_HIGHEST_USER_VALUE = 1_000_000_000
 Sent = Callable[[], dict[str, Any]]
-_INT32 = range(-(2**31), 2**31)
-_SYSTEM_PREFIX = "system-"
 
 
 def validate_pod(context: Context, review: Review, answer: Answer) -> None:
@@ -89,7 +86,7 @@ def validate_priority(context: Context, review: Review, answer: Answer) -> None:
 
 
 def check_class(context: Context, spec: PodSpecView, answer: Answer, sent: Sent) -> PriorityClass | None:
-    """Refuse a class that does not exist, and a priority that is not that of the class; give the class named.
+    """Refuse a class that does not exist, and a priority that is not that of the class; give the class if it speaks.
 
     `sent` gives the whole object, whose managedFields tell what its author wrote.
     """
@@ -102,7 +99,7 @@ def check_class(context: Context, spec: PodSpecView, answer: Answer, sent: Sent)
     expected = named or global_default(context)
     if not _check_agreement(spec, named, expected, answer, sent) and expected:
         answer.unsure.add((CLASSES, expected.metadata.name))
-    return named
+    return named if spec.priority is None else speaking(named, spec.priority)
 
 
 def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
@@ -263,7 +260,7 @@ def _change_request(context: Context, review: Review, pod: PodView, old: PodView
     spec = pod.spec or PodSpecView()
     request = context.pod_request(review, pod, old)
     if spec.priority_class_name:
-        request.priority_class = context.lookup.priority_class(spec.priority_class_name)
+        request.priority_class = speaking(context.lookup.priority_class(spec.priority_class_name), spec.priority)
     request.priority = spec.priority
     return request
 
@@ -349,48 +346,3 @@ def _check_agreement(
             instead = f"name a PriorityClass that has it, or {instead}"
         answer.deny(rule, f"spec.{field} is {bounded(str(now))}, but {source} has {right}; {instead}")
     return False
-
-
-def validate_class(context: Context, review: Review, answer: Answer) -> None:
-    """Judge a PriorityClass as it would be stored, in the API server's words (docs/kubernetes-behaviour.md K4)."""
-    priority_class = review.priority_class()
-    if priority_class.metadata.deletion_timestamp:
-        return
-    name, value = bounded(priority_class.metadata.name), priority_class.value
-    if value not in _INT32:
-        answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")
-    elif name.startswith(_SYSTEM_PREFIX):
-        if SYSTEM_CLASSES.get(name) != value or priority_class.global_default:
-            own = SYSTEM_CLASSES.get(name) == value
-            instead = "leave globalDefault out" if own else f"choose another name than {name}"
-            text = "priority class names with 'system-' prefix are reserved for system use only"
-            answer.deny("system-prefix", f"{text}; {instead}")
-    elif value > _HIGHEST_USER_VALUE:
-        answer.deny(
-            "highest-value",
-            f"maximum allowed value of a user defined priority is {_HIGHEST_USER_VALUE}; {name} asks for {value};"
-            " choose a lower one",
-        )
-    if review.operation == "UPDATE" and review.has_old:
-        old = review.old_priority_class()
-        changes = ("value", value, old.value), ("preemptionPolicy", policy_of(priority_class), policy_of(old))
-        for field, new, was in changes:
-            if new != was:
-                answer.deny(
-                    "class-immutable",
-                    f"{field} may not be changed in an update (now {was}, requested {new}); make a new PriorityClass",
-                )
-    elif policy_of(priority_class) != NEVER and context.is_managed(name):
-        answer.warnings.append(
-            f"PriorityClass {name} is managed but not {NEVER}: kube-scheduler preempts for its pods,"
-            f' giveway does not. Delete it and make it again with "preemptionPolicy: {NEVER}"'
-        )
-    others = context.lookup.default_priority_classes() if priority_class.global_default else ()
-    other = next((item.metadata.name for item in others if item.metadata.name != name), None)
-    if other is not None:
-        answer.unsure.add((CLASSES, other))
-        text = f"PriorityClass {other} is already marked as default. Only one default can exist"
-        answer.deny("one-default", f"{text}; leave globalDefault out, or take it off {other} first")
-    request = context.request(review, review.object, review.old_object)
-    request.priority_class, request.priority = priority_class, value
-    answer.add(context.engine.judge(request, context.trace))

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from webhook.admission import configmaps, groups, mutating, validating
+from webhook.admission import classes, configmaps, groups, mutating, validating
 from webhook.admission.context import NAMESPACES, Context
 from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, ReviewFacts, decode
 from webhook.kube.bounded import bounded
@@ -33,7 +33,7 @@ HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
     ("validate", "", "pods", "binding"): validating.validate_binding,
     ("validate", "", "bindings", ""): validating.validate_binding,
     ("mutate", "scheduling.k8s.io", "priorityclasses", ""): mutating.mutate_class,
-    ("validate", "scheduling.k8s.io", "priorityclasses", ""): validating.validate_class,
+    ("validate", "scheduling.k8s.io", "priorityclasses", ""): classes.validate_class,
     ("mutate", "", "configmaps", ""): configmaps.mutate_config_map,
     ("validate", "", "configmaps", ""): configmaps.validate_config_map,
     **{("validate", group, resource, ""): validating.validate_workload for group, resource in WORKLOADS},
@@ -128,9 +128,10 @@ def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
         answer.warnings.append(f"giveway has no rules for {where}; leave it out of the webhook configuration")
         return answer
     handler = HANDLERS.get((phase, *asked.kind, asked.subresource))
-    if handler is None or asked.operation not in ("CREATE", "UPDATE"):
+    deletes = asked.operation == "DELETE" and handler is classes.validate_class and asked.has_old
+    if handler is None or not (deletes or asked.operation in ("CREATE", "UPDATE")):
         return answer
-    if not asked.has_object:
+    if not (deletes or asked.has_object):
         raise BadReviewError(f"request.object is null in a {asked.operation}", uid=asked.uid)
     if asked.namespace and context.lookup.namespace(asked.namespace) is None:
         answer.unsure.add((NAMESPACES, asked.namespace))

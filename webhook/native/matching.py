@@ -29,15 +29,19 @@ from webhook.policy.evaluation.matching import (
     not_asked_by,
     not_named,
 )
-from webhook.policy.evaluation.request import CLASSES, PODS
+from webhook.policy.evaluation.request import CLASSES, OWNER_FIELDS, PODS
 from webhook.policy.model import Definers, PreemptionPolicy, RequestMatch, Subject
 from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
-from webhook.policy.model.match import CONTROLLER_MANAGER, SERVICE_ACCOUNT
+from webhook.policy.model.match import CONTROLLER_MANAGER, GARBAGE_COLLECTORS, SERVICE_ACCOUNT
+from webhook.registration.conditions import changed, changed_metadata
 
 __all__ = [
     "BINDING",
     "CHANGED_CLASS",
     "CHANGED_POD",
+    "DEFINITION",
+    "DELETED_CLASS",
+    "GOES",
     "HAS_CONTROLLER",
     "NEW_CLASS",
     "NEW_POD",
@@ -74,6 +78,8 @@ class Asked(msgspec.Struct, frozen=True):
 NEW_POD, CHANGED_POD = Asked(PODS, "CREATE"), Asked(PODS, "UPDATE")
 BINDING = Asked(PODS, "UPDATE", labels_known=False)
 NEW_CLASS, CHANGED_CLASS = Asked(CLASSES, "CREATE"), Asked(CLASSES, "UPDATE")
+DELETED_CLASS = Asked(CLASSES, "DELETE")
+"""Rules take it for a change. There is no new object."""
 
 USER, GROUPS = "request.userInfo.username", "request.userInfo.?groups.orValue([])"
 SERVICE_ACCOUNT_ASKS = f"({USER}.startsWith('{SERVICE_ACCOUNT}') || {USER} == '{CONTROLLER_MANAGER}')"
@@ -81,6 +87,22 @@ HAS_CONTROLLER = "object.metadata.?ownerReferences.orValue([]).exists(owner, own
 _CONTROLLER_ASKS = any_of(
     [f"{USER}.startsWith('{SERVICE_ACCOUNT}kube-system:')", f"{USER} == '{CONTROLLER_MANAGER}'", HAS_CONTROLLER]
 )
+
+DEFINITION = [
+    *map(changed, ("value", "?globalDefault", "?preemptionPolicy", "?description")),
+    *map(changed_metadata, ("labels", "annotations")),
+]
+"""What of a PriorityClass an UPDATE can change, beyond bookkeeping."""
+_OWNERS = "metadata.?ownerReferences.orValue([])"
+_SAME_OWNER = all_of(f"was.{field} == owner.{field}" for field in OWNER_FIELDS)
+_GAINS_OWNER = f"object.{_OWNERS}.exists(owner, !oldObject.{_OWNERS}.exists(was, {_SAME_OWNER}))"
+_COLLECTED = all_of([name_is(USER, GARBAGE_COLLECTORS), f"oldObject.{_OWNERS}.size() > 0"])
+GOES = if_else(
+    "request.operation == 'DELETE'",
+    negate(_COLLECTED),
+    any_of([_GAINS_OWNER, all_of(["has(object.metadata.deletionTimestamp)", any_of(DEFINITION)])]),
+)
+"""A class is deleted, but not by the garbage collector for an owner; or it gets an owner, or changes while it goes."""
 
 
 def restricted(match: RequestMatch, asked: Asked) -> str:
@@ -131,15 +153,15 @@ def may(rights: Iterable[RequestMatch], asked: Asked) -> str:
     return any_of([who_is_given(right, asked) for right in rights])
 
 
-def may_define(definers: Iterable[Definers]) -> str:
+def may_define(definers: Iterable[Definers], asked: Asked) -> str:
     """Who asks may define this PriorityClass."""
-    return any_of(all_of(part for part, _ in _defining(definer)) for definer in definers)
+    return any_of(all_of(part for part, _ in _defining(definer, asked)) for definer in definers)
 
 
-def _defining(definer: Definers) -> Parts:
-    rows = []
+def _defining(definer: Definers, asked: Asked) -> Parts:
+    rows, of = [], "oldObject" if asked == DELETED_CLASS else "object"
     if definer.names is not None:
-        rows.append((name_is("object.metadata.name", definer.names), quote(not_named("name", definer.names))))
+        rows.append((name_is(f"{of}.metadata.name", definer.names), quote(not_named("name", definer.names))))
     if definer.subjects is not None:
         rows.append((asks(definer.subjects), quote(not_asked_by(definer.subjects))))
     return rows
@@ -149,7 +171,7 @@ def lacking(rights: Iterable[RequestMatch | Definers], asked: Asked) -> str:
     """What the request lacks of the alternatives that it meets in part (`Rights.missing`); empty if it meets none."""
     texts = []
     for right in rights:
-        parts = _defining(right) if isinstance(right, Definers) else _given(right, asked)
+        parts = _defining(right, asked) if isinstance(right, Definers) else _given(right, asked)
         reasons = ", ".join(if_else(part, quote(""), reason) for part, reason in parts)
         joined = f"[{reasons}].filter(r, r != '').join(' and ')"
         texts.append(if_else(any_of(part for part, _ in parts), joined, quote("")) if len(parts) > 1 else quote(""))
@@ -159,11 +181,12 @@ def lacking(rights: Iterable[RequestMatch | Definers], asked: Asked) -> str:
 
 
 def by_operation(make: Callable[[Asked], str], *about: Asked) -> str:
-    """What `make` gives for CREATE and for UPDATE, as one expression; for one of them if only that is asked about."""
+    """What `make` gives for two operations, as one expression; for one of them if only that is asked about."""
     made = {asked.operation: make(asked) for asked in about}
     if len(made) == 1:
         return next(iter(made.values()))
-    return if_else("request.operation == 'CREATE'", made["CREATE"], made["UPDATE"])
+    first, other = made
+    return if_else(f"request.operation == {quote(first)}", made[first], made[other])
 
 
 def asks(subjects: Iterable[Subject]) -> str:
@@ -235,14 +258,15 @@ def _parts(
     rows = []
     if match.operations is not None:
         other = f"the operation is not {' or '.join(match.operations)}"
-        rows.append((TRUE if asked.operation in match.operations else FALSE, quote(other)))
+        operation = "UPDATE" if asked == DELETED_CLASS else asked.operation
+        rows.append((TRUE if operation in match.operations else FALSE, quote(other)))
     if match.namespaces is not None:
         here = name_is("request.namespace", match.namespaces) if asked.kind == PODS else TRUE
         rows.append((here, quote(not_named("namespace", match.namespaces))))
     if match.subjects is not None:
         rows.append((who, reason))
     if match.object_selector is not None:
-        states = ["object"] if asked.operation == "CREATE" else ["object", "oldObject"]
+        states = {"CREATE": ["object"], "DELETE": ["oldObject"]}.get(asked.operation, ["object", "oldObject"])
         labels = of_labels(selected(f"{state}.metadata.?labels", match.object_selector) for state in states)
         rows.append((labels if asked.labels_known else unknown_labels, quote(OTHER_LABELS)))
     if match.namespace_selector is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.kube.objects import LabelSelector
 from webhook.native.expressions import Cel, all_of, any_of, concatenation, negate
 from webhook.registration.entries import EXEMPT
 
@@ -36,6 +37,7 @@ __all__ = [
     "namespaces_reached",
     "object_name",
     "resource_rule",
+    "selector_data",
     "validating_policy",
 ]
 
@@ -151,6 +153,19 @@ def namespaces_reached(settings: Settings, labels: Object | None = None) -> Obje
         {"key": EXEMPT, "operator": "DoesNotExist"},
     ]
     return selector
+
+
+def selector_data(selector: LabelSelector | None) -> Object:
+    """A label selector as JSON data; everything is selected without one."""
+    data: Object = {}
+    if selector is not None and selector.match_labels:
+        data["matchLabels"] = dict(selector.match_labels)
+    if selector is not None and selector.match_expressions:
+        data["matchExpressions"] = [
+            {"key": row.key, "operator": row.operator, **({"values": list(row.values)} if row.values else {})}
+            for row in selector.match_expressions
+        ]
+    return data
 
 
 def validating_policy(

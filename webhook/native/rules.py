@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import LabelSelector
 from webhook.native import rewriting
 from webhook.native.expressions import (
     FALSE,
@@ -28,6 +27,9 @@ from webhook.native.expressions import (
 from webhook.native.matching import (
     CHANGED_CLASS,
     CHANGED_POD,
+    DEFINITION,
+    DELETED_CLASS,
+    GOES,
     NEW_CLASS,
     NEW_POD,
     SERVICE_ACCOUNT_ASKS,
@@ -51,6 +53,7 @@ from webhook.native.objects import (
     namespaces_reached,
     object_name,
     resource_rule,
+    selector_data,
     validating_policy,
 )
 from webhook.native.rewriting import InexpressibleError
@@ -82,6 +85,8 @@ _VARIABLES = {
 _OF_BINDING = {"object": "variables.pod", "oldObject": "variables.podBefore"}
 _CREATE, _UPDATE = frozenset({"CREATE"}), frozenset({"UPDATE"})
 _BOTH = _CREATE | _UPDATE
+_GOING = "deletions"
+"""PriorityClasses that go or are to go; of them the rules about ranges speak, and no expression."""
 _DOES = {
     "enforce": "Refuses",
     "warn": "Warns of",
@@ -151,7 +156,7 @@ def excepting(
     for exception in policy.exceptions:
         if rule.name not in exception.rules or exception.until <= sink.now:
             continue
-        if not sink.settings.kept and any(asked.operation == "UPDATE" for asked in about):
+        if not sink.settings.kept and any(asked.operation != "CREATE" for asked in about):
             reason = (
                 f"its exception until {rfc3339(exception.until)} ({exception.owner}) does not hold for changes: the API"
                 " server has no clock there, so it would not end; `giveway compile --watch` keeps it on time"
@@ -159,7 +164,7 @@ def excepting(
             sink.inexpressible.append(Inexpressible(f"{policy.name}/{rule.name}", reason, enforced=True))
 
         def holds(asked: Asked, exception: PolicyException = exception) -> str:
-            if asked.operation == "UPDATE" or not asked.labels_known:
+            if asked.operation != "CREATE" or not asked.labels_known:
                 return excluded(exception.match, asked) if sink.settings.kept else FALSE
             end = f"timestamp(object.metadata.creationTimestamp) < timestamp({quote(rfc3339(exception.until))})"
             return all_of([excluded(exception.match, asked), end])
@@ -256,28 +261,25 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
         )
         outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
         yield from _of_pods_and_groups(rule, any_of([*outside, may(reserve.use, NEW_POD)]), text)
-    text = (
-        "value ",
-        Cel("string(object.value)"),
-        ' of PriorityClass "',
-        Cel("object.metadata.name"),
-        f'"{lies}: classes there may be defined by {definers_text(reserve.define)}',
-        lacking(reserve.define, NEW_CLASS),
-        "; ",
-        Cel(f"{mapping((operation, quote(text)) for operation, text in DEFINE_INSTEAD.items())}[request.operation]"),
-    )
-    unchanged = FALSE
+    rows = [(CLASSES, NEW_CLASS, "object", operations, FALSE)]
     if "UPDATE" in operations:
-        unchanged = all_of(["request.operation == 'UPDATE'", *map(negate, _DEFINITION)])
-    outside = [f"object.value < {reserve.from_}", f"object.value > {reserve.to}"]
-    yield _Row(rule, "priorityclasses", operations, any_of([*outside, may_define(reserve.define), unchanged]), text)
-
-
-_DEFINITION = [
-    *map(changed, ("value", "?globalDefault", "?preemptionPolicy", "?description")),
-    *map(changed_metadata, ("labels", "annotations")),
-]
-"""What of a PriorityClass an UPDATE can change, beyond bookkeeping."""
+        unchanged = all_of(["request.operation == 'UPDATE'", *map(negate, DEFINITION)])
+        rows = [(CLASSES, NEW_CLASS, "object", operations, unchanged)]
+        rows.append((_GOING, DELETED_CLASS, "oldObject", _UPDATE | {"DELETE"}, FALSE))
+    instead = mapping((operation, quote(text)) for operation, text in DEFINE_INSTEAD.items())
+    for kind, asked, of, asked_about, passes in rows:
+        text = (
+            "value ",
+            Cel(f"string({of}.value)"),
+            ' of PriorityClass "',
+            Cel(f"{of}.metadata.name"),
+            f'"{lies}: classes there may be defined by {definers_text(reserve.define)}',
+            lacking(reserve.define, asked),
+            "; ",
+            Cel(f"{instead}[request.operation]"),
+        )
+        outside = [f"{of}.value < {reserve.from_}", f"{of}.value > {reserve.to}"]
+        yield _Row(rule, kind, asked_about, any_of([*outside, may_define(reserve.define, asked), passes]), text)
 
 
 def _group(
@@ -296,9 +298,9 @@ def _group(
         return
     # What of the policy's `match` the API server looks at by itself, before any expression
     match = policy.match
-    constraints: Object = {"objectSelector": _selector(match.object_selector)}
+    constraints: Object = {"objectSelector": selector_data(match.object_selector)}
     if kind in (PODS, GROUPS):
-        labels = _selector(match.namespace_selector)
+        labels = selector_data(match.namespace_selector)
         if match.namespaces and not any(WILDCARD in name for name in match.namespaces):
             by_name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(match.namespaces)}
             labels["matchExpressions"] = [by_name, *labels.get("matchExpressions", ())]
@@ -323,19 +325,9 @@ def _group(
 
 
 def _asked(kind: str) -> tuple[Asked, Asked]:
+    if kind == _GOING:
+        return DELETED_CLASS, CHANGED_CLASS
     return (NEW_CLASS, CHANGED_CLASS) if kind == CLASSES else (NEW_POD, CHANGED_POD)
-
-
-def _selector(selector: LabelSelector | None) -> Object:
-    data: Object = {}
-    if selector is not None and selector.match_labels:
-        data["matchLabels"] = dict(selector.match_labels)
-    if selector is not None and selector.match_expressions:
-        data["matchExpressions"] = [
-            {"key": row.key, "operator": row.operator, **({"values": list(row.values)} if row.values else {})}
-            for row in selector.match_expressions
-        ]
-    return data
 
 
 def _conditions(
@@ -344,11 +336,14 @@ def _conditions(
     """What else must hold for the policy to apply."""
     about = tuple(asked for asked in _asked(kind) if asked.operation in operations)
     match = policy.match
-    if kind != CLASSES and match.namespaces and any(WILDCARD in name for name in match.namespaces):
+    if kind in (PODS, GROUPS) and match.namespaces and any(WILDCARD in name for name in match.namespaces):
         yield from _unless_true("namespaces", name_is("request.namespace", match.namespaces))
     if match.subjects is not None:
         yield from _unless_true("subjects", restricted(RequestMatch(subjects=match.subjects), about[0]))
     yield from _unless_true("not-excluded", by_operation(lambda asked: negate(excluded(policy.exclude, asked)), *about))
+    if kind == _GOING:
+        yield CompiledCondition("goes", GOES)
+        return
     if "UPDATE" in operations:
         yield CompiledCondition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
     if "UPDATE" in operations and kind == PODS:

@@ -152,7 +152,7 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
             failurePolicy="Ignore",
             matchConditions=[{"name": "new-template", "expression": _NEW_TEMPLATE}],
         ),
-        entry("priorityclasses", [_classes(["CREATE", "UPDATE"])]),
+        entry("priorityclasses", [_classes(["CREATE", "UPDATE", "DELETE"])]),
         entry("podgroups", [_groups(["podgroups"], _BOTH)], matchConditions=[_NEW_GROUP]),
         # As with other workloads: the groups that are made of the templates are judged again
         entry(

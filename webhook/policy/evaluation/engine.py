@@ -95,15 +95,19 @@ class CompiledPolicy:
         """
         return self.applicability(attributes, gives=True) is None
 
+    def matches(self, attributes: RequestAttributes, *, gives: bool = False) -> str | None:
+        """None if `match` and `exclude` hold; else the first reason why not."""
+        tests = self._gives if gives else self._restricts
+        return next((reason for test in tests if (reason := test(attributes)) is not None), None)
+
     def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> Applicability:
         """Whether the policy applies to the request: the first test or condition that does not hold says why not.
 
         A condition that is false decides before one that cannot be evaluated (`matchconditions/matcher.go`).
         """
-        for test in self._gives if gives else self._restricts:
-            reason = test(attributes)
-            if reason is not None:
-                return reason
+        reason = self.matches(attributes, gives=gives)
+        if reason is not None:
+            return reason
         failed: Verdict | None = None
         for name, program in self._conditions:
             try:
@@ -291,7 +295,8 @@ class Engine:
                     evaluation.run(rule)
         if attributes.value is not None:
             for policy, rule in self._ranges[attributes.kind].holding(attributes.value):
-                if evaluation.concerns(policy):
+                # An owner is as good as a deletion, of which conditions are not asked
+                if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
                     evaluation.run(rule)
         if attributes.question == PODS:
             self._judge_annotations(evaluation)
@@ -307,6 +312,16 @@ class Engine:
             return []
         evaluation = RuleEvaluation(attributes)
         self._judge_annotations(evaluation)
+        self._except(evaluation)
+        return evaluation.verdicts
+
+    def judge_definition(self, request: PolicyRequest) -> list[Verdict]:
+        """What the rules about who may define classes, and no expression, say of a class that goes or is to go."""
+        evaluation = RuleEvaluation(RequestAttributes(request, CLASSES, request.object, request.old_object))
+        attributes = evaluation.attributes
+        for policy, rule in self._ranges[CLASSES].holding(attributes.value) if attributes.value is not None else ():
+            if policy.matches(attributes) is None:
+                evaluation.run(rule)
         self._except(evaluation)
         return evaluation.verdicts
 

@@ -17,6 +17,7 @@ __all__ = [
     "CLASSES",
     "CONTROLLER",
     "GROUPS",
+    "OWNER_FIELDS",
     "PODS",
     "AnnotationChange",
     "PolicyRequest",
@@ -72,6 +73,8 @@ class PolicyRequest(msgspec.Struct, kw_only=True):
     now: float = math.inf
 
 
+OWNER_FIELDS = ("apiVersion", "kind", "name", "uid")
+"""What of an ownerReference says which object the owner is; the garbage collector looks it up by all of them."""
 _TEXT = frozenset((str,))
 
 AnnotationChange = tuple[str | None, str | None]
@@ -130,7 +133,8 @@ class RequestAttributes:
         self.template = kind == PODS and request.resource != PODS
         self.question = GROUPS if request.resource == GROUPS else kind
         """Which rules are asked: those about pods, about PriorityClasses, or about the priority of a group."""
-        self.operation = "CREATE" if self.template else request.operation
+        # For `match`, a class that is deleted is one that is changed
+        self.operation = "CREATE" if self.template else request.operation.replace("DELETE", "UPDATE")
         user = request.user.username
         self.by_service_account = kind == PODS and (user.startswith(SERVICE_ACCOUNT) or user == CONTROLLER_MANAGER)
         """Whether a service account makes or changes a pod or a workload, perhaps for someone else."""
@@ -217,9 +221,14 @@ class RequestAttributes:
         return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
 
     @property
+    def gains_owner(self) -> bool:
+        """Whether a PriorityClass gets an owner: if that does not exist, the garbage collector deletes the class."""
+        return self.kind == CLASSES and self.old is not None and not _owners(self.new) <= _owners(self.old)
+
+    @property
     def definition_changed(self) -> bool:
         """Whether the request changes what a PriorityClass says, beyond the API server's bookkeeping."""
-        if self.old is None:
+        if self.old is None or self.gains_owner:
             return True
         new, old = (
             {**data, "metadata": {k: v for k, v in _part(data, "metadata").items() if k not in _BOOKKEEPING}}
@@ -266,6 +275,13 @@ class RequestAttributes:
 def _part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
     part = of.get(key) if of else None
     return part if isinstance(part, dict) else {}
+
+
+def _owners(of: dict[str, Any]) -> set[tuple[str, ...]]:
+    """What the ownerReferences name; what is none is left for the API server to refuse."""
+    owners = _part(of, "metadata").get("ownerReferences")
+    rows = filter(None, owners) if isinstance(owners, list) else ()
+    return {tuple(str(owner.get(field)) for field in OWNER_FIELDS) for owner in rows if isinstance(owner, dict)}
 
 
 def _strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:

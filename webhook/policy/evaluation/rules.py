@@ -66,6 +66,7 @@ BUILTIN, SHIELD = "builtin", "shield"
 DEFINE_INSTEAD = {
     "CREATE": "choose a value outside that range",
     "UPDATE": "its value cannot be changed, so leave the class as it is, or ask one of these to change it",
+    "DELETE": "leave the class as it is, or ask one of these to delete it",
 }
 """What would be right for whoever may not define a PriorityClass of this value, by the operation."""
 SHIELD_INSTEAD = {
@@ -242,7 +243,7 @@ def compile_define(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) ->
             "deny",
             f'value {attributes.value} of PriorityClass "{bounded(attributes.name)}" lies in the range {body.from_} to'
             f" {body.to}, which rule {policy.name}/{rule.name} reserves: classes there may be defined by"
-            f" {who}{may.missing(attributes)}; {DEFINE_INSTEAD[attributes.operation]}",
+            f" {who}{may.missing(attributes)}; {DEFINE_INSTEAD[attributes.request.operation]}",
         )
 
     return CompiledRule(policy.name, rule.name, rule.enforcement, run)

@@ -24,6 +24,7 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlSeque
 __all__ = [
     "CONTROLLER_GROUPS",
     "CONTROLLER_MANAGER",
+    "GARBAGE_COLLECTORS",
     "KUBE_SYSTEM_ACCOUNT",
     "MEND",
     "OPERATIONS",
@@ -42,6 +43,7 @@ SERVICE_ACCOUNT = "system:serviceaccount:"
 KUBE_SYSTEM_ACCOUNT = f"{SERVICE_ACCOUNT}kube-system:"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who makes pods if kube-controller-manager runs without `--use-service-account-credentials`."""
+GARBAGE_COLLECTORS = CONTROLLER_MANAGER, f"{KUBE_SYSTEM_ACCOUNT}generic-garbage-collector"
 CONTROLLER_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 """The groups of Kubernetes' own controllers, which make the pods of workloads."""
 

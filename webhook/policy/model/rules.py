@@ -113,7 +113,7 @@ class Reserve(Checked, frozen=True, kw_only=True):
     to: Annotated[int, Field("The highest value reserved.", _PRIORITY)]
     define: Annotated[
         tuple[Definers, ...],
-        Field("Who may create or change PriorityClasses in it; else nobody.", OneOrMore(shape_of(Definers))),
+        Field("Who may create, change or delete PriorityClasses in it; else nobody.", OneOrMore(shape_of(Definers))),
     ] = ()
     use: Annotated[
         tuple[RequestMatch, ...], Field("Which pods may have a priority in it; else none.", OneOrMore(RIGHT))

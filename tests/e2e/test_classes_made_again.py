@@ -1,0 +1,127 @@
+"""Whoever has rights on priorityclasses decides about nobody else's pods: who makes a class again, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.e2e.native import applied, limited, need_admission_policies
+from tests.e2e.software import PATHS, installed, policies
+from tests.e2e.test_native import SETTINGS
+from tests.e2e.test_outcomes import here
+from tests.policy.builders import engine
+from tests.workloads import eventually, priority_class
+from webhook.kube.objects import PriorityClass
+from webhook.kube.resources import PRIORITY_CLASS
+from webhook.native.compiler import compile_policies
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
+
+pytestmark = pytest.mark.kubectl
+
+CLASS_ADMIN = ("--as", "e2e-class-admin")
+"""Somebody who may do everything with PriorityClasses, and nothing else."""
+KEPT_FOR = 4.0
+"""Seconds for which nobody is evicted."""
+IN_BAND, OUTSIDE = 71_500, 70_000
+BAND = {"from": 71_000, "to": 72_000, "define": [{"subjects": [{"kind": "Group", "name": "e2e-platform"}]}]}
+PLATFORM = ("--as", "e2e-owner", "--as-group", "e2e-platform")
+MISSING = {"apiVersion": "v1", "kind": "Node", "name": "e2e-is-not-there", "uid": "e2e-is-not-there"}
+
+
+async def may_change_classes(sandbox: Any, who: tuple[str, ...]) -> None:
+    """Give a user every right on PriorityClasses, until the test is over."""
+    rule = {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["*"]}
+    name = f"{sandbox.id}-{who[1]}"
+    await sandbox.client.create(PATHS["ClusterRole"], {"metadata": {"name": name}, "rules": [rule]})
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    user = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": who[1]}
+    body = {"metadata": {"name": name}, "roleRef": ref, "subjects": [user]}
+    await sandbox.client.create(PATHS["ClusterRoleBinding"], body)
+    sandbox.cleans_up(f"{PATHS['ClusterRole']}/{name}")
+    sandbox.cleans_up(f"{PATHS['ClusterRoleBinding']}/{name}")
+
+
+@pytest.mark.parametrize("mode", ["opt-in", "opt-out"])
+async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubectl, tmp_path, mode):
+    """A class that is made again with another value evicts no pod of that name; one of the old value speaks again."""
+    await may_change_classes(sandbox, CLASS_ADMIN)
+    says_no = {"metadata": {"name": f"{sandbox.id}-steady", "annotations": {CAN_BE_PREEMPTED: "false"}}}
+    steady = await sandbox.priority_class("steady", 2500, **says_no)
+    high = await sandbox.priority_class("high", 5000, preemptionPolicy="Never")
+    await sandbox.node("n1", cpu="4")
+    await sandbox.pod("victim", cpu="4", priorityClassName=steady)
+    await sandbox.running("victim")
+
+    async def made_again(value: int) -> None:
+        says_yes = {"metadata": {"name": steady, "annotations": {CAN_BE_PREEMPTED: "true"}}}
+        await kubectl("delete", "priorityclass", steady, *CLASS_ADMIN)
+        await kubectl("create", "-f", "-", *CLASS_ADMIN, stdin=json.dumps(priority_class(steady, value, **says_yes)))
+
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        await giveway.reconcile(policies(high, victims={"mode": mode}))
+        await made_again(1)
+        await sandbox.pod("p", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
+        await sandbox.unschedulable("p")
+        await asyncio.sleep(KEPT_FOR)
+        assert "victim" in await here(sandbox)
+        await made_again(2500)
+        await sandbox.bound("p", 30)
+
+
+@asynccontextmanager
+async def judged(sandbox: Any, kubeconfig: str, directory: Any, *, natively: bool) -> AsyncIterator[None]:
+    """The band is in force, by the webhook or natively."""
+    spec = {"rules": [{"name": "band", "reserve": BAND}]}
+    head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PriorityPolicy", "metadata": {"name": "e2e"}}
+    if natively:
+        await need_admission_policies(sandbox.client)
+        compiled = compile_policies(engine(json.dumps(spec)).policies, [], SETTINGS, time.time())
+        async with applied(sandbox.client, limited(compiled.objects, sandbox.id)):
+            yield
+        return
+    async with installed(sandbox.client, kubeconfig, directory) as giveway:
+        await giveway.serve(json.dumps({**head, "spec": spec}))
+        yield
+
+
+@pytest.mark.parametrize("natively", [False, True], ids=["webhook", "native"])
+async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, kubeconfig, kubectl, tmp_path, natively):
+    """Neither a deletion nor an owner that does not exist takes it away; the platform team may do both."""
+    for who in (CLASS_ADMIN, PLATFORM):
+        await may_change_classes(sandbox, who)
+    steady = await sandbox.priority_class("steady", IN_BAND)
+    loose = await sandbox.priority_class("loose", OUTSIDE)
+    path = PRIORITY_CLASS.path(None, steady)
+    owned = json.dumps({"metadata": {"ownerReferences": [MISSING]}})
+
+    async def in_force() -> bool:
+        try:
+            await kubectl("delete", "priorityclass", steady, "--dry-run=server", *CLASS_ADMIN, code=1)
+        except AssertionError:
+            return False
+        return True
+
+    async with judged(sandbox, kubeconfig, tmp_path, natively=natively):
+        await eventually(in_force, 60, "deletions are judged")
+        said = await kubectl("delete", "priorityclass", steady, *CLASS_ADMIN, code=1)
+        assert "/band reserves: classes there may be defined by Group e2e-platform" in said
+        said = await kubectl("patch", "priorityclass", steady, "-p", owned, *CLASS_ADMIN, code=1)
+        assert "/band reserves" in said
+        await sandbox.client.get(path)
+        await kubectl("patch", "priorityclass", loose, "-p", '{"description": "x"}', *CLASS_ADMIN)
+        await kubectl("delete", "priorityclass", loose, *CLASS_ADMIN)
+        await kubectl("patch", "priorityclass", steady, "-p", owned, *PLATFORM)
+
+        async def gone() -> bool:
+            classes, _ = await sandbox.client.list(PRIORITY_CLASS.path(), PriorityClass)
+            return steady not in {one.metadata.name for one in classes}
+
+        await eventually(gone, 30, "the garbage collector has deleted the class for its owner")
+        await kubectl("create", "-f", "-", *PLATFORM, stdin=json.dumps(priority_class(steady, IN_BAND)))
+        await kubectl("delete", "priorityclass", steady, *PLATFORM)

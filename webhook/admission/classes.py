@@ -1,0 +1,75 @@
+"""Validation of PriorityClasses: what holds without any policy file, and who may define them."""
+
+from __future__ import annotations
+
+from webhook.admission.context import CLASSES, SYSTEM_CLASSES, Context
+from webhook.admission.resolving import NEVER, policy_of
+from webhook.admission.review import Answer, Review
+from webhook.kube.bounded import bounded
+from webhook.policy.model.match import GARBAGE_COLLECTORS
+
+__all__ = ["validate_class"]
+
+_HIGHEST_USER_VALUE = 1_000_000_000
+_INT32 = range(-(2**31), 2**31)
+_SYSTEM_PREFIX = "system-"
+
+
+def validate_class(context: Context, review: Review, answer: Answer) -> None:
+    """Judge a PriorityClass as it would be stored, in the API server's words (docs/kubernetes-behaviour.md K4)."""
+    if review.operation == "DELETE":
+        _validate_deletion(context, review, answer)
+        return
+    priority_class = review.priority_class()
+    if priority_class.metadata.deletion_timestamp and review.has_old:
+        # Until it is gone it speaks for its pods
+        answer.add(context.engine.judge_definition(context.request(review, review.object, review.old_object)))
+        return
+    name, value = bounded(priority_class.metadata.name), priority_class.value
+    if value not in _INT32:
+        answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")
+    elif name.startswith(_SYSTEM_PREFIX):
+        if SYSTEM_CLASSES.get(name) != value or priority_class.global_default:
+            own = SYSTEM_CLASSES.get(name) == value
+            instead = "leave globalDefault out" if own else f"choose another name than {name}"
+            text = "priority class names with 'system-' prefix are reserved for system use only"
+            answer.deny("system-prefix", f"{text}; {instead}")
+    elif value > _HIGHEST_USER_VALUE:
+        answer.deny(
+            "highest-value",
+            f"maximum allowed value of a user defined priority is {_HIGHEST_USER_VALUE}; {name} asks for {value};"
+            " choose a lower one",
+        )
+    if review.operation == "UPDATE" and review.has_old:
+        old = review.old_priority_class()
+        changes = ("value", value, old.value), ("preemptionPolicy", policy_of(priority_class), policy_of(old))
+        for field, new, was in changes:
+            if new != was:
+                answer.deny(
+                    "class-immutable",
+                    f"{field} may not be changed in an update (now {was}, requested {new}); make a new PriorityClass",
+                )
+    elif policy_of(priority_class) != NEVER and context.is_managed(name):
+        answer.warnings.append(
+            f"PriorityClass {name} is managed but not {NEVER}: kube-scheduler preempts for its pods,"
+            f' giveway does not. Delete it and make it again with "preemptionPolicy: {NEVER}"'
+        )
+    others = context.lookup.default_priority_classes() if priority_class.global_default else ()
+    other = next((item.metadata.name for item in others if item.metadata.name != name), None)
+    if other is not None:
+        answer.unsure.add((CLASSES, other))
+        text = f"PriorityClass {other} is already marked as default. Only one default can exist"
+        answer.deny("one-default", f"{text}; leave globalDefault out, or take it off {other} first")
+    request = context.request(review, review.object, review.old_object)
+    request.priority_class, request.priority = priority_class, value
+    answer.add(context.engine.judge(request, context.trace))
+
+
+def _validate_deletion(context: Context, review: Review, answer: Answer) -> None:
+    """Judge who deletes a class: whoever may define it, and the garbage collector if the class has an owner.
+
+    A new owner is judged when the reference to it is added.
+    """
+    owned = bool(review.old_priority_class().metadata.owner_references)
+    if not (owned and review.user.username in GARBAGE_COLLECTORS):
+        answer.add(context.engine.judge_definition(context.request(review, review.old_object or {})))
