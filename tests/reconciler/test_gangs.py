@@ -12,7 +12,7 @@ from tests.reconciler.virtual_time import run
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 SETTLED = 300.0
-CLUSTERS = 100
+CLUSTERS = 40
 
 
 def bound(made, gang="gang"):
@@ -167,11 +167,11 @@ def test_a_member_that_is_deleted_ends_the_plan():
         assert not made.outcomes.unfinished(SETTLED / 2)
 
 
-@pytest.mark.parametrize("first", range(0, CLUSTERS, 25))
+@pytest.mark.parametrize("first", range(0, CLUSTERS, 20))
 def test_random_clusters_with_gangs(first):
     """No gang is half nominated when somebody goes or in the end, and plans that evicted ended with a bound pod."""
     for_gangs = 0
-    for seed in range(first, first + 25):
+    for seed in range(first, first + 20):
         made, judge = lived(lambda seed=seed: random_gangs(seed))
         assert not judge.faults, f"seed {seed}"
         assert not judge.half_nominated(), f"seed {seed}"

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 SETTLED = 300.0
-CLUSTERS = 200
+CLUSTERS = 50
 SAVED = "example.com/saved-at"
 PARTS = {
     "a cycle is told": "'message': 'cycle'",
