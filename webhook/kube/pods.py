@@ -23,8 +23,6 @@ __all__ = [
     "controller_of",
     "deletion_cost",
     "is_deferred",
-    "is_last_resort",
-    "is_pinned",
     "is_terminal",
     "resize_pending",
     "sync_failure",
@@ -44,7 +42,6 @@ SCALED = ("ReplicaSet", "StatefulSet", "ReplicationController", "Deployment")
 """Kubernetes' own kinds with a scale; others, such as Job and DaemonSet, have none."""
 SYNC_FAILED = "SyncFailed"
 """The reason of a budget's condition if the disruption controller cannot count its pods."""
-_HOSTNAME = "kubernetes.io/hostname"
 _LONGEST_KIND, _LONGEST_NAME = 63, 253
 """Characters that the kind and the name of an object have at most; the API server takes any owner reference."""
 
@@ -84,30 +81,6 @@ def deletion_cost(annotations: Mapping[str, str]) -> int:
     text = annotations.get(POD_DELETION_COST, "0")
     value = int(text) if _DELETION_COST.fullmatch(text) else 0
     return value if -(2**31) <= value < 2**31 else 0
-
-
-def is_last_resort(pod: Pod) -> bool:
-    """Whether a pod's replacement could run on no other node: a DaemonSet's pod, or one pinned by name."""
-    owner = controller_of(pod.metadata)
-    return (owner is not None and owner.kind == "DaemonSet") or is_pinned(pod)
-
-
-def is_pinned(pod: Pod) -> bool:
-    """Whether node selector or affinity name the one node a pod can run on."""
-    spec = pod.spec
-    if _HOSTNAME in (spec.node_selector or {}):
-        return True
-    affinity = spec.affinity and spec.affinity.node_affinity
-    required = affinity and affinity.required_during_scheduling_ignored_during_execution
-    terms = (required.node_selector_terms if required else None) or ()
-    return bool(terms) and all(
-        any(row.key == "metadata.name" and row.operator == "In" for row in term.match_fields or ())
-        or any(
-            row.key == _HOSTNAME and row.operator == "In" and len(row.values or ()) == 1
-            for row in term.match_expressions or ()
-        )
-        for term in terms
-    )
 
 
 class WorkloadKind(NamedTuple):

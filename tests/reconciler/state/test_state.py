@@ -234,15 +234,6 @@ def test_pod_from_nomination_to_its_end():
     assert empty(indexes)
 
 
-def test_pinned_pod():
-    """A pod that names its node is found as long as it is there."""
-    indexes = Indexes()
-    indexes.put("default/p", pod("p", node="n1", spec={"nodeSelector": {"kubernetes.io/hostname": "n1"}}))
-    assert indexes.pinned == {"default/p"}
-    indexes.drop("default/p")
-    assert empty(indexes)
-
-
 def test_nothing_is_left_of_what_is_gone():
     """After a thousand namespaces with a budget and an evicted pod each, no memory of them is kept."""
     setting = Setting(node("n1"))

@@ -72,7 +72,7 @@ def required_mask(nodes: Nodes, pod: Pod) -> Mask:
     mask = np.ones(nodes.rows, np.bool_)
     for key, value in (pod.spec.node_selector or {}).items():
         mask &= nodes.has_label_in(key, (value,))
-    return mask & affinity_mask(nodes, _required_affinity(pod))
+    return mask & affinity_mask(nodes, required_affinity(pod))
 
 
 def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool = True) -> Mask:
@@ -102,7 +102,7 @@ def _named_nodes(pod: Pod) -> set[str] | None:
 
     Mirrors the PreFilter of kube-scheduler's NodeAffinity: every alternative must name nodes.
     """
-    selector = _required_affinity(pod)
+    selector = required_affinity(pod)
     names: set[str] = set()
     for term in (selector.node_selector_terms or ()) if selector else ():
         named = [
@@ -144,7 +144,7 @@ def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
     return False
 
 
-def _required_affinity(pod: Pod) -> NodeSelector | None:
+def required_affinity(pod: Pod) -> NodeSelector | None:
     affinity = pod.spec.affinity
     if affinity is None or affinity.node_affinity is None:
         return None

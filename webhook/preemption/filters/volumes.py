@@ -80,7 +80,7 @@ def check(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Storage:
         ]
         bound, unbound = _bound_and_waiting(snapshot, [entry.claim for entry in claims])
         named = [entry.claim for entry in claims if not entry.ephemeral]
-        wrong_zone = _zone_conflicts(snapshot, named)
+        wrong_zone = wrong_zones(snapshot, named)
     except Refusal as refusal:
         return Storage(str(refusal), [], [])
     masks = [*_binding_masks(snapshot, bound, unbound), (_WRONG_ZONE, wrong_zone)]
@@ -151,7 +151,7 @@ def _bound_and_waiting(
     return bound, waiting
 
 
-def _zone_conflicts(snapshot: Snapshot, claims: list[PersistentVolumeClaim]) -> Mask:
+def wrong_zones(snapshot: Snapshot, claims: list[PersistentVolumeClaim]) -> Mask:
     """Nodes in a zone or region that a volume's labels do not name; nodes without any zone pass.
 
     The claims are those that the pod names: VolumeZone does not look at those made for the pod. Raises Refusal if a

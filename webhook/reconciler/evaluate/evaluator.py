@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
-from webhook.kube.pods import is_last_resort, workload_of
+from webhook.kube.pods import workload_of
 from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.extenders import Extender
@@ -45,6 +45,7 @@ from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity, Un
 from webhook.reconciler.evaluate.victim_exclusions import (
     EvictionBackoff,
     LimitsNow,
+    among_last_resort,
     decide_with_exclusions,
     decide_within_limits,
     immovable,
@@ -374,7 +375,7 @@ def _evicts(state: State, decision: Decision, choice: ChosenCandidate, planned: 
         selected=_alternative(own) if own else None,
         alternatives=tuple(map(_alternative, others)),
         because=choice.because or (preferred_because(own, others[0]) if own and others else ""),
-        last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
+        last_resort=among_last_resort(state, victims),
         grounds={key_of(victim): decision.victim_reason(key_of(victim)) for victim in victims},
         groups=groups,
     )

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, key_of
-from webhook.kube.pods import is_last_resort
 from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.preemption.filters.devices import needs_devices
 from webhook.preemption.gangs.decision import GangDecision, decide_gang
@@ -31,7 +30,7 @@ from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unsched
 from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
-from webhook.reconciler.evaluate.victim_exclusions import excluded_now, last_resort
+from webhook.reconciler.evaluate.victim_exclusions import among_last_resort, excluded_now, last_resort
 
 __all__ = ["GangMembers", "Together", "evaluate_gang"]
 
@@ -282,7 +281,7 @@ def _outcomes(
             candidates=1,
             alternatives=(),
             because=f"{len(decision.placements)} pods of {decision.gang.key} are placed together",
-            last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
+            last_resort=among_last_resort(state, victims),
             grounds={key_of(victim): decision.grounds[key_of(victim)] for victim in victims},
             groups=groups,
         )

@@ -8,7 +8,7 @@ taken only if nothing else helps.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -35,6 +35,7 @@ __all__ = [
     "EvictionBackoff",
     "LimitsNow",
     "ReturningOwner",
+    "among_last_resort",
     "decide_with_exclusions",
     "decide_within_limits",
     "excluded_now",
@@ -149,14 +150,20 @@ def immovable(state: State, refused: Collection[str], owners: Collection[str] = 
 
 
 def last_resort(state: State) -> Mask:
-    """The pods whose replacement could run on no other node: a DaemonSet's, pinned ones."""
+    """The pods whose replacement could run on no other node: a DaemonSet's, and those confined to theirs."""
     snapshot = state.snapshot
     pods = snapshot.pods
     daemons = snapshot.table(("reconciler", "daemons"), pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
     mask: Mask = daemons[pods.owner[: pods.rows]].copy()
-    if state.index.pinned:
-        mask[snapshot.pod_rows(state.index.pinned)] = True
+    mask[snapshot.pod_rows(state.confined.on_one_node())] = True
     return mask
+
+
+def among_last_resort(state: State, pods: Iterable[Pod]) -> frozenset[str]:
+    """Those of the pods, by `namespace/name`, whose replacement could run on no other node."""
+    last, find = last_resort(state), state.snapshot.pods.find
+    places = [(key_of(pod), find(pod.metadata.namespace, pod.metadata.name)) for pod in pods]
+    return frozenset(key for key, row in places if row is not None and last[row])
 
 
 def _of_rows(state: State, rows: Rows) -> Mask:

@@ -21,13 +21,14 @@ from webhook.kube.client import Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import ClaimConsumer, Node, Pod, PodDisruptionBudget, key_of
 from webhook.kube.objects.sharing import SharedPods
-from webhook.kube.pods import is_pinned, is_terminal, workload_of
+from webhook.kube.pods import is_terminal, workload_of
 from webhook.kube.resources import Resource
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.annotations import PlanVictim
+from webhook.reconciler.state.confined_pods import ConfinedPods
 from webhook.reconciler.state.deallocations import Deallocations
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.eviction_reviews import EvictionReviews
@@ -58,6 +59,7 @@ class State:
         self.named_claims = NamedClaims()
         self.index = Indexes()
         self.waiting = WaitingPods()
+        self.confined = ConfinedPods(self.snapshot)
         self.members = WaitingMembers()
         self.eviction_reviews = EvictionReviews(client)
         self._unread: list[str] = []
@@ -260,6 +262,8 @@ class State:
         elif kind is PODS and change.new is not None:
             _keep_start(change.old, change.new)
             self._take_again(BUDGETS, self.disruptions.pod_changed(change.key, change.new))
+        if kind is not PODS:
+            self.confined.changed(change)
         self._take(kind, change.key, change.new)
 
     def _take_again(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
@@ -303,11 +307,13 @@ class State:
                 self._take_again(CLAIMS, self.named_claims.put(key, new))
                 self.index.put(key, new)
                 self.waiting.put(key, new)
+                self.confined.put(key, new)
                 self.members.put(key, new)
             else:
                 self._take_again(CLAIMS, self.named_claims.drop(key))
                 self.index.drop(key)
                 self.waiting.drop(key)
+                self.confined.drop(key)
                 self.members.drop(key)
 
 
@@ -321,8 +327,6 @@ class Indexes:
         """Node to the pending pods nominated to it."""
         self.owned: dict[str, set[str]] = {}
         """Owner (`kube.pods.workload_of`) to its pods on nodes."""
-        self.pinned: set[str] = set()
-        """The pods on nodes that name the one node they can run on."""
         self._nomination: dict[str, str] = {}
         self._owner: dict[str, str] = {}
 
@@ -338,17 +342,12 @@ class Indexes:
             self.leaving[key] = pod
         else:
             self.leaving.pop(key, None)
-        if is_pinned(pod):
-            self.pinned.add(key)
-        else:
-            self.pinned.discard(key)
 
     def drop(self, key: str) -> None:
         """Forget a pod."""
         _file(self.nominated, self._nomination, key, "")
         _file(self.owned, self._owner, key, "")
         self.leaving.pop(key, None)
-        self.pinned.discard(key)
 
 
 def _keep_start(old: Pod | None, new: Pod) -> None:

@@ -1,0 +1,147 @@
+"""Which pods could run on no other node: the same answer for every decision, and newer when the cluster is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.reconciler.builders import Setting, names, node, pod, preemptor
+from tests.reconciler.device_settings import Devices
+from webhook.kube.objects import Node, PersistentVolume, PersistentVolumeClaim
+from webhook.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
+
+HOST, ZONE, POOL = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "pool"
+
+
+def host(name: str, zone: str = "a", **labels: str) -> Node:
+    """A node with a host name, in a zone."""
+    made = node(name)
+    labels = {HOST: name, ZONE: zone, "kubernetes.io/os": "linux", **labels}
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels))
+
+
+def term(key: str, *values: str, fields: bool = False) -> dict[str, Any]:
+    return {"matchFields" if fields else "matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}
+
+
+def affine(*terms: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a pod with these alternatives."""
+    required = {"nodeSelectorTerms": list(terms)}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+
+
+def volume(setting: Setting, *terms: dict[str, Any], **labels: str) -> dict[str, Any]:
+    """The spec of a pod with a claim that is bound to a volume that can be reached from there."""
+    spec = {"claimRef": {"namespace": "default", "name": "data"}, "capacity": {"storage": "1Gi"}}
+    spec |= {"nodeAffinity": {"required": {"nodeSelectorTerms": list(terms)}}} if terms else {}
+    made = msgspec.convert({"metadata": {"name": "pv", "labels": labels}, "spec": spec}, PersistentVolume)
+    meta = {"name": "data", "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    claim = msgspec.convert({"metadata": meta, "spec": {"volumeName": "pv"}}, PersistentVolumeClaim)
+    caches = setting.state.caches
+    setting._put(caches[PERSISTENT_VOLUME], "pv", made)
+    setting._put(caches[PERSISTENT_VOLUME_CLAIM], "default/data", claim)
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+
+
+def goes(setting: Setting, spec: dict[str, Any]) -> str:
+    """Who goes for a preemptor: a pod with that spec, or one that can run anywhere and is more important."""
+    setting.add(pod("bound", "4", node="n1", priority=1, spec=spec), pod("free", "4", node="n1", priority=90))
+    [gone] = names(setting.evaluate(preemptor("p", "4", spec={"nodeSelector": {HOST: "n1"}})))
+    return gone
+
+
+@pytest.mark.parametrize(
+    ("spec", "others", "gone"),
+    [
+        pytest.param({}, ["n2"], "bound", id="it can run anywhere"),
+        pytest.param({"nodeSelector": {HOST: "n1"}}, ["n2"], "free", id="a host name"),
+        pytest.param({"nodeSelector": {HOST: "n1"}}, [], "free", id="a host name in a cluster of one node"),
+        pytest.param({"nodeSelector": {"kubernetes.io/os": "linux"}}, [], "bound", id="what any node could have"),
+        pytest.param({"nodeSelector": {POOL: "n1"}}, ["n2"], "free", id="the only node of its pool"),
+        pytest.param({"nodeSelector": {ZONE: "a"}}, ["n2"], "bound", id="the other node is in its zone"),
+        pytest.param(affine(term(HOST, "n1")), ["n2"], "free", id="one alternative"),
+        pytest.param(
+            affine(term(HOST, "n1"), term(HOST, "n2")), ["n2"], "bound", id="alternatives name different nodes"
+        ),
+        pytest.param(
+            affine(term(HOST, "n1"), term(HOST, "n9")), ["n2"], "free", id="the node of the other one is gone"
+        ),
+        pytest.param(affine(term(HOST, "n1"), term(HOST, "n1")), [], "free", id="all alternatives name the node"),
+        pytest.param(affine(term(HOST, "n1"), term(POOL, "n2")), ["n2"], "bound", id="one alternative names no node"),
+        pytest.param(affine(term(HOST, "n1", "n2")), ["n2"], "bound", id="one of two nodes"),
+        pytest.param(affine(term("metadata.name", "n1", fields=True)), [], "free", id="the field of the node's name"),
+        pytest.param(
+            affine(term("metadata.name", "n1", fields=True), term("metadata.name", "n2", fields=True)),
+            ["n2"],
+            "bound",
+            id="the fields of two nodes",
+        ),
+    ],
+)
+def test_who_can_run_on_no_other_node_goes_last(spec: dict[str, Any], others: list[str], gone: str):
+    """Among victims a pod is kept, though it is less important, if what it asks for rules out every other node."""
+    assert goes(Setting(host("n1", pool="n1"), *(host(name, pool=name) for name in others)), spec) == gone
+
+
+@pytest.mark.parametrize(
+    ("terms", "labels", "zones", "gone"),
+    [
+        pytest.param([term(HOST, "n1")], {}, ["a"], "free", id="a local volume"),
+        pytest.param([term(HOST, "n1")], {}, [], "free", id="a local volume in a cluster of one node"),
+        pytest.param([term(ZONE, "a")], {}, ["b"], "free", id="a zonal volume, and no other node is in the zone"),
+        pytest.param([term(ZONE, "a")], {}, ["b", "a"], "bound", id="another node is in the zone"),
+        pytest.param([], {ZONE: "a"}, ["b"], "free", id="a volume that is zonal by its label"),
+        pytest.param([], {}, ["b"], "bound", id="a volume that can be reached from everywhere"),
+    ],
+)
+def test_volumes_keep_a_pod_on_its_node(terms: list, labels: dict[str, str], zones: list[str], gone: str):
+    """A pod whose volume only its node reaches goes last: its replacement would use the same claim."""
+    setting = Setting(host("n1"), *(host(f"n{number + 2}", zone) for number, zone in enumerate(zones)))
+    assert goes(setting, volume(setting, *terms, **labels)) == gone
+
+
+@pytest.mark.parametrize(
+    ("more", "shared", "pinned"),
+    [
+        pytest.param({"n2": 0}, False, True, id="no other node has such devices"),
+        pytest.param({"n2": 1}, False, False, id="another node has them, too"),
+        pytest.param({"n2": 1}, True, True, id="the claim stays allocated, since another pod uses it"),
+    ],
+)
+def test_devices_keep_a_pod_on_its_node(more: dict[str, int], shared: bool, pinned: bool):
+    """A pod with devices goes last if only its node has such ones, or if it shares a claim that is allocated there."""
+    setting = Devices(n1=1, **more)
+    setting.add(pod("n1-0", "1", node="n1", spec={"resourceClaims": [{"name": "r", "resourceClaimName": "c-n1-0"}]}))
+    if shared:
+        known = setting.state.snapshot.device_claims.claims["default/c-n1-0"]
+        body = msgspec.to_builtins(known)
+        body["status"]["reservedFor"].append({"resource": "pods", "name": "other", "uid": "uid-other"})
+        selector = {"nodeSelectorTerms": [term("metadata.name", "n1", fields=True)]}
+        body["status"]["allocation"]["nodeSelector"] = selector
+        setting.claim(msgspec.convert(body, type(known)))
+    assert ("default/n1-0" in set(setting.state.confined.on_one_node())) is pinned
+
+
+def test_what_is_known_of_nodes_and_volumes_is_newest():
+    """Another node, another label of it, and a volume that is known only now change the answer."""
+    setting = Setting(host("n1"), host("n2", "b"))
+    setting.add(pod("a", node="n1", spec={"nodeSelector": {ZONE: "a"}}))
+    pinned = lambda: set(setting.state.confined.on_one_node())  # noqa: E731
+    assert pinned() == {"default/a"}
+    setting._put(setting.state.nodes, "n2", host("n2", "a"))
+    assert pinned() == set()
+    setting._put(setting.state.nodes, "n2", host("n2", "b"))
+    assert pinned() == {"default/a"}
+    setting._put(setting.state.nodes, "n3", host("n3", "a"))
+    assert pinned() == set()
+    spec = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    setting.add(pod("b", node="n1", spec=spec))
+    assert pinned() == set()
+    volume(setting, term(HOST, "n1"))
+    assert pinned() == {"default/b"}
+    for key in ("default/a", "default/b"):
+        setting.remove(key)
+    assert pinned() == set()
+    assert not setting.state.confined._pods

@@ -1,0 +1,168 @@
+"""Which pods on nodes could run on no other node, by their specs, volumes and devices (docs/semantics.md E8)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.informer import Change
+from webhook.kube.objects import (
+    Node,
+    NodeSelector,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    ResourceClaim,
+    ResourceSlice,
+    key_of,
+)
+from webhook.preemption.filters.placement import affinity_mask, required_affinity, required_mask
+from webhook.preemption.filters.volumes import wrong_zones
+from webhook.preemption.snapshot.claim_index import devices_of
+from webhook.preemption.snapshot.pod_info import claims_of
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+__all__ = ["ConfinedPods"]
+
+Mask = NDArray[np.bool_]
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+class _Confinement(NamedTuple):
+    """What pods that can run on the same nodes have in common; who uses devices has its uid there, and stands alone."""
+
+    placement: bytes
+    claims: frozenset[str]
+    devices: str
+
+
+class ConfinedPods:
+    """The pods on nodes that cannot run everywhere, and which of them could run on no other node."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._pods: dict[_Confinement, dict[str, Pod]] = {}
+        self._of: dict[str, _Confinement] = {}
+        self._node: dict[_Confinement, str | None] = {}
+        """The one known node on which such pods can run, empty for none; None for more."""
+        self._unjudged: set[_Confinement] = set()
+        """Those of which that is not worked out yet."""
+        self._on_one_node: set[str] = set()
+
+    def put(self, key: str, pod: Pod) -> None:
+        """Add or update a pod."""
+        self.drop(key)
+        spec, claims, required = pod.spec, claims_of(pod), required_affinity(pod)
+        named = claims.named if claims else frozenset()
+        if spec.node_name and (spec.node_selector or required or named or spec.resource_claims):
+            placement = msgspec.json.encode((spec.node_selector, required), order="deterministic")
+            group = _Confinement(placement, named, pod.metadata.uid if spec.resource_claims else "")
+            self._of[key] = group
+            self._pods.setdefault(group, {})[key] = pod
+            if group not in self._node:
+                self._unjudged.add(group)
+            elif self._node[group] in ("", spec.node_name):
+                self._on_one_node.add(key)
+
+    def drop(self, key: str) -> None:
+        """Forget a pod."""
+        if (group := self._of.pop(key, None)) is not None:
+            self._on_one_node.discard(key)
+            del self._pods[group][key]
+            if not self._pods[group]:
+                del self._pods[group]
+                self._node.pop(group, None)
+                self._unjudged.discard(group)
+
+    def changed(self, change: Change[Any]) -> None:
+        """A node, volume, claim or device changed: what was worked out by it is worked out again."""
+        match change.new or change.old:
+            case Node():
+                old, new = change.old, change.new
+                if old is None or new is None or old.metadata.labels != new.metadata.labels:
+                    self._judge_again(self._node)
+            case PersistentVolume(spec=spec):
+                holder = spec.claim_ref
+                self._judge_claim(f"{holder.namespace}/{holder.name}" if holder else "")
+            case PersistentVolumeClaim() as claim:
+                self._judge_claim(key_of(claim))
+            case ResourceClaim() | ResourceSlice():
+                self._judge_again(group for group in self._node if group.devices)
+            case _:
+                pass
+
+    def _judge_claim(self, claim: str) -> None:
+        self._judge_again(group for group in self._node if claim in group.claims)
+
+    def _judge_again(self, groups: Iterable[_Confinement]) -> None:
+        for group in list(groups):
+            del self._node[group]
+            self._unjudged.add(group)
+            self._on_one_node.difference_update(self._pods[group])
+
+    def on_one_node(self) -> Collection[str]:
+        """The pods, by `namespace/name`, that could run on no other node than theirs."""
+        for group in self._unjudged:
+            pods = self._pods[group]
+            node = self._node[group] = self._only_node(group, next(iter(pods.values())))
+            if node is not None:
+                self._on_one_node.update(key for key, pod in pods.items() if node in ("", pod.spec.node_name))
+        self._unjudged.clear()
+        return self._on_one_node
+
+    def _only_node(self, group: _Confinement, pod: Pod) -> str | None:
+        snapshot, nodes = self._snapshot, self._snapshot.nodes
+        claims = [claim for key in group.claims if (claim := snapshot.claims.get(key)) is not None]
+        bound = [claim for claim in claims if snapshot.volumes.get(claim.spec.volume_name) is not None]
+        volumes = [snapshot.volumes.get(claim.spec.volume_name) for claim in bound]
+        selectors = [volume.spec.node_affinity.required for volume in volumes if volume and volume.spec.node_affinity]
+        if _HOSTNAME in (pod.spec.node_selector or {}) or any(map(_names_one, [required_affinity(pod), *selectors])):
+            return ""
+        if np.count_nonzero(nodes.valid[: nodes.rows]) <= 1:
+            return None  # of one node nobody can say what another one would be like
+        mask = nodes.valid[: nodes.rows] & required_mask(nodes, pod) & ~wrong_zones(snapshot, bound)
+        for selector in selectors:
+            mask &= affinity_mask(nodes, selector, fields=False)
+        if group.devices:
+            mask &= self._with_devices(group.devices)
+        rows = np.flatnonzero(mask)
+        return None if len(rows) > 1 else "".join(nodes.names[row] for row in rows.tolist())
+
+    def _with_devices(self, uid: str) -> Mask:
+        """The nodes that have devices of the drivers that the pod uses, and those of claims that others use, too."""
+        snapshot, nodes = self._snapshot, self._snapshot.nodes
+        mask = np.ones(nodes.rows, np.bool_)
+        for claim in (snapshot.device_claims.claims[key] for key in snapshot.device_claims.used_by(uid)):
+            for driver in {device.driver for device in devices_of(claim)}:
+                mask &= self._of_driver(driver)
+            if claim.status.allocation and len(claim.status.reserved_for or ()) > 1:
+                mask &= affinity_mask(nodes, claim.status.allocation.node_selector)
+        return mask
+
+    def _of_driver(self, driver: str) -> Mask:
+        nodes, mask = self._snapshot.nodes, np.zeros(self._snapshot.nodes.rows, np.bool_)
+        for spec in (published.slice.spec for published in self._snapshot.devices.slices.values()):
+            if spec.driver != driver or not spec.devices:
+                continue
+            if spec.node_name:
+                if (row := nodes.find(spec.node_name)) is not None:
+                    mask[row] = True
+            else:
+                mask |= affinity_mask(nodes, None if spec.all_nodes else spec.node_selector)
+        return mask
+
+
+def _names_one(selector: NodeSelector | None) -> bool:
+    """Whether all alternatives of a selector name one and the same node, by its name or its host name."""
+    hosts = set()
+    for term in (selector.node_selector_terms if selector else None) or ():
+        rows = [row for row in term.match_fields or () if row.key == "metadata.name"]
+        rows += [row for row in term.match_expressions or () if row.key == _HOSTNAME]
+        named = {row.values[0] for row in rows if row.operator == "In" and row.values and len(row.values) == 1}
+        hosts.add(min(named, default=None))
+    return len(hosts) == 1 and None not in hosts
