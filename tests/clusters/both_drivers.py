@@ -49,6 +49,8 @@ RESOURCES = {
         *(RUNTIME_CLASS, STATEFUL_SET),
     )
 }
+POD_NAME = "statefulset.kubernetes.io/pod-name"
+INDEX = "batch.kubernetes.io/job-completion-index"
 GRACE = 30
 NODES = ("node-1", "node-2")
 
@@ -56,6 +58,7 @@ NODES = ("node-1", "node-2")
 def view(pods: Iterable[Json], budgets: Iterable[Json], jobs: Iterable[Json]) -> View:
     """What both must agree on: pods by application, version and state; budgets; how Jobs have ended."""
     found: Counter[str] = Counter()
+    named: dict[str, set[str]] = {}
     for one in pods:
         meta, status = one["metadata"], one.get("status") or {}
         ready = any(row["type"] == "Ready" and row["status"] == "True" for row in status.get("conditions") or ())
@@ -67,7 +70,10 @@ def view(pods: Iterable[Json], budgets: Iterable[Json], jobs: Iterable[Json]) ->
         labels = meta.get("labels") or {}
         version = f"-{labels['v']}" if "v" in labels else ""
         found[f"{labels['app']}{version} {state}"] += 1
-    shown: View = dict(found)
+        own = labels.get(POD_NAME) or (f"{labels['app']}-{labels[INDEX]}" if INDEX in labels else "")
+        if own and (version or INDEX in labels):
+            named.setdefault(labels["app"], set()).add(own)
+    shown: View = {**found, **{f"names {app}": " ".join(sorted(names)) for app, names in named.items()}}
     for one in budgets:
         status = one["status"]
         numbers = [status.get(key, 0) for key in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")]
@@ -109,11 +115,14 @@ class Cluster:
         await self.evict(app)
         await self.evict(app)
 
-    async def fail(self, app: str) -> None:
+    async def fail(self, app: str, phase: str = "Failed") -> None:
         for one in await self.pods(app):
             if one["status"]["phase"] == "Running":
                 path = POD.path(NS, one["metadata"]["name"], "status")
-                await self.admin.patch(path, {"status": {"phase": "Failed"}}, kind="strategic")
+                await self.admin.patch(path, {"status": {"phase": phase}}, kind="strategic")
+
+    async def succeed(self, app: str) -> None:
+        await self.fail(app, "Succeeded")
 
     async def grant(self, app: str) -> None:
         """A pod's eviction was granted, and then nobody deleted it."""
@@ -158,10 +167,11 @@ def in_simulation(actions: list[tuple[str, Any]], times: list[tuple[float, ...]]
                 for _ in range(1 + (verb == "evict_two")):
                     with suppress(ApiError):
                         running.api.evict(key_of(first(running, what)), "", None, "test")
-            elif verb == "fail":
+            elif verb in ("fail", "succeed"):
+                phase = {"fail": "Failed", "succeed": "Succeeded"}[verb]
                 for one in list(running.tracker.all("Pod").values()):
                     if one.metadata.labels["app"] == what and one.status.phase == "Running":
-                        failed = msgspec.structs.replace(one.status, phase="Failed")
+                        failed = msgspec.structs.replace(one.status, phase=phase)
                         running.tracker.put("Pod", msgspec.structs.replace(one, status=failed))
             else:
                 known: PodDisruptionBudget = running.tracker.get("PodDisruptionBudget", f"{NS}/{what}")

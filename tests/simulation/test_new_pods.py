@@ -82,7 +82,7 @@ NOT_PLAYED = {
     "LimitRange spec.limits[] (min, max, maxLimitRequestRatio)": "no pod is refused by it (default/lr)",
     "ResourceQuota spec.hard": "no pod is refused by it (default/q0, default/q1, default/q2 and 2 more)",
     "CronJob spec.schedule": "no Job is made (default/cj)",
-    "ReplicaSet spec.minReadySeconds": "a ready pod is available at once (default/web)",
+    "ReplicaSet spec.minReadySeconds": "a ready pod is available (default/web)",
 }
 
 

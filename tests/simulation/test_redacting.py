@@ -83,7 +83,7 @@ STAYS = {
     """,
     "instants and versions": """
         ObjectMeta.creation_timestamp ObjectMeta.deletion_timestamp PodStatus.start_time
-        ObjectMeta.resource_version PodDisruptionBudgetStatus.disrupted_pods
+        ObjectMeta.resource_version WorkloadStatus.completed_indexes PodDisruptionBudgetStatus.disrupted_pods
     """,
     "amounts": """
         CapacityPolicy.default CapacityPolicy.valid_values CapacityRange.max CapacityRange.min CapacityRange.step
@@ -118,6 +118,7 @@ KEYS = """
     PersistentVolumeSpec.gce_persistent_disk PodSpec.resource_claims PodSpec.scheduling_gates PodSpec.scheduling_group
     PodStatus.resource_claim_statuses StorageClass.allowed_topologies WorkloadSpec.selector WorkloadSpec.strategy
     WorkloadSpec.update_strategy NewPodRules.overhead NewPodRules.scheduling NewPodRules.spec
+    WorkloadSpec.ordinals WorkloadSpec.pod_failure_policy WorkloadSpec.success_policy
 """
 """The maps whose keys stay: those by resource, attribute or label, and those by field."""
 

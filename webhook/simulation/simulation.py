@@ -103,6 +103,7 @@ class Running:
         workloads = Workloads(tracker, controllers)
         budgets.fill()
         controllers.fill()
+        workloads.fill()
         client, events = cast("Client", SimulatedClient(api, "kube-scheduler")), _PreemptedEvents(history)
         scheduler = Scheduler(tracker, client, Preemption(client, events, clock), events, clock, everybody=True)
         reconciler = SimulatedReconciler(api, known.policies, clock)

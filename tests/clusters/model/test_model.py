@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.preemption.building import NOW
 from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, share, strategy_of
 from webhook.clusters.model.disruption import WorkloadScale, expected_pods, unconfirmed
-from webhook.clusters.model.jobs import JobLimits, job_step
+from webhook.clusters.model.jobs import JobProgress
 from webhook.clusters.model.pods import by_deletion_order, replica_changes, template_hash
+from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Condition, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
 
@@ -127,18 +129,19 @@ def test_a_granted_eviction_is_waited_for_two_minutes():
 
 
 @pytest.mark.parametrize(
-    ("limits", "succeeded", "failed", "expected"),
+    ("spec", "succeeded", "failed", "expected"),
     [
-        pytest.param(JobLimits.of(), 0, 0, (1, ""), id="one pod by default"),
-        pytest.param(JobLimits.of(), 1, 0, (0, "Complete"), id="one is enough by default"),
-        pytest.param(JobLimits.of(3, 5), 3, 0, (2, ""), id="no more than are left"),
-        pytest.param(JobLimits.of(3, 5), 3, 7, (0, "Failed"), id="seven failures are too many"),
-        pytest.param(JobLimits.of(3, 5, 0), 0, 1, (0, "Failed"), id="one is, if none may fail"),
-        pytest.param(JobLimits.of(3), 1, 0, (0, "Complete"), id="a work queue is done when one has ended well"),
-        pytest.param(JobLimits.of(3, 5, suspended=True), 0, 0, (0, ""), id="suspended"),
+        pytest.param({}, 0, 0, (1, ""), id="one pod by default"),
+        pytest.param({}, 1, 0, (0, "Complete"), id="one is enough by default"),
+        pytest.param({"parallelism": 3, "completions": 5}, 3, 0, (2, ""), id="no more than are left"),
+        pytest.param({"parallelism": 3, "completions": 5}, 3, 7, (0, "Failed"), id="seven failures are too many"),
+        pytest.param({"completions": 5, "backoffLimit": 0}, 0, 1, (0, "Failed"), id="one is, if none may fail"),
+        pytest.param({"parallelism": 3}, 1, 0, (0, "Complete"), id="a work queue is done when one has ended well"),
+        pytest.param({"parallelism": 3, "completions": 5, "suspend": True}, 0, 0, (0, ""), id="suspended"),
     ],
 )
-def test_a_job_without_pods_makes_what_it_still_needs(limits, succeeded, failed, expected):
+def test_a_job_without_pods_makes_what_it_still_needs(spec, succeeded, failed, expected):
     """By completions, failures and whether it is suspended."""
-    step = job_step(limits, [], succeeded, failed)
-    assert (step.create, step.ended) == expected
+    progress = JobProgress(succeeded=succeeded, failed=failed)
+    step = progress.step(msgspec.convert(spec, WorkloadSpec), [])
+    assert (len(step.create), step.ended) == expected

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.clusters.model.deployments import share
 from webhook.clusters.model.pods import is_active, is_ready
 from webhook.kube.objects import Node, Pod, PodSpec, Toleration
 from webhook.kube.pods import is_terminal
@@ -42,25 +43,63 @@ class DaemonChanges(NamedTuple):
 
 
 def daemon_changes(
-    nodes: Collection[str], pods: Iterable[Pod], *, is_outdated: Callable[[Pod], bool], rolls: bool
+    nodes: Collection[str],
+    pods: Iterable[Pod],
+    strategy: Mapping[str, Any] | None,
+    *,
+    is_outdated: Callable[[Pod], bool],
 ) -> DaemonChanges:
-    """The next step of a DaemonSet that is to have a pod on each of these `nodes`.
+    """The next step of a DaemonSet that is to have a pod on each of these `nodes` (`manage`, `rollingUpdate`).
 
-    If it `rolls`, a pod of an older template goes once all others are ready (`maxUnavailable: 1`).
+    `strategy` is its `updateStrategy`. Outdated pods go `maxUnavailable` at a time. With `maxSurge` so many new ones
+    come beside them first. One that is not ready keeps nobody waiting.
     """
     delete: list[Pod] = []
-    placed: dict[str, Pod] = {}
+    here: dict[str, list[Pod]] = {node: [] for node in sorted(nodes)}
     for pod in pods:
         node = node_of(pod)
-        if is_terminal(pod) or node not in nodes or node in placed:
-            if not pod.metadata.deletion_timestamp:
-                delete.append(pod)
+        if node in here and not is_terminal(pod):
+            here[node].append(pod)
+        elif not pod.metadata.deletion_timestamp:
+            delete.append(pod)
+    rolls = (strategy or {}).get("type") != "OnDelete"
+    rolling = (strategy or {}).get("rollingUpdate") or {}
+    surge = share(rolling.get("maxSurge") or 0, len(here)) if rolls else 0
+    unavailable = share(rolling.get("maxUnavailable", 1), len(here)) if rolls else 0
+    room = surge or max(1, unavailable)
+    create: list[str] = []
+    replaceable: list[Pod] = []
+    for node, own in here.items():
+        staying = [pod for pod in own if is_active(pod)]
+        outdated = [pod for pod in staying if rolls and is_outdated(pod)]
+        kept = [pod for pod in staying if pod not in outdated]
+        if not own:
+            create.append(node)
+            room -= not surge
+        elif not outdated:
+            delete += kept[1:]
+            room -= not surge and not any(map(is_ready, kept[:1]))
+        elif kept and not surge:
+            delete += staying[1:]
+            room -= 1
+        elif kept:
+            delete += outdated if is_ready(kept[0]) else []
+            room -= not is_ready(kept[0])
+        elif surge and len(own) > len(outdated):
+            room -= 1
         else:
-            placed[node] = pod
-    outdated = [pod for pod in placed.values() if is_active(pod) and is_outdated(pod)]
-    if rolls and outdated and all(is_active(pod) and is_ready(pod) for pod in placed.values()):
-        delete.append(outdated[0])
-    return DaemonChanges(sorted(set(nodes) - placed.keys()), delete, placed)
+            delete += outdated[1:]
+            replaceable.append(outdated[0])
+    for pod in sorted(replaceable, key=is_ready):
+        # One that is not ready is replaced whatever there is room for
+        if is_ready(pod) and room <= 0:
+            break
+        room -= is_ready(pod) or not surge
+        if surge:
+            create.append(node_of(pod))
+        else:
+            delete.append(pod)
+    return DaemonChanges(create, delete, {node: own[-1] for node, own in here.items() if own})
 
 
 def takes(spec: PodSpec, node: Node) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["ReplicaCounts", "RolloutStrategy", "rollout_step", "share", "strategy_of"]
+__all__ = ["ReplicaCounts", "RolloutStrategy", "rollout_step", "scaled_step", "share", "strategy_of"]
 
 _DEFAULT = "25%"
 """`maxSurge` and `maxUnavailable`, if a Deployment names none."""
@@ -66,6 +66,26 @@ def rollout_step(
     if target != newest.replicas:
         return {newest.name: target}
     return _down(wanted - strategy.unavailable, newest, others, total)
+
+
+def scaled_step(wanted: int, strategy: RolloutStrategy, sets: Sequence[ReplicaCounts]) -> dict[str, int]:
+    """How a Deployment's ReplicaSets, the newest first, are scaled while its rollout is paused (`scale` of `sync.go`).
+
+    One alone gets all replicas, several share them and the surge in proportion; what is left over goes to the largest.
+    """
+    active = [row for row in sets if row.replicas] or list(sets[:1])
+    if len(active) < 2 or strategy.recreate:
+        return {row.name: wanted for row in active[:1] if row.replicas != wanted and len(active) == 1}
+    total, most = sum(row.replicas for row in active), wanted + strategy.surge if wanted else 0
+    ordered = sorted(active, key=lambda row: -row.replicas)
+    left, sizes = most - total, {}
+    for row in ordered:
+        part = math.floor(row.replicas * most / total + 0.5) - row.replicas
+        part = min(part, left) if most > total else max(part, left)
+        sizes[row.name] = row.replicas + part
+        left -= part
+    sizes[ordered[0].name] += left
+    return {row.name: sizes[row.name] for row in active if sizes[row.name] != row.replicas}
 
 
 def _down(least: int, newest: ReplicaCounts, others: Sequence[ReplicaCounts], total: int) -> dict[str, int]:

@@ -1,75 +1,159 @@
-"""How many pods a Job makes, and when it has ended (`pkg/controller/job`)."""
+"""How many pods a Job makes, for which indexes, and when it has ended (`pkg/controller/job`).
+
+Exit codes of containers are not known, so rules about them (`onExitCodes`) match nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from webhook.clusters.model.pods import is_active
+from webhook.clusters.model.pods import by_deletion_order, is_active
+from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
 
-__all__ = ["JobLimits", "JobStep", "has_ended", "is_failed", "job_step"]
+__all__ = ["INDEX", "JobProgress", "JobStep", "has_ended", "identify_job_pod", "intervals", "job_labels", "limits_of"]
 
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""The label and annotation of a pod that works on one index of a Job."""
 _BACKOFF_LIMIT = 6
-
-
-class JobLimits(NamedTuple):
-    """What a Job's spec asks for; without `completions` it is done once one pod has succeeded and all have ended."""
-
-    parallelism: int
-    completions: int | None
-    backoff_limit: int
-    suspended: bool
-
-    @classmethod
-    def of(
-        cls,
-        parallelism: int | None = None,
-        completions: int | None = None,
-        backoff_limit: int | None = None,
-        suspended: bool = False,
-    ) -> JobLimits:
-        """The limits with Kubernetes' defaults: one pod, one completion if neither is named, six failures."""
-        if parallelism is None and completions is None:
-            completions = 1
-        return cls(
-            1 if parallelism is None else parallelism,
-            completions,
-            _BACKOFF_LIMIT if backoff_limit is None else backoff_limit,
-            suspended,
-        )
+_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+Json = dict[str, Any]
 
 
 class JobStep(NamedTuple):
-    """The next step of a Job: how many pods it makes, which it deletes, and `Complete` or `Failed` if it has ended."""
+    """The next step of a Job: the pods it makes, by index (None without), those it deletes, and how it has ended.
 
-    create: int
+    `ended` is `Complete` or `Failed`, or empty; `reason` says why it has failed.
+    """
+
+    create: Sequence[int | None]
     delete: list[Pod]
     ended: str
+    reason: str
 
 
-def job_step(limits: JobLimits, pods: Iterable[Pod], succeeded: int, failed: int) -> JobStep:
-    """What a Job does about its `pods`, if so many have `succeeded` and `failed` so far, those that are gone included.
-
-    A pod is replaced as soon as it is leaving (`podReplacementPolicy: TerminatingOrFailed`).
-    """
-    active = [pod for pod in pods if is_active(pod)]
-    left = limits.parallelism if limits.completions is None else limits.completions - succeeded
-    ended = ""
-    if failed > limits.backoff_limit:
-        ended = "Failed"
-    elif left <= 0 if limits.completions is not None else succeeded and not active:
-        ended = "Complete"
-    wanted = 0 if ended or limits.suspended else min(limits.parallelism, left)
-    if limits.completions is None and succeeded:
-        wanted = min(wanted, len(active))
-    return JobStep(max(0, wanted - len(active)), active[wanted:], ended)
+def limits_of(spec: WorkloadSpec) -> tuple[int, int | None]:
+    """How many pods a Job has at a time, and how many completions it needs; without, one that succeeds ends it."""
+    if spec.parallelism is None and spec.completions is None:
+        return 1, 1
+    return 1 if spec.parallelism is None else spec.parallelism, spec.completions
 
 
-def is_failed(pod: Pod) -> bool:
-    """Whether a Job counts a pod as failed: it failed, or it was asked to leave before it had ended (`isPodFailed`)."""
-    return pod.status.phase == "Failed" or (bool(pod.metadata.deletion_timestamp) and not is_terminal(pod))
+@dataclass
+class JobProgress:
+    """What has become of one Job's pods, those that are gone included."""
+
+    succeeded: int = 0
+    failed: int = 0
+    completed: set[int] = field(default_factory=set)
+    """The indexes whose pods have succeeded."""
+    failures: Counter[int] = field(default_factory=Counter)
+    """How many pods of each index have failed."""
+    withdrawn: set[str] = field(default_factory=set)
+    """uids of pods that were too many: they have not failed."""
+    ended_by_rule: bool = False
+    """Whether a rule of `podFailurePolicy` says that the Job has failed."""
+    _counted: set[str] = field(default_factory=set)
+    _there: dict[str, Pod] = field(default_factory=dict)
+
+    def look(self, spec: WorkloadSpec, pods: Iterable[Pod], status: Mapping[str, Any]) -> None:
+        """Count the pods that have ended since the last look; one that is gone without having ended has failed.
+
+        What the Job's `status` counts was counted by somebody before the first look.
+        """
+        known, self._there = self._there, {pod.metadata.uid: pod for pod in pods}
+        gone = {uid: pod for uid, pod in known.items() if uid not in self._there}
+        for uid, pod in (self._there | gone).items():
+            if uid in self._counted or uid in self.withdrawn:
+                continue
+            has_succeeded = pod.status.phase == "Succeeded"
+            if has_succeeded or uid in gone or _is_failed(pod, spec):
+                self._counted.add(uid)
+                self._count(spec, pod, has_succeeded=has_succeeded)
+        self.completed.update(_indexes_in(status.get("completedIndexes") or ""))
+        self.succeeded = max(self.succeeded, status.get("succeeded") or 0, len(self.completed))
+        self.failed = max(self.failed, status.get("failed") or 0)
+
+    def _count(self, spec: WorkloadSpec, pod: Pod, *, has_succeeded: bool) -> None:
+        index = _index_of(pod)
+        if has_succeeded:
+            self.succeeded += spec.completion_mode != "Indexed"
+            self.completed.update([index] if index is not None else ())
+            return
+        action = _action(spec, pod)
+        if action == "Ignore":
+            return
+        self.failed += 1
+        self.ended_by_rule = self.ended_by_rule or action == "FailJob"
+        if index is not None:
+            self.failures[index] += 1 + (spec.backoff_limit_per_index or 0) * (action == "FailIndex")
+
+    def failed_indexes(self, spec: WorkloadSpec) -> set[int]:
+        """The indexes that have failed more often than each may."""
+        most = spec.backoff_limit_per_index
+        return {index for index, number in self.failures.items() if most is not None and number > most}
+
+    def step(self, spec: WorkloadSpec, pods: Collection[Pod]) -> JobStep:
+        """What the Job does about its pods.
+
+        A pod is replaced as soon as it is leaving, or once it has ended (`podReplacementPolicy: Failed`).
+        """
+        parallelism, completions = limits_of(spec)
+        active = [pod for pod in pods if is_active(pod)]
+        failed = self.failed_indexes(spec)
+        left = parallelism if completions is None else completions - self.succeeded - len(failed)
+        reason = self._failure(spec, failed, left)
+        ended = "Failed" if reason else ""
+        if not reason and (left <= 0 if completions is not None else self.succeeded and not active):
+            ended = "Complete"
+        wanted = 0 if ended or spec.suspend else min(parallelism, left)
+        if completions is None and self.succeeded:
+            wanted = min(wanted, len(active))
+        held = [pod for pod in pods if not is_terminal(pod)] if _replaces_ended(spec) else active
+        create: Sequence[int | None] = [None] * max(0, wanted - len(held))
+        most = completions or 0
+        if spec.completion_mode == "Indexed":
+            taken = self.completed | failed | {_index_of(pod) for pod in held}
+            create = [index for index in range(most) if index not in taken][: len(create)]
+        ordered = sorted(by_deletion_order(active), key=lambda pod: _index_of(pod) in range(most))
+        return JobStep(create, ordered[: max(0, len(active) - wanted)], ended, reason)
+
+    def _failure(self, spec: WorkloadSpec, failed: set[int], left: int) -> str:
+        if self.ended_by_rule:
+            return "PodFailurePolicy"
+        if spec.backoff_limit_per_index is None or spec.backoff_limit is not None:
+            most = _BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
+            if self.failed > most:
+                return "BackoffLimitExceeded"
+        if spec.max_failed_indexes is not None and len(failed) > spec.max_failed_indexes:
+            return "MaxFailedIndexesExceeded"
+        return "FailedIndexes" if failed and left <= 0 else ""
+
+
+def job_labels(name: str, uid: str) -> dict[str, str]:
+    """The labels by which a Job knows its pods; the API server writes them into its template."""
+    labels = {"controller-uid": uid, "job-name": name}
+    return {**labels, **{f"batch.kubernetes.io/{key}": text for key, text in labels.items()}}
+
+
+def identify_job_pod(pod: Json, job: str, index: int | None) -> None:
+    """Give a new pod, or its template, of a Job its name and what tells its index, in place."""
+    metadata, spec = pod.setdefault("metadata", {}), pod["spec"]
+    metadata["generateName"] = f"{job}-" if index is None else f"{job}-{index}-"
+    if index is None:
+        return
+    for field_name in ("labels", "annotations"):
+        metadata[field_name] = {**(metadata.get(field_name) or {}), INDEX: str(index)}
+    spec["hostname"] = f"{job}-{index}"
+    source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        variables = container.get("env") or []
+        if not any(variable.get("name") == _INDEX_VARIABLE for variable in variables):
+            container["env"] = [*variables, {"name": _INDEX_VARIABLE, "valueFrom": source}]
 
 
 def has_ended(conditions: Sequence[Mapping[str, Any]] | None) -> bool:
@@ -78,3 +162,51 @@ def has_ended(conditions: Sequence[Mapping[str, Any]] | None) -> bool:
         condition.get("type") in {"Complete", "Failed"} and condition.get("status") == "True"
         for condition in conditions or ()
     )
+
+
+def intervals(indexes: Iterable[int]) -> str:
+    """Indexes as a Job's status writes them: `0,2-5`; two neighbours are `0,1`."""
+    rows: list[list[int]] = []
+    for index in sorted(indexes):
+        if rows and rows[-1][-1] == index - 1:
+            rows[-1].append(index)
+        else:
+            rows.append([index])
+    return ",".join(f"{row[0]}{',' if len(row) == 2 else '-'}{row[-1]}" if row[1:] else f"{row[0]}" for row in rows)
+
+
+def _indexes_in(text: str) -> set[int]:
+    """The indexes in `0,2-5`; what cannot be read is left out, as in Kubernetes."""
+    found: set[int] = set()
+    for row in text.split(","):
+        first, _, last = row.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _index_of(pod: Pod) -> int | None:
+    text = (pod.metadata.labels or {}).get(INDEX) or (pod.metadata.annotations or {}).get(INDEX) or ""
+    return int(text) if text.isdecimal() else None
+
+
+def _replaces_ended(spec: WorkloadSpec) -> bool:
+    """Whether a pod that is leaving counts until it has ended (`onlyReplaceFailedPods`)."""
+    return spec.pod_replacement_policy == "Failed" or spec.pod_failure_policy is not None
+
+
+def _is_failed(pod: Pod, spec: WorkloadSpec) -> bool:
+    """Whether a Job counts a pod as failed (`isPodFailed`): it failed, or it was asked to leave before it had ended."""
+    if pod.status.phase == "Failed" or _replaces_ended(spec):
+        return pod.status.phase == "Failed"
+    return bool(pod.metadata.deletion_timestamp) and not is_terminal(pod)
+
+
+def _action(spec: WorkloadSpec, pod: Pod) -> str:
+    """What the first rule of `podFailurePolicy` that matches says of a failed pod (`matchPodFailurePolicy`)."""
+    says = {(condition.type, condition.status) for condition in pod.status.conditions or ()}
+    for rule in (spec.pod_failure_policy or {}).get("rules") or ():
+        patterns = rule.get("onPodConditions") or ()
+        if any((pattern.get("type"), pattern.get("status") or "True") in says for pattern in patterns):
+            return str(rule.get("action"))
+    return "Count"

@@ -2,44 +2,80 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from webhook.clusters.model.deployments import share
 from webhook.clusters.model.pods import is_active, is_ready
+from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
 
-__all__ = ["StatefulChanges", "stateful_changes"]
+__all__ = ["REVISION", "StatefulChanges", "identify_stateful_pod", "stateful_changes"]
+
+REVISION = "controller-revision-hash"
+"""The label that tells the pods of one template from those of another, of StatefulSets and DaemonSets."""
+_POD_NAME = "statefulset.kubernetes.io/pod-name"
+_POD_INDEX = "apps.kubernetes.io/pod-index"
 
 
 class StatefulChanges(NamedTuple):
-    """The ordinals of the pods that a StatefulSet makes now, and the pods that it deletes."""
+    """The ordinals of the pods that a StatefulSet makes now, and the pods that it deletes.
+
+    Pods below the ordinal `partition` are made of the template before the last change.
+    """
 
     create: list[int]
     delete: list[Pod]
+    partition: int
 
 
 def stateful_changes(
-    name: str, replicas: int, pods: Mapping[str, Pod], *, parallel: bool, is_outdated: Callable[[Pod], bool]
+    name: str, spec: WorkloadSpec, pods: Mapping[str, Pod], *, is_outdated: Callable[[Pod], bool]
 ) -> StatefulChanges:
     """The next step of a StatefulSet over its `pods` by name.
 
-    In order a pod is made once all before it are ready, and one pod at a time goes. With `parallel`
-    (`podManagementPolicy`) nothing waits. A name is free once the pod that had it is gone.
+    In order a pod is made once all before it are ready, and one surplus pod at a time goes. With
+    `podManagementPolicy: Parallel` nothing waits for that. Outdated pods go from the highest ordinal down to the
+    partition, `maxUnavailable` at a time. A name is free once the pod that had it is gone.
     """
+    parallel = spec.pod_management_policy == "Parallel"
+    replicas, start = 1 if spec.replicas is None else spec.replicas, (spec.ordinals or {}).get("start") or 0
+    rolling = (spec.update_strategy or {}).get("rollingUpdate") or {}
+    partition = rolling.get("partition") or 0
     create: list[int] = []
     delete: list[Pod] = []
-    names = [f"{name}-{number}" for number in range(replicas)]
-    for ordinal, own in enumerate(names):
+    changes = StatefulChanges(create, delete, start + partition)
+    names = [f"{name}-{start + number}" for number in range(replicas)]
+    unavailable = 0
+    for ordinal, own in enumerate(names, start):
         pod = pods.get(own)
         if pod is None:
             create.append(ordinal)
         elif is_terminal(pod) and not pod.metadata.deletion_timestamp:
             delete.append(pod)
-        if not parallel and (pod is None or not (is_active(pod) and is_ready(pod))):
-            return StatefulChanges(create, delete)
+        if pod is None or not (is_active(pod) and is_ready(pod)):
+            unavailable += 1
+            if not parallel:
+                return changes
     surplus = sorted((key for key in pods if key not in names), key=lambda key: (len(key), key), reverse=True)
-    outdated = [key for key in reversed(names) if key in pods and is_outdated(pods[key])]
-    due = (surplus + outdated)[: None if parallel else 1]
-    delete += [pods[key] for key in due if not pods[key].metadata.deletion_timestamp]
-    return StatefulChanges(create, delete)
+    delete += _staying(pods[key] for key in surplus[: None if parallel else 1])
+    if (surplus and not parallel) or (spec.update_strategy or {}).get("type") == "OnDelete":
+        return changes
+    most = max(1, share(rolling.get("maxUnavailable") or 1, replicas, math.floor)) - unavailable
+    outdated = [pods[key] for key in reversed(names[partition:]) if key in pods and is_outdated(pods[key])]
+    delete += [pod for pod in _staying(outdated) if pod not in delete][: max(0, most)]
+    return changes
+
+
+def identify_stateful_pod(pod: dict[str, Any], name: str, ordinal: int, service: str) -> None:
+    """Give a new pod, or its template, of a StatefulSet its name and its ordinal, in place."""
+    metadata, own = pod.setdefault("metadata", {}), f"{name}-{ordinal}"
+    metadata["name"] = own
+    metadata["labels"] = {**(metadata.get("labels") or {}), _POD_NAME: own, _POD_INDEX: str(ordinal)}
+    pod["spec"] |= {"hostname": own, **({"subdomain": service} if service else {})}
+
+
+def _staying(pods: Any) -> list[Pod]:
+    return [pod for pod in pods if not pod.metadata.deletion_timestamp]

@@ -9,7 +9,7 @@ import msgspec
 from webhook.kube.objects import ObjectMeta, PodSpec
 from webhook.kube.objects.meta import KubeStruct
 
-__all__ = ["PodTemplate", "TemplateSpec", "WorkloadSpec"]
+__all__ = ["ClaimTemplate", "PodTemplate", "TemplateSpec", "WorkloadSpec"]
 
 
 class TemplateSpec(PodSpec):
@@ -25,20 +25,38 @@ class PodTemplate(KubeStruct):
     spec: TemplateSpec = msgspec.field(default_factory=TemplateSpec)
 
 
+class ClaimTemplate(KubeStruct):
+    """Which volume a StatefulSet's pods have of their own: `metadata.name`."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
 class WorkloadSpec(KubeStruct):
     """How many pods a workload wants, and which; a Job wants `parallelism`, a DaemonSet one a node."""
 
     replicas: int | None = None
     parallelism: int | None = None
     completions: int | None = None
+    completion_mode: str | None = None
     backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
+    pod_failure_policy: dict[str, Any] | None = None
+    pod_replacement_policy: str | None = None
     suspend: bool = False
+    paused: bool = False
     strategy: dict[str, Any] | None = None
     """How a Deployment is rolled out."""
     update_strategy: dict[str, Any] | None = None
     """The same of a StatefulSet or a DaemonSet."""
     pod_management_policy: str | None = None
+    ordinals: dict[str, Any] | None = None
+    service_name: str = ""
+    volume_claim_templates: list[ClaimTemplate] | None = None
     selector: dict[str, Any] | None = None
     """A LabelSelector, of a ReplicationController a plain map of labels."""
     template: PodTemplate | None = None
     min_ready_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    success_policy: dict[str, Any] | None = None
+    managed_by: str | None = None

@@ -103,7 +103,15 @@ class Api:
             raise ApiError(409, "Conflict", f"the UID in the precondition ({uid}) does not match that of {key}")
         self._budgets.spend(pod, self.clock.wall(), dry_run=dry_run)
         if not dry_run:
+            self.disrupt(key, "EvictionByEvictionAPI")
             self.delete(key, uid, grace, by)
+
+    def disrupt(self, key: str, reason: str) -> None:
+        """Say in a pod's conditions that it is made to leave: its Job may not count that as a failure."""
+        pod, now = self.read(key), rfc3339(self.clock.wall())
+        others = [condition for condition in pod.status.conditions or () if condition.type != "DisruptionTarget"]
+        target = Condition(type="DisruptionTarget", status="True", reason=reason, last_transition_time=now)
+        self.tracker.put("Pod", _replace(pod, status=_replace(pod.status, conditions=[*others, target])))
 
     def delete(self, key: str, uid: str, grace: int | None, by: str, version: str = "") -> None:
         """Ask a pod to leave; one without a node is gone at once. `by` is nobody if that is no eviction."""

@@ -7,6 +7,7 @@ without a controller.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.model.daemon_sets import daemon_changes, pinned, takes
-from webhook.clusters.model.jobs import JobLimits, has_ended, is_failed, job_step
+from webhook.clusters.model.jobs import JobProgress, has_ended, identify_job_pod, limits_of
 from webhook.clusters.model.pods import is_ready, replica_changes
-from webhook.clusters.model.stateful_sets import stateful_changes
+from webhook.clusters.model.stateful_sets import REVISION, identify_stateful_pod, stateful_changes
 from webhook.clusters.model.workloads import PodTemplate, WorkloadSpec
 from webhook.clusters.simulated.api import Api
 from webhook.clusters.simulated.budgets import Budgets
@@ -57,11 +58,8 @@ class PodOwner:
     """Keys of its pods that have ended and are there still."""
     outdated: set[str] = field(default_factory=set)
     """uids of its pods that were made of an earlier template."""
-    succeeded: int = 0
-    failed: int = 0
-    """How many of a Job's pods have ended, gone ones included."""
-    withdrawn: set[str] = field(default_factory=set)
-    """uids of a Job's pods that were too many: they have not failed."""
+    earlier: PodTemplate | Pod | None = None
+    """Of what a StatefulSet's pods were made before its template changed, while not all are made of the new one."""
     sample: Pod | None = None
     made: int = 0
 
@@ -70,8 +68,11 @@ class PodOwner:
         """The namespace of its pods."""
         return self.key.partition("/")[0]
 
-    def pod_body(self, template: PodTemplate | Pod, name: str = "", on: str = "") -> Json:
-        """A pod as this controller sends it: named by the API server if `name` is empty, and for the node `on` only."""
+    def pod_body(self, template: PodTemplate | Pod, name: str = "", on: str = "", ordinal: int | None = None) -> Json:
+        """A pod as this controller sends it: named by the API server if `name` is empty, and for the node `on` only.
+
+        `ordinal` is that of a StatefulSet's pod, or the index of a Job's.
+        """
         meta, spec = template.metadata, msgspec.to_builtins(template.spec)
         for filled_in in _FILLED_IN:
             spec.pop(filled_in, None)
@@ -81,7 +82,7 @@ class PodOwner:
         annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in _OF_ONE_POD}
         own_name, version = self.key.partition("/")[2], _API.get(self.kind, "v1")
         reference = OwnerReference(kind=self.kind, name=own_name, uid=self.uid, api_version=version, controller=True)
-        return {
+        body = {
             "metadata": {
                 **({"name": name} if name else {"generateName": f"{own_name}-"}),
                 "namespace": self.namespace,
@@ -91,6 +92,11 @@ class PodOwner:
             },
             "spec": spec,
         }
+        if self.kind == "Job":
+            identify_job_pod(body, own_name, ordinal)
+        elif ordinal is not None:
+            identify_stateful_pod(body, own_name, ordinal, "")
+        return body
 
 
 class Controllers:
@@ -104,6 +110,8 @@ class Controllers:
         self.by_uid: dict[str, PodOwner] = {}
         self.by_key: dict[tuple[str, str], PodOwner] = {}
         """(Kind, `namespace/name`) to owner."""
+        self._progress: defaultdict[str, JobProgress] = defaultdict(JobProgress)
+        """What has become of a Job's pods, by its uid."""
         self._due: dict[str, PodOwner] = {}
         self._tracker.hook("Pod", self._pod_changed)
         self._tracker.hook("Node", self._node_changed)
@@ -114,11 +122,19 @@ class Controllers:
             for key, workload in self._tracker.all(kind).items():
                 owner = self.owner(kind, key, workload.metadata.uid)
                 owner.wanted = pods_wanted(kind, workload)
-                owner.succeeded, owner.failed = workload.status.succeeded, workload.status.failed
         for key, pod in self._tracker.all("Pod").items():
             owner_of = self._owner_of(pod)
-            if owner_of is not None and not is_terminal(pod):
+            if owner_of is not None and (owner_of.kind == "Job" or not is_terminal(pod)):
                 _note(owner_of, key, pod)
+        for (kind, key), owner in self.by_key.items():
+            workload = self._tracker.get(kind, key)
+            if kind == "Job" and workload is not None:
+                progress = self._progress[owner.uid]
+                progress.look(workload.spec, self._pods(owner), msgspec.to_builtins(workload.status))
+            elif kind == "StatefulSet" and workload is not None and (newest := workload.status.update_revision):
+                old = [pod for pod in self._pods(owner) if (pod.metadata.labels or {}).get(REVISION, newest) != newest]
+                owner.outdated = {pod.metadata.uid for pod in old}
+                owner.earlier = old[0] if old else None
 
     def owner(self, kind: str, key: str, uid: str) -> PodOwner:
         """The owner of that uid, made if it is new."""
@@ -140,8 +156,9 @@ class Controllers:
         owner.wanted = wanted
         self._later(owner)
 
-    def outdate(self, owner: PodOwner) -> None:
+    def outdate(self, owner: PodOwner, earlier: PodTemplate | None) -> None:
         """The owner's template has changed: its pods of now are of an earlier one."""
+        owner.earlier = earlier
         owner.outdated = {self._api.read(key).metadata.uid for key in owner.active}
 
     def _owner_of(self, pod: Pod) -> PodOwner | None:
@@ -155,8 +172,6 @@ class Controllers:
         owner = self._owner_of(pod)
         if owner is None:
             return
-        if owner.kind == "Job" and old is not None:
-            _count(owner, old, new)
         was_active = change.key in owner.active
         if new is None:
             for keys in (owner.active, owner.leaving, owner.ended):
@@ -221,27 +236,26 @@ class Controllers:
 
     def _sync_stateful_set(self, owner: PodOwner) -> None:
         workload, name = self._tracker.get(owner.kind, owner.key), owner.key.partition("/")[2]
-        spec = workload.spec if workload is not None else WorkloadSpec()
-        rolls = (spec.update_strategy or {}).get("type") != "OnDelete"
-        changes = stateful_changes(
-            name,
-            owner.wanted or 0,
-            {pod.metadata.name: pod for pod in self._pods(owner)},
-            parallel=spec.pod_management_policy == "Parallel",
-            is_outdated=lambda pod: rolls and pod.metadata.uid in owner.outdated,
-        )
+        spec = workload.spec if workload is not None else WorkloadSpec(replicas=owner.wanted)
+        pods = {pod.metadata.name: pod for pod in self._pods(owner)}
+        changes = stateful_changes(name, spec, pods, is_outdated=lambda pod: pod.metadata.uid in owner.outdated)
         self._delete(changes.delete)
+        if not changes.create and not owner.outdated & {pod.metadata.uid for pod in pods.values()}:
+            owner.earlier = None
         for ordinal in changes.create:
-            self._make(owner, None, f"{name}-{ordinal}")
+            earlier = owner.earlier if ordinal < changes.partition else None
+            made = self._make(owner, earlier, f"{name}-{ordinal}", ordinal=ordinal)
+            if made and earlier is not None:
+                owner.outdated.add(self._api.read(f"{owner.namespace}/{name}-{ordinal}").metadata.uid)
 
     def _sync_daemon_set(self, owner: PodOwner) -> None:
         workload, template = self._tracker.get(owner.kind, owner.key), self._template(owner)
         if template is None:
             return
         nodes = {name for name, node in self._tracker.all("Node").items() if takes(template.spec, node)}
-        rolls = (workload.spec.update_strategy or {}).get("type") != "OnDelete"
+        strategy = workload.spec.update_strategy
         changes = daemon_changes(
-            nodes, self._pods(owner), is_outdated=lambda pod: pod.metadata.uid in owner.outdated, rolls=rolls
+            nodes, self._pods(owner), strategy, is_outdated=lambda pod: pod.metadata.uid in owner.outdated
         )
         self._delete(changes.delete)
         for node in changes.create:
@@ -251,16 +265,19 @@ class Controllers:
         job = self._tracker.get(owner.kind, owner.key)
         if job is None or has_ended(job.status.conditions):
             return
-        spec = job.spec
-        limits = JobLimits.of(spec.parallelism, spec.completions, spec.backoff_limit, spec.suspend)
-        step = job_step(limits, map(self._api.read, owner.active), owner.succeeded, owner.failed)
-        owner.withdrawn |= {pod.metadata.uid for pod in step.delete}
+        pods = self._pods(owner)
+        progress = self._progress[owner.uid]
+        progress.look(job.spec, pods, {})
+        step = progress.step(job.spec, pods)
+        progress.withdrawn |= {pod.metadata.uid for pod in step.delete}
         self._delete(step.delete)
         if step.ended:
             condition = {"type": step.ended, "status": "True"}
             status = msgspec.structs.replace(job.status, conditions=[*(job.status.conditions or ()), condition])
             self._tracker.put("Job", msgspec.structs.replace(job, status=status))
-        self._make_several(owner, step.create)
+        for index in step.create:
+            if not self._make(owner, None, ordinal=index):
+                break
 
     def _pods(self, owner: PodOwner) -> list[Pod]:
         return [self._api.read(key) for key in (*owner.active, *owner.leaving, *owner.ended)]
@@ -274,21 +291,38 @@ class Controllers:
             if not self._make(owner, None):
                 break
 
-    def _make(self, owner: PodOwner, template: PodTemplate | Pod | None, name: str = "", on: str = "") -> bool:
+    def _claim_volume(self, pod: Json, volume: str) -> None:
+        """Give a StatefulSet's pod its own volume of that name, if its claim is there."""
+        claim, spec = f"{volume}-{pod['metadata']['name']}", pod["spec"]
+        if self._tracker.get("PersistentVolumeClaim", f"{pod['metadata']['namespace']}/{claim}") is not None:
+            others = [row for row in spec.get("volumes") or () if row["name"] != volume]
+            spec["volumes"] = [*others, {"name": volume, "persistentVolumeClaim": {"claimName": claim}}]
+
+    def _make(
+        self,
+        owner: PodOwner,
+        template: PodTemplate | Pod | None,
+        name: str = "",
+        on: str = "",
+        ordinal: int | None = None,
+    ) -> bool:
         """Create a pod if admission lets it; whether it did. Without a template it is the owner's, or one of its pods.
 
-        Without a name it is given one; `on` is the node of a DaemonSet's pod.
+        Without a name it is given one; `on` is the node of a DaemonSet's pod, `ordinal` as in `PodOwner.pod_body`.
         """
         owner.made += 1
+        workload = self._tracker.get(owner.kind, owner.key)
         if template is None:
-            workload = self._tracker.get(owner.kind, owner.key)
             template = (workload.spec.template if workload is not None else None) or owner.sample
         if template is None:
             why = f"{owner.kind} {owner.key} has no template here and no pod, so nothing is known of its pods"
             self._api.history.refused.setdefault(f"{owner.kind}/{owner.key}", why)
             return False
         try:
-            pod = self._admission.pod(owner.pod_body(template, name, on), User.controller(owner.kind))
+            body = owner.pod_body(template, name, on, ordinal)
+            for claim in (workload.spec.volume_claim_templates if workload is not None else None) or ():
+                self._claim_volume(body, claim.metadata.name)
+            pod = self._admission.pod(body, User.controller(owner.kind))
             if not pod.metadata.name:
                 meta = msgspec.structs.replace(pod.metadata, name=f"{pod.metadata.generate_name}s{owner.made:04d}")
                 pod = msgspec.structs.replace(pod, metadata=meta)
@@ -314,23 +348,13 @@ def _note(owner: PodOwner, key: str, pod: Pod) -> None:
         owner.sample = pod
 
 
-def _count(owner: PodOwner, old: Pod, new: Pod | None) -> None:
-    """Count a Job's pod that has ended now; one that is gone at once, without a node, has failed as well."""
-    if is_failed(old) or old.status.phase == "Succeeded" or old.metadata.uid in owner.withdrawn:
-        return
-    if new is not None and new.status.phase == "Succeeded":
-        owner.succeeded += 1
-    elif new is None or is_failed(new):
-        owner.failed += 1
-
-
 def pods_wanted(kind: str, workload: SimulatedWorkload) -> int:
     """How many pods a workload wants at a time; a Job that has ended or is suspended none."""
     spec = workload.spec
     if kind != "Job":
         return 1 if spec.replicas is None else spec.replicas
-    wanted = 1 if spec.parallelism is None else spec.parallelism
-    return 0 if has_ended(workload.status.conditions) or spec.suspend else min(wanted, spec.completions or wanted)
+    wanted, completions = limits_of(spec)
+    return 0 if has_ended(workload.status.conditions) or spec.suspend else min(wanted, completions or wanted)
 
 
 def with_replicas(kind: str, workload: SimulatedWorkload, replicas: int) -> SimulatedWorkload:

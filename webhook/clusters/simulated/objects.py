@@ -48,6 +48,9 @@ class WorkloadStatus(KubeStruct):
     conditions: list[dict[str, Any]] | None = None
     succeeded: int = 0
     failed: int = 0
+    completed_indexes: str = ""
+    update_revision: str = ""
+    """The label of a StatefulSet's pods of its newest template."""
 
 
 class SimulatedWorkload(KubeStruct):

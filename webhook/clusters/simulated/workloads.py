@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.model.deployments import ReplicaCounts, rollout_step, strategy_of
+from webhook.clusters.model.deployments import ReplicaCounts, rollout_step, scaled_step, strategy_of
+from webhook.clusters.model.jobs import job_labels
 from webhook.clusters.model.pods import is_ready, template_hash
-from webhook.clusters.model.workloads import PodTemplate, WorkloadSpec
+from webhook.clusters.model.workloads import PodTemplate, TemplateSpec, WorkloadSpec
 from webhook.clusters.simulated.controllers import Controllers, PodOwner, pods_wanted, with_replicas
 from webhook.clusters.simulated.objects import SimulatedWorkload
 from webhook.clusters.simulated.tracker import ObjectTracker
@@ -21,6 +22,7 @@ from webhook.kube.pods import TEMPLATE_HASH, controller_of
 
 __all__ = ["Workloads"]
 
+_replace = msgspec.structs.replace
 Json = dict[str, Any]
 
 
@@ -32,6 +34,32 @@ class Workloads:
         self._controllers = controllers
         tracker.hook("Pod", self._pod_changed)
 
+    def fill(self) -> None:
+        """Give Deployments the ReplicaSets that a cluster file lacks, by their pods; the newest has the template."""
+        for key, deployment in self._tracker.all("Deployment").items():
+            template = deployment.spec.template
+            if template is None or self._sets_of(key):
+                continue
+            sets = self._unknown_sets(key)
+            sets.sort(key=lambda owner: max(map(self._created, owner.active), default=""))
+            for owner in sets:
+                sample = owner.sample
+                assert sample is not None
+                spec = msgspec.convert(msgspec.to_builtins(sample.spec), TemplateSpec)
+                made_of = template if owner is sets[-1] else PodTemplate(metadata=sample.metadata, spec=spec)
+                name, digest = owner.key.partition("/")[2], (sample.metadata.labels or {})[TEMPLATE_HASH]
+                self._replica_set(deployment, made_of, name, owner.uid, digest)
+            self._roll(key, deployment)
+
+    def _unknown_sets(self, deployment: str) -> list[PodOwner]:
+        """The ReplicaSets of a Deployment that are known by their pods alone."""
+        rows = []
+        for (kind, name), owner in self._controllers.by_key.items():
+            labels = (owner.sample.metadata.labels or {}) if owner.sample is not None else {}
+            if kind == "ReplicaSet" and labels.get(TEMPLATE_HASH) and name == f"{deployment}-{labels[TEMPLATE_HASH]}":
+                rows.append(owner)
+        return rows
+
     def apply(self, kind: str, body: Json) -> None:
         """Take in a workload that is new or was changed."""
         workload = msgspec.convert(body, SimulatedWorkload)
@@ -41,13 +69,19 @@ class Workloads:
         workload.metadata.uid = uid
         if known is not None:
             workload.status = known.status
+        template = workload.spec.template
+        if kind == "Job" and workload.spec.selector is None and template is not None:
+            labels = {**(template.metadata.labels or {}), **job_labels(workload.metadata.name, uid)}
+            workload.spec.template = PodTemplate(
+                metadata=_replace(template.metadata, labels=labels), spec=template.spec
+            )
         self._tracker.put(kind, workload)
         if kind == "Deployment":
             self._roll(key, workload)
             return
         owner = self._controllers.owner(kind, key, uid)
         if known is not None and known.spec.template != workload.spec.template:
-            self._controllers.outdate(owner)
+            self._controllers.outdate(owner, known.spec.template)
         self._controllers.sync(owner, None if kind == "DaemonSet" else pods_wanted(kind, workload))
 
     def scale(self, key: str, replicas: int) -> bool:
@@ -55,17 +89,15 @@ class Workloads:
         by_key = self._controllers.by_key
         deployment = self._tracker.get("Deployment", key)
         if deployment is not None:
-            self._tracker.put("Deployment", with_replicas("Deployment", deployment, replicas))
-            owners = [owner for owner, _ in self._sets_of(key)]
-        else:
-            kinds = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
-            owners = [by_key[kind, key] for kind in kinds if (kind, key) in by_key][:1]
-        if deployment is None and not owners:
+            deployment = with_replicas("Deployment", deployment, replicas)
+            self._tracker.put("Deployment", deployment)
+            self._roll(key, deployment)
+            return True
+        kinds = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
+        owners = [by_key[kind, key] for kind in kinds if (kind, key) in by_key][:1]
+        if not owners:
             # A Deployment that is not in the cluster file is known by the names of its ReplicaSets
-            for (kind, name), owner in by_key.items():
-                labels = (owner.sample.metadata.labels or {}) if owner.sample is not None else {}
-                if kind == "ReplicaSet" and labels.get(TEMPLATE_HASH) and name == f"{key}-{labels[TEMPLATE_HASH]}":
-                    owners.append(owner)
+            owners = self._unknown_sets(key)
         if owners:
             self._controllers.scale(max(owners, key=lambda owner: len(owner.active)), replicas)
         return bool(owners)
@@ -92,49 +124,65 @@ class Workloads:
         return None
 
     def _roll(self, key: str, deployment: SimulatedWorkload) -> None:
-        """Let a Deployment have a ReplicaSet for its template, and take the others down as that comes up."""
+        """Let a Deployment have a ReplicaSet for its template, and take the others down as that comes up.
+
+        One that is paused has no new ReplicaSet, and is only scaled.
+        """
         template = deployment.spec.template
         if template is None:
             return
         newest = self._newest(key, template)
-        if newest is None:
-            digest = template_hash(template)
-            meta = deployment.metadata
-            labels = {**(template.metadata.labels or {}), TEMPLATE_HASH: digest}
-            labelled = msgspec.structs.replace(template.metadata, labels=labels)
-            made = SimulatedWorkload(
-                metadata=ObjectMeta(
-                    name=f"{meta.name}-{digest}",
-                    namespace=meta.namespace,
-                    uid=f"simulated-{meta.namespace}.{meta.name}-{digest}",
-                    owner_references=[OwnerReference(kind="Deployment", name=meta.name, uid=meta.uid, controller=True)],
-                ),
-                spec=WorkloadSpec(
-                    replicas=0,
-                    selector={"matchLabels": labels},
-                    template=PodTemplate(metadata=labelled, spec=template.spec),
-                ),
-            )
-            self._tracker.put("ReplicaSet", made)
-            newest = self._controllers.owner("ReplicaSet", key_of(made), made.metadata.uid)
-            newest.wanted = 0
+        if newest is None and not deployment.spec.paused:
+            meta, digest = deployment.metadata, template_hash(template)
+            uid = f"simulated-{meta.namespace}.{meta.name}-{digest}"
+            newest = self._replica_set(deployment, template, f"{meta.name}-{digest}", uid, digest)
         self._step(key, deployment, newest)
 
-    def _step(self, key: str, deployment: SimulatedWorkload, newest: PodOwner) -> None:
+    def _replica_set(
+        self, deployment: SimulatedWorkload, template: PodTemplate, name: str, uid: str, digest: str
+    ) -> PodOwner:
+        """A ReplicaSet of a Deployment that is not in the cluster yet, or not in the cluster file."""
+        meta = deployment.metadata
+        labels = {**(template.metadata.labels or {}), TEMPLATE_HASH: digest}
+        made = SimulatedWorkload(
+            metadata=ObjectMeta(
+                name=name,
+                namespace=meta.namespace,
+                uid=uid,
+                owner_references=[OwnerReference(kind="Deployment", name=meta.name, uid=meta.uid, controller=True)],
+            ),
+            spec=WorkloadSpec(
+                selector={"matchLabels": labels},
+                template=PodTemplate(metadata=_replace(template.metadata, labels=labels), spec=template.spec),
+            ),
+        )
+        owner = self._controllers.owner("ReplicaSet", key_of(made), uid)
+        owner.wanted = made.spec.replicas = len(owner.active)
+        self._tracker.put("ReplicaSet", made)
+        return owner
+
+    def _step(self, key: str, deployment: SimulatedWorkload, newest: PodOwner | None) -> None:
         """Let a rollout go as far as it goes now."""
         wanted = pods_wanted("Deployment", deployment)
         strategy = strategy_of(deployment.spec.strategy, wanted)
         others = [owner for owner, _ in self._sets_of(key) if owner is not newest]
-        by_uid = {owner.uid: owner for owner in (newest, *others)}
+        by_uid = {owner.uid: owner for owner in (*([newest] if newest else ()), *others)}
         available = {uid: sum(map(self._is_ready, owner.active)) for uid, owner in by_uid.items()}
         has_old_pods = any(other.active or other.leaving for other in others)
         while True:
-            first, *older = (ReplicaCounts(uid, owner.wanted or 0, available[uid]) for uid, owner in by_uid.items())
-            step = rollout_step(wanted, strategy, first, older, has_old_pods=has_old_pods)
-            if not step:
-                break
+            sets = [ReplicaCounts(uid, owner.wanted or 0, available[uid]) for uid, owner in by_uid.items()]
+            if deployment.spec.paused:
+                step = scaled_step(wanted, strategy, sets)
+            else:
+                step = rollout_step(wanted, strategy, sets[0], sets[1:], has_old_pods=has_old_pods)
             for uid, replicas in step.items():
                 self._controllers.scale(by_uid[uid], replicas)
+            if not step or deployment.spec.paused:
+                break
+
+    def _created(self, key: str) -> str:
+        pod = self._tracker.pod(key)
+        return (pod.metadata.creation_timestamp if pod is not None else None) or ""
 
     def _is_ready(self, key: str) -> bool:
         pod = self._tracker.pod(key)
@@ -157,7 +205,9 @@ class Workloads:
         key = f"{namespace}/{above.name}"
         deployment = self._tracker.get("Deployment", key)
         is_rolling = sum(bool(pod_owner.wanted or pod_owner.leaving) for pod_owner, _ in self._sets_of(key)) != 1
-        if deployment is not None and deployment.spec.template is not None and is_rolling:
+        if deployment is None or deployment.spec.paused:
+            return
+        if deployment.spec.template is not None and is_rolling:
             newest = self._newest(key, deployment.spec.template)
             if newest is not None:
                 self._step(key, deployment, newest)

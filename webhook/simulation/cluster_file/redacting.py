@@ -48,7 +48,7 @@ _CONDITIONS = frozenset(
 )
 _VOCABULARY = _CONDITIONS | {
     "Complete", "Failed",
-    "Recreate", "RollingUpdate", "OnDelete",
+    "Recreate", "RollingUpdate", "OnDelete", "Indexed", "TerminatingOrFailed",
     "Container", "Pod", "PodGroup", "PersistentVolumeClaim",
     "resource.kubernetes.io/delete-protection",
 }  # fmt: skip
@@ -63,7 +63,7 @@ _KEPT = frozenset({
     "preemptionPolicy", "restartPolicy", "podManagementPolicy", "unhealthyPodEvictionPolicy",
     "whenUnsatisfiable", "nodeAffinityPolicy", "nodeTaintsPolicy",
     "accessModes", "volumeMode", "volumeBindingMode", "allocationMode",
-    "minAvailable", "maxUnavailable", "maxSurge",
+    "minAvailable", "maxUnavailable", "maxSurge", "completedIndexes",
 })  # fmt: skip
 """Fields whose text is no name: Kubernetes' own words, instants, shares, keys, what devices are and who drives them."""
 _AMOUNTS = frozenset({
@@ -107,6 +107,8 @@ def redact(item: Any, annotations: Collection[str]) -> Any:
             ]
             spec.template.metadata.annotations = _kept(spec.template.metadata, annotations)
             _strip(spec.template.spec)
+            for claim in spec.volume_claim_templates or ():
+                claim.metadata = ObjectMeta(name=claim.metadata.name)
     return item
 
 

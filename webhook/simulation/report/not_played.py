@@ -23,6 +23,10 @@ class _Field(NamedTuple):
     instead: str
 
 
+def _reads_exit_codes(spec: Any) -> bool:
+    return any(rule.get("onExitCodes") for rule in (spec.pod_failure_policy or {}).get("rules") or ())
+
+
 def _limited(spec: Any) -> bool:
     rows = (spec or {}).get("limits") or ()
     return any(row.get(field) for row in rows for field in ("min", "max", "maxLimitRequestRatio"))
@@ -32,9 +36,12 @@ _FIELDS = (
     _Field(("LimitRange",), "spec.limits[] (min, max, maxLimitRequestRatio)", _limited, "no pod is refused by it"),
     _Field(("ResourceQuota",), "spec.hard", lambda spec: (spec or {}).get("hard"), "no pod is refused by it"),
     _Field(("CronJob",), "spec.schedule", lambda _: True, "no Job is made"),
-    _Field(
-        _ROLLED_OUT, "spec.minReadySeconds", lambda spec: spec.min_ready_seconds, "a ready pod is available at once"
-    ),
+    _Field(_ROLLED_OUT, "spec.minReadySeconds", lambda spec: spec.min_ready_seconds, "a ready pod is available"),
+    _Field(("Job",), "spec.podFailurePolicy.rules[].onExitCodes", _reads_exit_codes, "no exit code is known"),
+    _Field(("Job",), "spec.successPolicy", lambda spec: spec.success_policy, "all completions are needed"),
+    _Field(("Job",), "spec.activeDeadlineSeconds", lambda spec: spec.active_deadline_seconds, "it has no deadline"),
+    _Field(("Job",), "spec.managedBy", lambda spec: spec.managed_by, "Kubernetes' own controller makes its pods"),
+    _Field(("StatefulSet",), "spec.volumeClaimTemplates", lambda spec: spec.volume_claim_templates, "no claim is made"),
 )
 
 

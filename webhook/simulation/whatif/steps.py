@@ -62,6 +62,7 @@ class RemoveNode(msgspec.Struct, frozen=True):
             if pod.spec.node_name == self.name:
                 if not pod.metadata.deletion_timestamp:
                     running.history.evicted(pod, "node lost", now)
+                running.api.disrupt(key, "DeletionByPodGC")
                 running.api.remove(key, pod.metadata.uid)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
+from webhook.clusters.model.jobs import job_labels
 from webhook.clusters.model.new_pods import default_pod
 from webhook.kube.label_keys import merge_label_keys
 from webhook.kube.pods import template_of
@@ -324,10 +325,8 @@ def begin(resource: ApiResource, obj: Object) -> None:
                 return
             # It selects its pods by its own uid.
             uid, template = metadata["uid"], spec["template"]["metadata"]
-            labels = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": metadata["name"]}
-            labels |= {"controller-uid": uid, "job-name": metadata["name"]}
             spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-            template["labels"] = {**(template.get("labels") or {}), **labels}
+            template["labels"] = {**(template.get("labels") or {}), **job_labels(metadata["name"], uid)}
         case "Service":
             if spec["type"] == "ExternalName" or spec.get("clusterIP"):
                 return

@@ -14,7 +14,7 @@ from webhook.clusters.embedded.standins.controller import (
     tolerating,
 )
 from webhook.clusters.embedded.standins.podcontrol import owner_reference, put_status
-from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, strategy_of
+from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, scaled_step, strategy_of
 from webhook.clusters.model.pods import template_hash
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
@@ -78,8 +78,10 @@ class DeploymentController(Controller):
             None,
         )
         others = [replica_set for replica_set in sets if replica_set is not current]
-        if not deployment.metadata.deletion_timestamp and not deployment.spec.get("paused"):
-            if current is None:
+        if not deployment.metadata.deletion_timestamp:
+            if deployment.spec.get("paused"):
+                await self._scale_paused(deployment, [*([current] if current else ()), *others])
+            elif current is None:
                 await self._create(deployment, digest, sets)
             else:
                 # The rollout is counted in what `kubectl rollout` reads, also when an old template came back.
@@ -133,6 +135,14 @@ class DeploymentController(Controller):
         step = rollout_step(deployment.replicas, strategy, newest, older, has_old_pods=has_old_pods)
         for name, replicas in step.items():
             await self._scale(by_name[name], replicas)
+
+    async def _scale_paused(self, deployment: Unstructured, sets: list[Unstructured]) -> None:
+        """Scale the replica sets of a deployment whose rollout stands."""
+        counts = [_counts(replica_set) for replica_set in sets]
+        step = scaled_step(deployment.replicas, _strategy(deployment), counts)
+        for replica_set in sets:
+            if replica_set.metadata.name in step:
+                await self._scale(replica_set, step[replica_set.metadata.name])
 
     def _has_pods(self, sets: list[Unstructured]) -> bool:
         """Whether a pod of these replica sets is there still."""

@@ -1,12 +1,13 @@
 """The controllers that keep the pods of one owner: ReplicaSet, StatefulSet, DaemonSet and Job.
 
-Left out are volume claim templates and pod failure policies.
+Left out are volume claim templates, exit codes in pod failure policies, success policies and deadlines.
 """
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Iterable
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -14,27 +15,31 @@ import msgspec
 from webhook.clusters.embedded.standins.controller import Controller, StandInInformers, Unstructured
 from webhook.clusters.embedded.standins.podcontrol import PodControl, put_status
 from webhook.clusters.model.daemon_sets import daemon_changes, pinned, takes
-from webhook.clusters.model.jobs import JobLimits, has_ended, is_failed, job_step
+from webhook.clusters.model.jobs import JobProgress, has_ended, identify_job_pod, intervals, job_labels
 from webhook.clusters.model.pods import is_active, is_ready, replica_changes, template_hash
-from webhook.clusters.model.stateful_sets import stateful_changes
+from webhook.clusters.model.stateful_sets import REVISION, identify_stateful_pod, stateful_changes
+from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodSpec
+from webhook.kube.pods import is_terminal
 from webhook.kube.resources import DAEMON_SET, JOB, NODE, REPLICA_SET, STATEFUL_SET
 
 __all__ = ["DaemonSetController", "JobController", "ReplicaSetController", "StatefulSetController"]
 
-HASH = "controller-revision-hash"
-POD_NAME = "statefulset.kubernetes.io/pod-name"
-POD_INDEX = "apps.kubernetes.io/pod-index"
 COMPLETE = (
     "CompletionsReached",
     "Reached expected number of succeeded pods",
     ("SuccessCriteriaMet", "Complete"),
 )
-FAILED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit", ("FailureTarget", "Failed"))
-"""How a Job may end: reason, message and types of its conditions."""
+FAILED = {
+    "BackoffLimitExceeded": "Job has reached the specified backoff limit",
+    "FailedIndexes": "Job has failed indexes",
+    "MaxFailedIndexesExceeded": "Job has exceeded the specified maximal number of failed indexes",
+    "PodFailurePolicy": "A pod matches a FailJob rule",
+}
+"""How a Job may end: reason, message and, if it is complete, types of its conditions."""
 
 
 class ReplicaSetController(Controller):
@@ -81,46 +86,48 @@ class StatefulSetController(Controller):
         super().__init__()
         self._sets = informers.watch_keys(STATEFUL_SET, Unstructured, self._queue.add)
         self._control = PodControl(informers, client, STATEFUL_SET, self._queue.add)
+        self._templates: dict[tuple[str, str], dict[str, Any]] = {}
+        """Templates by a set's uid and the revision, while this runs: pods below a partition are made of them."""
 
     async def sync(self, key: str) -> None:
         """Take the set's next step, and write its status."""
         owner = self._sets.get(key)
         if owner is None or owner.metadata.deletion_timestamp or not self._control.settled(owner):
             return
-        digest = template_hash(owner.spec["template"])
+        revision = f"{owner.metadata.name}-{template_hash(owner.spec['template'])}"
+        self._templates[owner.metadata.uid, revision] = owner.spec["template"]
+        current = owner.status.get("currentRevision") or revision
         pods = {pod.metadata.name: pod for pod in self._control.pods(owner)}
-        await self._step(owner, pods, digest)
+        await self._step(owner, pods, current, revision)
         ready = sum(1 for pod in pods.values() if is_active(pod) and is_ready(pod))
-        updated = sum(1 for pod in pods.values() if _revision(pod) == digest)
-        revision, known = f"{owner.metadata.name}-{digest}", owner.status.get("currentRevision")
-        done = updated == len(pods) == owner.replicas
+        revisions = [_revision(pod) for pod in pods.values()]
+        if revisions == [revision] * owner.replicas:
+            current = revision
         status: dict[str, Any] = {"observedGeneration": owner.metadata.generation or 0, "replicas": len(pods)}
-        counts = {"readyReplicas": ready, "currentReplicas": updated, "updatedReplicas": updated}
-        status |= {key: value for key, value in counts.items() if value}
-        status |= {"currentRevision": revision if done or not known else known, "updateRevision": revision}
+        counts = {"currentReplicas": revisions.count(current), "updatedReplicas": revisions.count(revision)}
+        status |= {key: value for key, value in {"readyReplicas": ready, **counts}.items() if value}
+        status |= {"currentRevision": current, "updateRevision": revision}
         status |= {"availableReplicas": ready, "collisionCount": 0}
         await put_status(self._client, STATEFUL_SET, owner, status)
 
-    async def _step(self, owner: Unstructured, pods: dict[str, Pod], digest: str) -> None:
+    async def _step(self, owner: Unstructured, pods: dict[str, Pod], current: str, revision: str) -> None:
         """Take the next step: make a missing pod, drop a surplus one, replace an outdated one."""
-        name, rolls = owner.metadata.name, (owner.spec.get("updateStrategy") or {}).get("type") != "OnDelete"
-        changes = stateful_changes(
-            name,
-            owner.replicas,
-            pods,
-            parallel=owner.spec.get("podManagementPolicy") == "Parallel",
-            is_outdated=lambda pod: rolls and _revision(pod) != digest,
-        )
+        metadata, spec = owner.metadata, msgspec.convert(owner.spec, WorkloadSpec)
+        changes = stateful_changes(metadata.name, spec, pods, is_outdated=lambda pod: _revision(pod) != revision)
         for ordinal in changes.create:
-            own = f"{name}-{ordinal}"
-            labels = {POD_NAME: own, POD_INDEX: str(ordinal), HASH: f"{name}-{digest}"}
-            await self._control.create(owner, owner.spec["template"], {"name": own, "labels": labels})
+            template, of = self._templates.get((metadata.uid, current)), current
+            if ordinal >= changes.partition or template is None:
+                template, of = owner.spec["template"], revision
+            pod = copy.deepcopy(template)
+            identify_stateful_pod(pod, metadata.name, ordinal, spec.service_name)
+            labels = {**pod["metadata"]["labels"], REVISION: of}
+            await self._control.create(owner, pod, {"name": pod["metadata"]["name"], "labels": labels})
         for pod in changes.delete:
             await self._control.delete(owner, pod)
 
 
 def _revision(pod: Pod) -> str:
-    return (pod.metadata.labels or {}).get(HASH, "").rpartition("-")[2]
+    return (pod.metadata.labels or {}).get(REVISION, "")
 
 
 class DaemonSetController(Controller):
@@ -153,18 +160,18 @@ class DaemonSetController(Controller):
         changes = daemon_changes(
             wanted,
             self._control.pods(owner),
-            is_outdated=lambda pod: (pod.metadata.labels or {}).get(HASH) != digest,
-            rolls=(owner.spec.get("updateStrategy") or {}).get("type") != "OnDelete",
+            owner.spec.get("updateStrategy"),
+            is_outdated=lambda pod: _revision(pod) != digest,
         )
         for pod in changes.delete:
             await self._control.delete(owner, pod)
         for node in changes.create:
-            metadata = {"generateName": f"{owner.metadata.name}-", "labels": {HASH: digest}}
+            metadata = {"generateName": f"{owner.metadata.name}-", "labels": {REVISION: digest}}
             body = {**owner.spec["template"], "spec": pinned(owner.spec["template"].get("spec") or {}, node)}
             await self._control.create(owner, body, metadata)
         pods = list(changes.placed.values())
         ready = sum(map(is_ready, pods))
-        updated = sum(1 for pod in pods if (pod.metadata.labels or {}).get(HASH) == digest)
+        updated = sum(1 for pod in pods if _revision(pod) == digest)
         status: dict[str, Any] = {
             "currentNumberScheduled": len(pods),
             "numberMisscheduled": 0,
@@ -188,11 +195,8 @@ class JobController(Controller):
         super().__init__()
         self._jobs = informers.watch_keys(JOB, Unstructured, self._queue.add)
         self._control = PodControl(informers, client, JOB, self._queue.add)
-        self._succeeded: dict[str, set[str]] = {}
-        """Uid of a job to the uids of its pods that ended well, gone ones included."""
-        self._failed: dict[str, set[str]] = {}
-        self._withdrawn: set[str] = set()
-        """Uids of pods that were too many: they have not failed."""
+        self._progress: defaultdict[str, JobProgress] = defaultdict(JobProgress)
+        """What has become of a Job's pods, by its uid."""
 
     async def sync(self, key: str) -> None:
         """Make the pods that a job still needs, and write its status."""
@@ -201,41 +205,38 @@ class JobController(Controller):
             return
         if has_ended(job.status.get("conditions")):
             return
-        pods = self._control.pods(job)
-        active = [pod for pod in pods if is_active(pod)]
-        succeeded, failed = self._count(job, pods)
-        spec = job.spec
-        limits = JobLimits.of(
-            spec.get("parallelism"), spec.get("completions"), spec.get("backoffLimit"), bool(spec.get("suspend"))
-        )
-        changes = job_step(limits, pods, succeeded, failed)
         name, uid = job.metadata.name, job.metadata.uid
-        prefixed = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}
-        labels = {**prefixed, "controller-uid": uid, "job-name": name}
-        for _ in range(changes.create):
-            metadata = {"generateName": f"{name}-", "labels": labels}
-            await self._control.create(job, job.spec["template"], metadata)
+        spec, pods, progress = msgspec.convert(job.spec, WorkloadSpec), self._control.pods(job), self._progress[uid]
+        progress.look(spec, pods, job.status)
+        changes = progress.step(spec, pods)
+        for index in changes.create:
+            pod = copy.deepcopy(job.spec["template"])
+            identify_job_pod(pod, name, index)
+            made = pod["metadata"]
+            labels = {**(made.get("labels") or {}), **job_labels(name, uid)}
+            await self._control.create(job, pod, {"generateName": made["generateName"], "labels": labels})
         for pod in changes.delete:
-            self._withdrawn.add(pod.metadata.uid)
+            progress.withdrawn.add(pod.metadata.uid)
             await self._control.delete(job, pod)
         status: dict[str, Any] = {"startTime": job.status.get("startTime") or rfc3339(time.time())}
-        running = 0 if changes.ended else len(active) + changes.create
-        counts = {"active": running, "succeeded": succeeded, "failed": failed}
+        active = [pod for pod in pods if is_active(pod)]
+        counts = {
+            "active": 0 if changes.ended else len(active) + len(changes.create),
+            "succeeded": progress.succeeded,
+            "failed": progress.failed,
+            "completedIndexes": intervals(progress.completed),
+            "failedIndexes": intervals(progress.failed_indexes(spec)),
+        }
         status |= {key: value for key, value in counts.items() if value}
-        status |= {"ready": sum(map(is_ready, active)), "terminating": 0, "uncountedTerminatedPods": {}}
+        leaving = sum(bool(pod.metadata.deletion_timestamp) and not is_terminal(pod) for pod in pods)
+        status |= {"ready": sum(map(is_ready, active)), "terminating": leaving, "uncountedTerminatedPods": {}}
         if changes.ended:
             now = rfc3339(time.time())
             complete = changes.ended == "Complete"
-            reason, message, types = COMPLETE if complete else FAILED
+            reason, message, types = COMPLETE
+            if not complete:
+                reason, message, types = changes.reason, FAILED[changes.reason], ("FailureTarget", "Failed")
             stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now}
             conditions = [{"type": type_, **stamp, "reason": reason, "message": message} for type_ in types]
             status |= {"ready": 0, "conditions": conditions, **({"completionTime": now} if complete else {})}
         await put_status(self._client, JOB, job, status)
-
-    def _count(self, job: Unstructured, pods: Iterable[Pod]) -> tuple[int, int]:
-        """How many pods of a job have succeeded and failed so far, as its status says or as was seen here."""
-        uid, status = job.metadata.uid, job.status
-        succeeded, failed = self._succeeded.setdefault(uid, set()), self._failed.setdefault(uid, set())
-        succeeded |= {pod.metadata.uid for pod in pods if pod.status.phase == "Succeeded"}
-        failed |= {pod.metadata.uid for pod in pods if is_failed(pod)} - self._withdrawn
-        return max(len(succeeded), status.get("succeeded", 0)), max(len(failed), status.get("failed", 0))
