@@ -177,12 +177,12 @@ def intervals(indexes: Iterable[int]) -> str:
 
 def _indexes_in(text: str) -> set[int]:
     """The indexes in `0,2-5`; what cannot be read is left out, as in Kubernetes."""
-    found: set[int] = set()
+    indexes: set[int] = set()
     for row in text.split(","):
         first, _, last = row.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
-            found.update(range(int(first), int(last or first) + 1))
-    return found
+            indexes.update(range(int(first), int(last or first) + 1))
+    return indexes
 
 
 def _index_of(pod: Pod) -> int | None:
