@@ -310,10 +310,45 @@ def test_what_no_rule_is_about():
     assert critical == (
         "nothing reserves the range above one billion: a pod in some-namespace, made by anybody, gets 2000001000"
     )
-    (annotation,) = told(system, PREEMPTION.replace("MODE", "opt-in"), severity=Severity.NOTICE)
+    annotation, *globs = told(system, PREEMPTION.replace("MODE", "opt-in"), severity=Severity.NOTICE)
     assert annotation.startswith(
         f"PriorityClass offline-a of value 1000 with the annotation {KEY}=true, changed by anybody who may patch it,"
     )
-    assert told(system, PREEMPTION.replace("MODE", "opt-out"), severity=Severity.NOTICE) == []
+    assert told(system, PREEMPTION.replace("MODE", "opt-out"), severity=Severity.NOTICE) == globs
     everything = policy("reserve: {from: -2147483648, to: 1000000000}", name="q")
     assert told(system, everything, PREEMPTION.replace("MODE", "opt-in"), severity=Severity.NOTICE) == []
+
+
+def test_classes_that_a_glob_means():
+    """A notice for each glob by which a policy means a class that anybody may define; none if a range holds all values.
+
+    A range that leaves values out is no help.
+    """
+    system, some = UNSURPRISING["the system's range"], policy("reserve: {from: 0, to: 999999999}", name="q")
+    defined = "PriorityClass {} of value {}, defined by anybody who may create classes, is let in, and the policy means"
+    for given, value in ((), 1000), ((some,), 10**9):
+        found = told(system, *given, PREEMPTION.replace("MODE", "opt-out"), severity=Severity.NOTICE)
+        assert len(found) == 2
+        for text, name in zip(found, ("online-a", "offline-a"), strict=True):
+            assert text.startswith(defined.format(name, value))
+    every = PREEMPTION.replace("online-*", "online").replace("offline-*", "*").replace("MODE", "opt-out")
+    assert told(system, every, severity=Severity.NOTICE) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "read"),
+    [
+        ("victims: {pairs: [{victims: {labels: {matchLabels: {tier: a}}}}]}", "label tier"),
+        ("victims: {pairs: [{preemptors: {labels: {matchExpressions: [{key: z, operator: Exists}]}}}]}", "label z"),
+        ("limits: {perLabel: {label: team, evictions: 1}}\n  groups: {disruption: Never}", "label team and group"),
+        ("victims: {cost: {groupRestarts: true}}", "group"),
+        ("groups: {disruption: Pod}", ""),
+    ],
+)
+def test_what_is_read_of_pods_as_they_were_made(spec, read):
+    """A notice: of pods without a record whoever may patch them writes it."""
+    made = PREEMPTION[: PREEMPTION.index("  victims")].replace("online-*", "online") + f"  {spec}\n"
+    found = [
+        text for text in told(UNSURPRISING["the system's range"], made, severity=Severity.NOTICE) if "not-rec" in text
+    ]
+    assert [text.partition(" counts")[0] for text in found] == ([f"a pod's {read}"] if read else [])

@@ -33,6 +33,10 @@ _NOTHING = {"use": "refuses no pod", "define": "refuses no PriorityClass", "": "
 _OPTIONAL = ("exclude", "namespaces", "namespace_selector", "object_selector")
 _LISTS = ("conditions", "exceptions", "use", "define", "allow", "deny")
 """Parts that a policy could do without."""
+_UNRECORDED = (
+    "counts as the pod was made; of a pod that giveway did not see then, or by older policies, it counts as it is now,"
+    " and whoever may patch the pod or its status writes it: `giveway doctor` names such pods (not-recorded)"
+)
 _MOST_TRIED, _MOST_FIXED, _MOST_FREE = 600, 80, 16
 Told = Iterator[tuple[SourcePosition, str]]
 Said = dict[str, Verdict | None]
@@ -168,6 +172,15 @@ class _Asked:
             if policy.victims.mode is VictimMode.OPT_IN and example is not None:
                 opens = 'which opens its running pods to eviction: no range with "define" holds its value'
                 yield policy.source, f"{example} who may patch it, is let in, {opens}"
+            for name in samples(policy.class_globs):
+                defined = (Example(CLASSES, ((NAME, name), (VALUE, value))) for value in (1000, 0, 10**9, -1))
+                example = next((example for example in defined if not _refused(self._said(example))), None)
+                if example is not None:
+                    meant = 'and the policy means its pods, too, by a glob: no range with "define" holds its value'
+                    yield policy.source, f"{example} who may create classes, is let in, {meant}"
+            read = [f"label {key}" for key in sorted(policy.labels_read)] + ["group"] * policy.reads_groups
+            if read:
+                yield policy.source, f"a pod's {' and '.join(read)} {_UNRECORDED}"
 
 
 def _refused(said: Said) -> bool:

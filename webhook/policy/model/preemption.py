@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import chain
 from typing import Annotated
 
 import msgspec
 
 from webhook.policy.model.extender import ExtenderConfig
+from webhook.policy.model.globs import WILDCARD
 from webhook.policy.model.limits import MANY, Limits
 from webhook.policy.model.schedule import Schedule, ever_together
 from webhook.policy.model.values import CLASS_GLOB, CLASS_NAME
-from webhook.policy.model.victims import SCHEDULERS, Victims
+from webhook.policy.model.victims import SCHEDULERS, PodsMatch, Victims
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, yaml_name
 from webhook.policy.shapes.shapes import Choice, Duration, ListOf, MapOf, Whole
@@ -227,10 +229,20 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
     ] = ()
 
     @property
+    def _sides(self) -> list[PodsMatch]:
+        return [side for pair in self.victims.pairs or () for side in (pair.preemptors, pair.victims)]
+
+    @property
+    def class_globs(self) -> list[str]:
+        """The globs by which the policy means classes that need not exist yet; not one for every class."""
+        named = [side.priority_classes or () for side in self._sides]
+        globs = dict.fromkeys(chain(self.preemptors.priority_classes, *named))
+        return [name for name in globs if WILDCARD in name and name != WILDCARD]
+
+    @property
     def labels_read(self) -> frozenset[str]:
         """The labels of pods by which the policy selects them, or counts their evictions."""
-        sides = (side for pair in self.victims.pairs or () for side in (pair.preemptors, pair.victims))
-        selectors = [side.labels for side in sides if side.labels is not None]
+        selectors = [side.labels for side in self._sides if side.labels is not None]
         keys = {row.key for selector in selectors for row in selector.match_expressions or ()}
         keys.update(*(selector.match_labels or () for selector in selectors))
         return frozenset(keys | ({self.limits.per_label.label} if self.limits.per_label else set()))
