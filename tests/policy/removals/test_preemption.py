@@ -55,6 +55,11 @@ limits: {{perNode: {{evictions: 1, window: 1m}}, {WORKLOAD}attemptsPerPreemptor:
             id="schedulers of victims",
         ),
         pytest.param(
+            ("protection", "victims: {schedulerNames: ['*']}\nprotection"),
+            "pods of more schedulers may be evicted: *",
+            id="any scheduler of victims",
+        ),
+        pytest.param(
             ("protection", "gracePeriodSeconds: 5\nprotection"), "victims have only 5 s to end", id="grace period"
         ),
         pytest.param((EXTENDER, ""), "the extender http://e:1/p is no longer asked", id="extender"),

@@ -70,11 +70,22 @@ def test_further_annotation_keys_are_read_in_order():
     assert went == ["victim"]
 
 
-def test_pods_of_other_schedulers_stay():
-    """A pod that another scheduler placed is not evicted."""
-    victim = pod("victim", on="n1", cpu="3", schedulerName="other")
-    assert outcome([victim], rules()) == ([], {"victim": "policy/scheduler"})
-    assert outcome([victim], rules(scheduler_names=("other",))) == (["victim"], {})
+@pytest.mark.parametrize(
+    ("mode", "names", "may_go"),
+    [
+        pytest.param(VictimMode.OPT_IN, None, False, id="opt-in"),
+        pytest.param(VictimMode.OPT_OUT, None, True, id="opt-out: whoever makes a pod chooses its scheduler"),
+        pytest.param(VictimMode.OPT_OUT, ("default-scheduler",), False, id="opt-out, another one is named"),
+        pytest.param(VictimMode.OPT_IN, ("other",), True, id="it is named"),
+        pytest.param(VictimMode.OPT_IN, ("*",), True, id="any is named"),
+    ],
+)
+def test_pods_of_other_schedulers(mode, names, may_go):
+    """Plain Kubernetes evicts a pod that names its node, whatever scheduler it names; opt-in is for one by default."""
+    victim = pod("victim", on="n1", cpu="3", schedulerName="other", priorityClassName="low")
+    victim["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
+    expected = (["victim"], {}) if may_go else ([], {"victim": "policy/scheduler"})
+    assert outcome([victim], rules(mode=mode, scheduler_names=names)) == expected
 
 
 def test_system_critical_pods_stay():

@@ -24,11 +24,20 @@ from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, Duration, ListOf, Text
 
-__all__ = ["SCHEDULERS", "PodsMatch", "PreemptibilityAnnotations", "PreemptionPair", "Signal", "VictimMode", "Victims"]
+__all__ = [
+    "ANY",
+    "SCHEDULERS",
+    "PodsMatch",
+    "PreemptibilityAnnotations",
+    "PreemptionPair",
+    "Signal",
+    "VictimMode",
+    "Victims",
+]
 
 SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
 ANY = "*"
-"""Stands for any value of an annotation."""
+"""Stands for any value of an annotation, and for any scheduler."""
 _LONGEST_NOTICE = 86400.0
 """Seconds: for a day at most, a node is kept for a pod while others use it."""
 _VALUES = ListOf(Text("a value of the annotation, or * for any", longest=253), least=1)
@@ -160,15 +169,22 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
             Duration(_LONGEST_NOTICE),
         ),
     ] = 0.0
-    scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", SCHEDULERS)] = (
-        "default-scheduler",
-    )
+    scheduler_names: Annotated[
+        tuple[str, ...] | None,
+        Field("Only of these schedulers; * is any. Absent: default-scheduler, under opt-out any.", SCHEDULERS),
+    ] = None
     pairs: Annotated[
         tuple[PreemptionPair, ...] | None,
         Field(
             "Who may evict whom; without it every preemptor every victim.", ListOf(shape_of(PreemptionPair), least=1)
         ),
     ] = None
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        """Whose pods may be victims. Whoever makes a pod writes its scheduler, also beside a node's name."""
+        default = ANY if self.mode is VictimMode.OPT_OUT else "default-scheduler"
+        return self.scheduler_names or (default,)
 
     @property
     def annotations_read(self) -> frozenset[str]:

@@ -29,6 +29,7 @@ from webhook.policy.model import (
     WorkloadLimit,
 )
 from webhook.policy.model.schedule import no_less_often
+from webhook.policy.model.victims import ANY
 from webhook.policy.removals.fields import compares, gives_nothing_up, weaker
 from webhook.policy.removals.rights import lost
 from webhook.policy.shapes.object_shape import yaml_name
@@ -125,7 +126,10 @@ def _preemption_toleration(old: Victims, new: Victims) -> Iterator[str]:
 
 @compares(Victims, "scheduler_names")
 def _victims_schedulers(old: Victims, new: Victims) -> Iterator[str]:
-    yield from lost("pods of more schedulers may be evicted", new.scheduler_names, old.scheduler_names)
+    """That another mode has another default is told of the mode."""
+    names = new.scheduler_names if old.scheduler_names is None else new.schedulers
+    if ANY not in old.schedulers and names is not None:
+        yield from lost("pods of more schedulers may be evicted", names, old.schedulers)
 
 
 @compares(Victims, "pairs")

@@ -25,6 +25,7 @@ from webhook.policy.model import (
     VictimMode,
 )
 from webhook.policy.model.globs import name_matcher
+from webhook.policy.model.victims import ANY
 from webhook.policy.shapes.yaml_nodes import seconds
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_view import Profile
@@ -107,8 +108,8 @@ class Rules:
         if self.policy is None:
             return VictimReason("priority", "its priority is lower", may_go=True)
         victims = self.policy.victims
-        if profile.scheduler_name not in victims.scheduler_names:
-            names = ", ".join(victims.scheduler_names)
+        if not {profile.scheduler_name, ANY}.intersection(victims.schedulers):
+            names = ", ".join(victims.schedulers)
             return VictimReason("scheduler", f"its scheduler is {profile.scheduler_name!r}, the policy is for {names}")
         annotations = dict(profile.annotations)
         for signal in victims.signals:
