@@ -12,6 +12,7 @@ RESERVE = "reserve: {from: 100, to: 200, define: {subjects: [{kind: Group, name:
 ALLOW = "priorityClasses: {allow: [a, system-node-critical]}"
 NOT_T = "{namespaceSelector: {matchExpressions: [{key: t, operator: DoesNotExist}]}}"
 SHIELD = "protectAnnotations: {keys: [example.com/k]}"
+DEFAULT = "defaultPriorityClass: x"
 COPY = f"copyAnnotations: [{KEY}]"
 
 
@@ -86,7 +87,7 @@ SURPRISING = {
     ),
     "a condition on an image": (
         policy(ALLOW, **condition('object.spec.containers.all(c, !c.image.startsWith("trusted/"))')),
-        ROUND + 'a pod with spec.containers[].image "trusted/" in some-namespace, made by anybody, gets',
+        ROUND + 'a pod with spec.containers[].image "trusted/a" in some-namespace, made by anybody, gets',
     ),
     "an exclusion from a shield": (
         policy(SHIELD, exclude="{objectSelector: {matchLabels: {app: x}}}"),
@@ -197,6 +198,31 @@ SURPRISING = {
         policy("reserve: {from: 1000000001, to: 2147483647, use: {namespaces: [kube-system]}}"),
         "PriorityClass system-node-critical of value 2000001000 with description",
     ),
+    "pods without a class are refused": (
+        policy("reserve: {from: 0, to: 1000, use: {namespaces: [a]}}"),
+        "a pod in kube-system, made by system:serviceaccount:kube-system:replicaset-controller, is refused: priority 0",
+    ),
+    "changes of classes are not looked at": (
+        policy(RESERVE, match="{operations: [CREATE]}"),
+        f"{ROUND}PriorityClass c of value 100 with the annotation {KEY}=true, changed by anybody, is let in",
+    ),
+    "the default is refused by another policy": (
+        f"{policy('defaultPriorityClass: x')}---\n{policy(ALLOW, name='q')}",
+        "a pod in some-namespace, made by anybody, gets x by p/r and is refused: ",
+    ),
+    "an earlier default is for more pods": (
+        policy(DEFAULT, name="a") + "---\n" + policy(DEFAULT, match="{namespaces: [b]}"),
+        "p/r does nothing: a pod in b, made by anybody, is let in",
+    ),
+    "two names for one namespace": (
+        policy(ALLOW, match="{namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: b}}}"),
+        "p/r does nothing",
+    ),
+    "a kind that is never judged": (policy(validate('object.kind == "Deployment"')), "p/r refuses everything"),
+    "a name that the API server keeps": (
+        policy('reserve: {from: 100, to: 200, define: {names: ["system-*"]}}'),
+        "reserve.define[0] of policy p makes no difference",
+    ),
     "what is denied is not allowed anyway": (
         policy("priorityClasses: {allow: [a, system-node-critical], deny: [b]}"),
         "priorityClasses.deny[0] of policy p makes no difference",
@@ -303,8 +329,24 @@ spec:
 """
 
 
+def test_globs_that_look_like_regular_expressions():
+    """A dot and a star are pointed out where they stand, in a PreemptionPolicy, too."""
+    (finding,) = load_texts(
+        [("p.yaml", PREEMPTION.replace("offline-*", "offline-.*").replace("MODE", "opt-in"))]
+    ).findings
+    assert (finding.severity, finding.source.line) == (Severity.WARNING, 6)
+    assert finding.message == (
+        '"offline-.*" means names with a dot in them; * alone stands for any characters: "offline-*"'
+    )
+
+
 def test_what_no_rule_is_about():
     """Notices: the range above one billion, and classes outside every range whose annotations open their pods."""
+    (labels, _) = told(UNSURPRISING["a range by the namespace's label"], severity=Severity.NOTICE)
+    assert labels == (
+        "p/r goes by a label: a pod with the namespace label b=c in some-namespace, made by anybody, gets 100:"
+        " see that nobody else labels namespaces"
+    )
     system = UNSURPRISING["the system's range"]
     (critical,) = told(policy(COPY), severity=Severity.NOTICE)
     assert critical == (

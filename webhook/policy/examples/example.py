@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.kube.objects import Namespace, PriorityClass
 from webhook.policy.cel.fields import ELEMENT, Path
-from webhook.policy.evaluation.request import PODS, PolicyRequest, UserInfo
+from webhook.policy.evaluation.request import CLASSES, PODS, PolicyRequest, UserInfo
 
 __all__ = ["ANYBODY", "CHANGE", "NAME", "NAMESPACE", "OPERATION", "USER", "VALUE", "Example", "Settings"]
 
 Settings = tuple[tuple[Path, Any], ...]
 """Fields of a request with their values; a path begins with the name of a variable of expressions."""
 NAME, VALUE = ("priorityClass", "metadata", "name"), ("priorityClass", "value")
-NAMESPACE, OPERATION, USER = ("request", "namespace"), ("request", "operation"), ("request", "userInfo")
+NAMESPACE, OPERATION, USER = ("namespaceObject", "metadata", "name"), ("request", "operation"), ("request", "userInfo")
 CHANGE = ("change", "metadata", "annotations")
 """Above an annotation that the object did not have before."""
 ANYBODY = UserInfo("anybody", ("system:authenticated",))
@@ -28,7 +28,11 @@ _SPEC = {
     "serviceAccountName": "default",
     "terminationGracePeriodSeconds": 30,
 }
-_WRITTEN = {"object": ("object", "oldObject"), "change": ("object",)}
+_PLAIN = {
+    PODS: {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": _SPEC},
+    CLASSES: {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {}},
+}
+_WRITTEN = {"object": ("object", "oldObject"), "change": ("object",), "request": ()}
 """Where a setting is written: an object has its settings before an UPDATE, too."""
 
 
@@ -40,54 +44,52 @@ class Example(NamedTuple):
 
     def get(self, path: Path, otherwise: Any = None) -> Any:
         """What the request has at a path by its settings."""
-        return next((value for field, value in self.settings if field == path), otherwise)
+        return dict(self.settings).get(path, otherwise)
 
     def request(self, now: float) -> PolicyRequest:
         """The request as admission hands it to the engine, made at `now` (seconds since the epoch)."""
-        is_pod = self.resource == PODS
-        name, value, namespace = self.get(NAME, ""), self.get(VALUE, 0), self.get(NAMESPACE, "")
-        plain: dict[str, Any] = {"metadata": {"name": name}, "value": value}
-        if is_pod:
-            spec = {**_SPEC, "priority": value} | ({"priorityClassName": name} if name else {})
-            plain = {"metadata": {"name": "a", "namespace": namespace}, "spec": spec}
-        world = {variable: _copy(plain) for variable in ("object", "oldObject")}
-        world |= {variable: {"metadata": {}} for variable in ("namespaceObject", "priorityClass", "request")}
-        for path, setting in self.settings:
+        plain = _PLAIN[self.resource]
+        world = _copy({"object": plain, "oldObject": plain, "namespaceObject": {}, "priorityClass": {"metadata": {}}})
+        for path, value in self.settings:
             for variable in _WRITTEN.get(path[0], path[:1]):
-                _put(world[variable], path[1:], setting)
-        labels = world["namespaceObject"]["metadata"].get("labels")
-        annotations = world["priorityClass"]["metadata"].get("annotations")
-        class_ = PriorityClass(metadata=ObjectMeta(name=name, annotations=annotations), value=value)
-        return PolicyRequest(
+                _put(world, (variable, *path[1:]), value)
+        class_ = msgspec.convert(world["priorityClass"], PriorityClass)
+        named = {"priorityClassName": class_.metadata.name} if class_.metadata.name else {}
+        for made in (world["object"], world["oldObject"]):
+            if self.resource == PODS:
+                made["spec"] |= {"priority": class_.value, **named}
+                made["metadata"]["namespace"] = self.get(NAMESPACE)
+            else:
+                made |= {"value": class_.value, "metadata": {**made["metadata"], "name": class_.metadata.name}}
+        request = PolicyRequest(
             operation=self.get(OPERATION, "CREATE"),
             resource=self.resource,
             object=world["object"],
             old_object=world["oldObject"] if self.get(OPERATION) else None,
-            namespace=namespace,
             user=self.get(USER, ANYBODY),
-            namespace_object=Namespace(metadata=ObjectMeta(name=namespace, labels=labels)) if is_pod else None,
-            priority_class=class_ if name and is_pod else None,
-            priority=value if is_pod else None,
             now=now,
         )
+        if self.resource == PODS:
+            request.namespace, request.priority = self.get(NAMESPACE), class_.value
+            request.namespace_object = msgspec.convert(world["namespaceObject"], Namespace)
+            request.priority_class = class_ if named else None
+        return request
 
     def __str__(self) -> str:
         """`a pod with the label canary=true in team-a, made by anybody`."""
-        thing, where, done = "a pod", f" in {self.get(NAMESPACE)}", "made"
-        if self.resource != PODS:
-            thing, where, done = f"PriorityClass {self.get(NAME)} of value {self.get(VALUE)}", "", "defined"
-        words = [_words(path, value) for path, value in self.settings if path[0] != "request" and path[1:] != VALUE[1:]]
-        having = " and ".join(filter(None, words))
-        done = "changed" if self.get(OPERATION) else done
-        return f"{thing}{having and f' with {having}'}{where}, {done} by {self.get(USER, ANYBODY).username}"
+        having = " and ".join(filter(None, (_words(path, value) for path, value in self.settings)))
+        thing, done = f"PriorityClass {self.get(NAME)} of value {self.get(VALUE)}", "defined"
+        if self.resource == PODS:
+            thing, done = "a pod", "made"
+        thing += f" with {having}" if having else ""
+        thing += f" in {self.get(NAMESPACE)}" if self.resource == PODS else ""
+        return f"{thing}, {'changed' if self.get(OPERATION) else done} by {self.get(USER, ANYBODY).username}"
 
 
 def _words(path: Path, value: Any) -> str:
     match path:
         case (variable, "metadata", ("labels" | "annotations") as kind, key):
-            whose = {"namespaceObject": "namespace ", "priorityClass": "class ", "oldObject": "former "}.get(
-                variable, ""
-            )
+            whose = {"namespaceObject": "namespace ", "priorityClass": "class "}.get(variable, "")
             return f"the {whose}{kind[:-1]} {key}={value}"
         case ("object" | "oldObject", *steps):
             field = ".".join(steps).replace(f".{ELEMENT}", ELEMENT)

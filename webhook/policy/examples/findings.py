@@ -26,6 +26,7 @@ _CRITICAL = next(((NAME, name), (VALUE, value)) for value, name in SYSTEM.items(
 _API_SERVER = UserInfo("system:apiserver", ("system:masters",))
 _OF_KUBERNETES = (
     Example(PODS, ((NAMESPACE, "kube-system"), (USER, CONTROLLER), *_CRITICAL)),
+    Example(PODS, ((NAMESPACE, "kube-system"), (USER, CONTROLLER))),
     Example(CLASSES, ((USER, _API_SERVER), *_CRITICAL, (("object", "description"), "Used for system critical pods"))),
 )
 """What every cluster asks for by itself."""
@@ -38,7 +39,7 @@ _UNRECORDED = (
     " and whoever may patch the pod or its status writes it: `giveway doctor` names such pods (not-recorded)"
 )
 _MOST_TRIED, _MOST_FIXED, _MOST_FREE = 600, 80, 16
-Told = Iterator[tuple[SourcePosition, str]]
+Told = Iterator[tuple[Severity, SourcePosition, str]]
 Said = dict[str, Verdict | None]
 """What rules say of a request, by their ids; None if a rule fills something in."""
 _Answered = tuple[Example, Said]
@@ -54,11 +55,11 @@ def example_findings(policies: Policies, now: float, path: str) -> list[Finding]
         for policy in policies.priority
     ]
     asked = _Asked(replace(policies, priority=tuple(priority)), now)
-    warnings = dict.fromkeys(row for policy in priority for row in asked.of_policy(policy))
-    told = {source for source, _ in warnings}
-    warnings |= dict.fromkeys(row for row in asked.of_kubernetes() if row[0] not in told)
-    rows = [(Severity.WARNING, row) for row in warnings] + [(Severity.NOTICE, row) for row in asked.unguarded(path)]
-    return [Finding(severity=severity, source=source, message=text) for severity, (source, text) in rows]
+    rows = [*chain.from_iterable(map(asked.of_policy, priority))]
+    told = {source for severity, source, _ in rows if severity is Severity.WARNING}
+    rows += [row for row in asked.of_kubernetes() if row[1] not in told]
+    rows += asked.unguarded(path)
+    return [Finding(severity=row[0], source=row[1], message=row[2]) for row in dict.fromkeys(rows)]
 
 
 class _Asked:
@@ -82,13 +83,17 @@ class _Asked:
                 answered += chain.from_iterable(rows)
                 for text in self._of_question(policy, rule, question.about, rows):
                     surprised = True
-                    yield rule.source, text
+                    yield Severity.WARNING, rule.source, text
+                trusting = _by_label(f"{policy.name}/{rule.name}", rows) if question.about == "use" else None
+                if trusting is not None and rule.enforcement is Enforcement.ENFORCE:
+                    text = f"{self._told(trusting, question.about)}: see that nobody else labels namespaces"
+                    yield Severity.NOTICE, rule.source, f"{policy.name}/{rule.name} goes by a label: {text}"
         for source, name, less in () if surprised else _without(policy, policy.source):
             priority = tuple(less if each is policy else each for each in self._policies.priority)
             other = _Asked(replace(self._policies, priority=priority), self._now)
             if all(_outcomes(other._said(example)) == _outcomes(said) for example, said in answered):
                 text = f"without it {len(answered)} example requests are answered alike, such as {answered[-1][0]}"
-                yield source, f"{name} of policy {policy.name} makes no difference: {text}"
+                yield Severity.WARNING, source, f"{name} of policy {policy.name} makes no difference: {text}"
 
     def _rows(self, rule_id: str, question: RuleQuestion) -> list[list[_Answered]]:
         """Requests with their answers, near the plain one and near one that the rule is about.
@@ -127,6 +132,13 @@ class _Asked:
             spaces = samples(policy.match.namespaces or (), dots=False) or [UNNAMED]
             example = next(row for row, _ in answered if row.get(NAMESPACE, spaces[0]) == spaces[0])
             yield f"{rule_id} {_NOTHING.get(about, 'does nothing')}: {self._told(example, about)} {tried}"
+        elif rule.default_priority_class is not None:
+            given = next(example for example, said in answered if _meets(said, rule_id))
+            value = {name: value for value, name in SYSTEM.items()}.get(rule.default_priority_class, 1000)
+            settings = (*given.settings, (NAME, rule.default_priority_class), (VALUE, value))
+            for verdict in self._said(Example(PODS, settings)).values():
+                if verdict is not None and verdict.denies:
+                    yield f"{given}, gets {rule.default_priority_class} by {rule_id} and is refused: {verdict.message}"
         elif rule.enforcement is Enforcement.ENFORCE and rule.refuses:
             through = _let_out(rule_id, about, rows)
             if through is not None:
@@ -153,13 +165,14 @@ class _Asked:
         for example in _OF_KUBERNETES:
             for rule_id, verdict in self._said(example).items():
                 if rule_id in places and verdict is not None and verdict.denies:
-                    yield places[rule_id], f"{example}, is refused: {verdict.message}"
+                    yield Severity.WARNING, places[rule_id], f"{example}, is refused: {verdict.message}"
 
     def unguarded(self, path: str) -> Told:
         """What no rule is about, and anybody may do who may make pods, or change classes."""
         critical = Example(PODS, ((NAMESPACE, UNNAMED), *_CRITICAL))
         if not _refused(self._said(critical)):
-            yield SourcePosition(path), f"nothing reserves the range above one billion: {self._told(critical, 'use')}"
+            text = f"nothing reserves the range above one billion: {self._told(critical, 'use')}"
+            yield Severity.NOTICE, SourcePosition(path), text
         for policy in self._policies.preemption:
             victims = [name for pair in policy.victims.pairs or () for name in pair.victims.priority_classes or ()]
             change = (
@@ -171,16 +184,16 @@ class _Asked:
             example = next((example for example in changes if not _refused(self._said(example))), None)
             if policy.victims.mode is VictimMode.OPT_IN and example is not None:
                 opens = 'which opens its running pods to eviction: no range with "define" holds its value'
-                yield policy.source, f"{example} who may patch it, is let in, {opens}"
-            for name in samples(policy.class_globs):
+                yield Severity.NOTICE, policy.source, f"{example} who may patch it, is let in, {opens}"
+            for name in (name for glob in policy.class_globs for name in samples([glob])[:1]):
                 defined = (Example(CLASSES, ((NAME, name), (VALUE, value))) for value in (1000, 0, 10**9, -1))
                 example = next((example for example in defined if not _refused(self._said(example))), None)
                 if example is not None:
                     meant = 'and the policy means its pods, too, by a glob: no range with "define" holds its value'
-                    yield policy.source, f"{example} who may create classes, is let in, {meant}"
+                    yield Severity.NOTICE, policy.source, f"{example} who may create classes, is let in, {meant}"
             read = [f"label {key}" for key in sorted(policy.labels_read)] + ["group"] * policy.reads_groups
             if read:
-                yield policy.source, f"a pod's {' and '.join(read)} {_UNRECORDED}"
+                yield Severity.NOTICE, policy.source, f"a pod's {' and '.join(read)} {_UNRECORDED}"
 
 
 def _refused(said: Said) -> bool:
@@ -195,6 +208,17 @@ def _meets(said: Said, rule_id: str) -> bool:
 
 def _outcomes(said: Said) -> dict[str, str]:
     return {rule: verdict.outcome if verdict is not None else "" for rule, verdict in said.items()}
+
+
+def _by_label(rule_id: str, rows: list[list[_Answered]]) -> Example | None:
+    """A request by anybody that a label of the namespace lets in, and that a rule refuses without it."""
+    rest = [[row for row in example.settings if row[0][0] != "namespaceObject"] for (example, _), *_ in rows]
+    refused = [settings for settings, ((_, said), *_) in zip(rest, rows, strict=True) if _meets(said, rule_id)]
+    for settings, ((example, said), *_) in zip(rest, rows, strict=True):
+        labelled = any(path[2:3] == ("labels",) for path, _ in example.settings)
+        if labelled and example.get(USER) is ANYBODY and settings in refused and not _refused(said):
+            return example
+    return None
 
 
 def _let_out(rule_id: str, about: str, rows: list[list[_Answered]]) -> Example | None:

@@ -12,7 +12,7 @@ from webhook.policy.cel.fields import Path, fields_read
 from webhook.policy.cel.program import compile_bool
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
 from webhook.policy.examples.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
-from webhook.policy.model import PriorityPolicy, PriorityRule
+from webhook.policy.model import CAN_BE_PREEMPTED, PriorityPolicy, PriorityRule
 from webhook.policy.model.globs import WILDCARD
 
 __all__ = ["SYSTEM", "UNNAMED", "RuleQuestion", "near", "questions", "samples"]
@@ -22,17 +22,20 @@ SYSTEM = {2_000_001_000: "system-node-critical", 2_000_000_000: "system-cluster-
 """The values above one billion that there are, with their classes (docs/kubernetes-behaviour.md K4)."""
 UNNAMED = "some-namespace"
 """A namespace without labels that no policy means, unless it means all."""
-_UPDATE = ((OPERATION, "UPDATE"),)
+_SYSTEM = "system-"
+"""What the names begin with that the API server keeps for the classes in SYSTEM."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SYNTAX = re.compile(r"\\.|\[[^\]]*\]|\{[^}]*\}|[\^$.*+?()]|\|.*")
 """What of a regular expression stands for something else than itself."""
-_METADATA = (("namespaceObject", "metadata"), ("priorityClass", "metadata"))
+_WRITABLE = ("metadata", "spec", "description", "globalDefault", "preemptionPolicy")
+"""Parts of an object that are not given by the request itself, or by the API server."""
 _ALIASES = {
     ("object", "spec", "priorityClassName"): NAME,
     ("object", "spec", "priority"): VALUE,
     ("object", "value"): VALUE,
     ("object", "metadata", "namespace"): NAMESPACE,
-    ("namespaceObject", "metadata", "name"): NAMESPACE,
+    ("request", "namespace"): NAMESPACE,
+    ("namespaceObject", "metadata", "labels", "kubernetes.io/metadata.name"): NAMESPACE,
     **{(*USER, *field): USER for field in (("username",), ("groups",), ("groups", "[]"))},
 }
 """Fields that hold what another part of the request decides."""
@@ -60,10 +63,17 @@ def near(parts: Parts, request: Sequence[Settings]) -> Iterator[list[Settings]]:
 
 
 def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
-    """A name for each glob that can match any."""
-    rows = ([pattern.replace(WILDCARD, fill) for fill in ("a", "", "1")] for pattern in patterns)
-    fitting = ([name for name in row if _NAME.fullmatch(name) and (dots or "." not in name)][:1] for row in rows)
-    return list(dict.fromkeys(chain.from_iterable(fitting)))
+    """Names for each glob that can match any; `dots`: a PriorityClass, whose name may have them, and no namespace."""
+    names: dict[str, None] = {}
+    for pattern in patterns:
+        rows = [pattern.replace(WILDCARD, fill) for fill in ("a", "other", "", "1")]
+        fitting = [
+            name
+            for name in rows
+            if _NAME.fullmatch(name) and not name.startswith(_SYSTEM) and (dots or "." not in name)
+        ]
+        names |= dict.fromkeys(fitting[:2])
+    return list(names)
 
 
 def questions(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RuleQuestion]:
@@ -84,7 +94,7 @@ def _question(policy: PriorityPolicy, rule: PriorityRule, about: str, resource: 
     free: Parts = []
     places: Parts = []
     for path, values in {**read, **own}.items():
-        if path[0] in ("object", "oldObject") or (path[:2] in _METADATA and path[2:] != ("name",)):
+        if path[1] in _WRITABLE and path not in (NAME, VALUE, NAMESPACE):
             settings: list[Settings] = [(), *(((path, value),) for value in values)]
             (free if path[0] == "object" and path not in own else places).append(settings)
     rights = [right for given in rule.declaration.rights or () for right in given.alternatives]
@@ -106,7 +116,8 @@ def _labels(selector: LabelSelector | None, variable: str) -> Parts:
     """The labels that a selector reads: all as it wants them, and each alone with its values and with another one."""
     rows = [(key, "In", [value]) for key, value in ((selector and selector.match_labels) or {}).items()]
     rows += [(row.key, row.operator, list(row.values or ())) for row in (selector and selector.match_expressions) or ()]
-    tries = [((variable, "metadata", "labels", key), [*values, "x"], wanted) for key, wanted, values in rows]
+    paths = [(variable, "metadata", "labels", key) for key, _, _ in rows]
+    tries = [(_ALIASES.get(path, path), [*row[2], "x"], row[1]) for path, row in zip(paths, rows, strict=True)]
     selected = tuple((path, values[0]) for path, values, wanted in tries if wanted in ("In", "Exists"))
     return [[(), selected, *(((path, value),) for path, values, _ in tries for value in values)]] if rows else []
 
@@ -116,12 +127,15 @@ def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
     tries: dict[Path, list[Any]] = {}
     for expression in expressions:
         for path, field in fields_read(compile_bool(expression).tree, (kind,)).items():
-            tries.setdefault(_ALIASES.get(path, path), []).extend(_values(field.type, field.literals))
+            values = _values(field.type, field.literals)
+            place = NAME if path[1:] == ("metadata", "name") and kind == CLASSES else _ALIASES.get(path, path)
+            wanted = int if place == VALUE else str if place in (NAME, NAMESPACE, USER) else object
+            tries.setdefault(place, []).extend(value for value in values if isinstance(value, wanted) and value != "")
     return tries
 
 
 def _values(type_: str, literals: Sequence[str | int]) -> list[Any]:
-    texts = [literal for literal in literals if isinstance(literal, str)]
+    texts = [f"{text}a" if text[-1:] in ("-", "/", ".") else text for text in literals if isinstance(text, str)]
     numbers = [near for number in literals if type(number) is int for near in (number, number - 1, number + 1)]
     if type_ == "boolean":
         return [True, False]
@@ -133,14 +147,14 @@ def _values(type_: str, literals: Sequence[str | int]) -> list[Any]:
     if type_.startswith("{"):
         return [dict.fromkeys(texts, "x"), *({key: "x"} for key in (*texts, "x"))]
     if type_ in ("string", "quantity", "*"):
-        matching = ((plain, f"{plain}a") for text in texts if (plain := _SYNTAX.sub("", text)) != text)
+        matching = ((plain, f"{plain}a") for text in map(str, literals) if (plain := _SYNTAX.sub("", text)) != text)
         return list(dict.fromkeys((*texts, *map(str, numbers), *chain.from_iterable(matching), "x", "1", "")))
     return [{"name": "a"}]
 
 
 def _decided(rule: PriorityRule, about: str, kind: str, read: dict[Path, list[Any]]) -> Iterator[Settings]:
     """What the rule is about: annotations that change, or classes by name and value."""
-    updates: list[Settings] = [(), _UPDATE]
+    updates: list[Settings] = [(), ((OPERATION, "UPDATE"),)]
     if rule.protect_annotations is not None:
         operations = [row for row in updates if ("UPDATE" if row else "CREATE") in rule.protect_annotations.operations]
         yield from ((*row, ((*CHANGE, key), "true")) for key in rule.protect_annotations.keys for row in operations)
@@ -156,6 +170,7 @@ def _decided(rule: PriorityRule, about: str, kind: str, read: dict[Path, list[An
     possible = [value for value in values if start <= value <= end and (value <= 10**9 or value in SYSTEM)]
     classes = [(SYSTEM.get(value, name), value) for value in possible for name in samples(names)]
     operations = updates if rule.validate is not None or not rule.refuses else updates[:1]
+    operations += [(*updates[1], ((*CHANGE, CAN_BE_PREEMPTED), "true"))] if about == "define" else []
     yield from operations if kind == PODS and rule.reserve is None and rule.priority_classes is None else ()
     for (name, value), operation in product(dict.fromkeys(classes), operations):
         yield (*operation, (NAME, name), (VALUE, value))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.cel.fields import unknown_fields
 from webhook.policy.cel.program import CelError, CelProblem, Program
+from webhook.policy.model.globs import WILDCARD
 from webhook.policy.shapes.findings import Mention, Reader, Severity
 from webhook.policy.shapes.shapes import INVALID, Definitions, ListOf, Text
 from webhook.policy.shapes.yaml_nodes import YamlNode, YamlScalar
@@ -120,10 +121,32 @@ KNOWN_ANNOTATIONS = {
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _GLOB = r"[-a-z0-9.*]+"
 
+
+@dataclass(frozen=True)
+class _Glob:
+    """A name in which * stands for any characters; one that looks like a regular expression is pointed out."""
+
+    name: Text
+
+    def read(self, node: YamlNode, reader: Reader) -> Any:
+        """The name or glob."""
+        name = self.name.read(node, reader)
+        if name is not INVALID and f".{WILDCARD}" in name:
+            glob = name.replace(f".{WILDCARD}", WILDCARD)
+            reader.warn(node, f'"{name}" means names with a dot in them; * alone stands for any characters: "{glob}"')
+        return name
+
+    def schema(self, definitions: Definitions) -> dict[str, Any]:
+        """A string."""
+        return self.name.schema(definitions)
+
+
 NAME = Text("a name (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253)
-NEW_CLASS_GLOB = Text("the name of a PriorityClass, in which * stands for any characters", f"^{_GLOB}$", longest=253)
+NEW_CLASS_GLOB = _Glob(
+    Text("the name of a PriorityClass, in which * stands for any characters", f"^{_GLOB}$", longest=253)
+)
 """The name of a class that need not exist yet."""
-NAMESPACE = Text("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63)
+NAMESPACE = _Glob(Text("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63))
 NAMESPACES = ListOf(NAMESPACE, least=1)
 
 _EXPRESSION = Text("a CEL expression", longest=100_000)
@@ -188,7 +211,7 @@ def _place(node: YamlScalar, problem: CelProblem, reader: Reader) -> tuple[int, 
 class _ClassName:
     """The name of a PriorityClass that should exist, noted for the check of names."""
 
-    name: Text
+    name: Text | _Glob
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The name."""
