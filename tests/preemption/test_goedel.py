@@ -37,6 +37,8 @@ ROWS = [
     (WINDOW, "true", "low", None, "1.5", 0, True, None),
     (WINDOW, "true", "low", None, "+30", 10, False, "protection"),
     (WINDOW, "true", "low", None, "30", None, False, "protection"),
+    (WINDOW, "true", "low", None, "9223372036854775807", 10**6, False, "protection"),
+    (WINDOW, "true", "low", None, "9223372036854775808", 10, True, "opt-in"),
     (WINDOW, "true", "low", None, None, None, True, None),
 ]
 

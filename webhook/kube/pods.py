@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from webhook.kube.integers import integer
 from webhook.kube.objects import Condition, ObjectMeta, OwnerReference, Pod, PodDisruptionBudgetStatus
 
 __all__ = [
@@ -79,8 +80,7 @@ def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str
 def deletion_cost(annotations: Mapping[str, str]) -> int:
     """As Kubernetes reads it: an int32 without plus or leading zeros; anything else counts as 0."""
     text = annotations.get(POD_DELETION_COST, "0")
-    value = int(text) if _DELETION_COST.fullmatch(text) else 0
-    return value if -(2**31) <= value < 2**31 else 0
+    return (integer(text, 32) if _DELETION_COST.fullmatch(text) else 0) or 0
 
 
 class WorkloadKind(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from webhook.kube.integers import integer
 from webhook.kube.objects import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
 
 __all__ = [
@@ -27,7 +28,6 @@ __all__ = [
 Labels = Mapping[str, str]
 Matcher = Callable[[Labels], bool]
 
-_INTEGER = re.compile(r"[+-]?\d{1,63}", re.ASCII)
 """A label's value has at most 63 characters, and zeros may stand before an int64."""
 _VALUE = re.compile(r"(?=.{0,63}\Z)([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", re.ASCII)
 _PART = re.compile(
@@ -136,27 +136,19 @@ def _check(row: Requirement) -> Matcher:
                 return lambda labels: key in labels
             return lambda labels: key not in labels
         case "Gt" | "Lt":
-            bound = _int64(row.values[0]) if row.values and len(row.values) == 1 else None
+            bound = integer(row.values[0]) if row.values and len(row.values) == 1 else None
             if bound is None:
                 raise SelectorError(f"operator {row.operator} of key {key!r} needs exactly one integer")
             greater = row.operator == "Gt"
 
             def compare(labels: Labels) -> bool:
-                number = _int64(labels.get(key, ""))
+                number = integer(labels.get(key, ""))
                 if number is None:
                     return False
                 return number > bound if greater else number < bound
 
             return compare
     raise SelectorError(f"operator {row.operator!r} of key {key!r} is not In, NotIn, Exists, DoesNotExist, Gt or Lt")
-
-
-def _int64(text: str) -> int | None:
-    """The number, or None for a text that is no int64."""
-    if not _INTEGER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -(2**63) <= number < 2**63 else None
 
 
 def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:

@@ -114,6 +114,12 @@ def test_the_longest_window_counts_up_to_the_maximum():
         pytest.param("50.5", "3600", 49, 60, "", id="a minimum that is no number"),
         pytest.param("50", "1h", 49, 60, "", id="a time that is no number"),
         pytest.param("50", "60", 49, None, "toleration", id="not started"),
+        pytest.param("2147483647", "-1", 49, 60, "toleration", id="the largest minimum"),
+        pytest.param("2147483648", "-1", 49, 60, "", id="a minimum that is no int32"),
+        pytest.param("-2147483649", "-1", 49, 60, "", id="the same below"),
+        pytest.param("+050", "3600", 49, 60, "toleration", id="a minimum with a sign and zeros"),
+        pytest.param("50", "9223372036854775807", 49, 10**6, "toleration", id="the longest time"),
+        pytest.param("50", "9223372036854775808", 49, 60, "", id="a time that is no int64"),
     ],
 )
 def test_preemption_toleration(minimum, seconds, priority, started, rule):

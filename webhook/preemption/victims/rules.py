@@ -7,11 +7,11 @@ class, scheduler and annotations instead of once per pod.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from webhook.kube.integers import integer
 from webhook.kube.objects import PriorityClass
 from webhook.kube.priority_classes import silence, speaking
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
@@ -46,7 +46,6 @@ __all__ = [
 SYSTEM_CRITICAL = 2_000_000_000
 """Pods of this priority and above are Kubernetes' own; no policy makes them victims."""
 
-_WHOLE_SECONDS = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 Classes = Mapping[str, PriorityClass]
 
 
@@ -135,11 +134,11 @@ class Rules:
             return 0.0
         victims, annotations = self.policy.victims, dict(profile.annotations)
         text = _first(victims.annotations.protection, annotations)
-        asked = float(int(text)) if text is not None and _WHOLE_SECONDS.fullmatch(text) else None
+        asked = integer(text) if text is not None else None
         signals = (annotations.get(signal.annotation, "") for signal in victims.signals if signal.duration)
         longest = self.policy.protection.maximum
         window = max(
-            self.policy.protection.default if asked is None else asked,
+            self.policy.protection.default if asked is None else float(asked),
             *(seconds(signal) or 0.0 for signal in signals),
             0.0,
         )
@@ -158,10 +157,10 @@ class Rules:
         if priority_class is None:
             return UNKNOWN_TOLERATION
         annotations = priority_class.metadata.annotations or {}
-        texts = [annotations.get(MINIMUM_PREEMPTABLE_PRIORITY, ""), annotations.get(TOLERATION_SECONDS, "0")]
-        if not all(_WHOLE_SECONDS.fullmatch(text) for text in texts):
+        below = integer(annotations.get(MINIMUM_PREEMPTABLE_PRIORITY, ""), 32)
+        seconds_ = integer(annotations.get(TOLERATION_SECONDS, "0"))
+        if below is None or seconds_ is None:
             return NO_TOLERATION
-        below, seconds_ = map(int, texts)
         return ClassToleration(below, math.inf if seconds_ < 0 else float(seconds_))
 
     def protects_until(self, now: float) -> float:
