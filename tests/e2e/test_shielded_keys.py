@@ -128,7 +128,7 @@ async def test_a_budget_that_never_allows_anything_is_told(sandbox, kubeconfig, 
     await sandbox.node("n1")
     low = await sandbox.priority_class("low", 80)
     await sandbox.budget("never", {"app": "kept"}, maxUnavailable=0)
-    await sandbox.budget("sometimes", {"app": "free"}, maxUnavailable=1)
+    await sandbox.budget("sometimes", {"app": "free"}, minAvailable=0)
     for app in ("kept", "free"):
         body = pod(app, labels={"app": app}, priorityClassName=low, nodeSelector={LABEL: sandbox.id})
         body["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
