@@ -61,13 +61,8 @@ def creation_text(keys: Sequence[str]) -> str:
     is_name = f"k in {annotations} && {annotations}[k].matches({quote(NAME)})"
     named = f"{listing(GROUP_ANNOTATIONS)}.filter(k, {is_name}).map(k, {_pair(annotations)})"
     absent = f"{listing(keys)}.filter(k, !(k in {labels})).map(k, '\"' + k + '\"')"
-    parts = [("labels", "{", had, "}"), ("annotations", "{", named, "}")]
-    parts += [("absent", "[", absent, "]")] * bool(keys)
-    texts = ",\n".join(
-        f"[{items}.join(',')].filter(t, t != '').map(t, '\"{name}\":{opens}' + t + '{closes}').join('')"
-        for name, opens, items, closes in parts
-    )
-    return f"'{{' + [{texts}].filter(t, t != '').join(',') + '}}'"
+    members = [f"'\"labels\":{{' + {had}.join(',')", f"'}},\"annotations\":{{' + {named}.join(',')"]
+    return f"'{{' +\n{members[0]} +\n{members[1]} +\n'}},\"absent\":[' + {absent}.join(',') + ']}}'"
 
 
 def _pair(values: str) -> str:

@@ -54,7 +54,7 @@ def test_a_record_that_cannot_be_read_tells_nothing(text):
 def test_what_a_record_does_not_tell_of_is_as_it_is_now():
     """Only the labels of groups and those that it names are as they were."""
     record = creation_record({"tier": "a", "other": "b"}, {"note": "x"}, ["gone", "tier"])
-    assert record == '{"labels":{"tier":"a"},"absent":["gone"]}'
+    assert record == '{"labels":{"tier":"a"},"annotations":{},"absent":["gone"]}'
     labels = {"tier": "now", "gone": "now", "other": "now", GROUP_LABELS[0]: "now"}
     meta = ObjectMeta(labels=labels, annotations={CREATION: record, "note": "now", GROUP_ANNOTATIONS[0]: "now"})
     assert at_creation(meta).labels == {"tier": "a", "other": "now"}

@@ -285,6 +285,14 @@ def test_static_pod_never_goes():
     assert isinstance(setting.evaluate(preemptor()), Unschedulable)
 
 
+def test_nobody_makes_a_pod_static_by_an_owner():
+    """A pod with a ServiceAccount, which static pods do not have, goes whatever owner somebody names on it."""
+    setting = Setting(node("n1"))
+    spec = {"serviceAccountName": "default"}
+    setting.add(pod("web", "6", node="n1", priority=1, owner=("Node", "n1"), spec=spec))
+    assert names(setting.evaluate(preemptor())) == ["web"]
+
+
 def test_refused_victim_is_left_alone_for_a_while():
     """A pod the API server would not remove is passed over in favour of another node, and tried again later."""
     setting = Setting(node("n1"), node("n2"))

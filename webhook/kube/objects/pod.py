@@ -79,6 +79,7 @@ class PodSpec(KubeStruct):
 
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
+    service_account_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None

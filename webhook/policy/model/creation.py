@@ -62,7 +62,7 @@ NAME = r"^[-A-Za-z0-9._]{1,253}$"
 _is_name = re.compile(NAME, re.ASCII).fullmatch
 
 
-class _Creation(msgspec.Struct, omit_defaults=True, frozen=True):
+class _Creation(msgspec.Struct, frozen=True):
     """The record: labels and annotations that the pod had, and labels that a policy selects by and it did not have."""
 
     labels: dict[str, str] = {}

@@ -166,7 +166,7 @@ def shape_of(pod: Pod, labels: Collection[str]) -> bytes:
     meta = pod.metadata
     volumes = [volume for volume in pod.spec.volumes or () if claim_name(pod, volume) is not None]
     name = meta.name if any(volume.ephemeral is not None for volume in volumes) else ""
-    spec = msgspec.structs.replace(pod.spec, volumes=volumes)
+    spec = msgspec.structs.replace(pod.spec, volumes=volumes, service_account_name="")
     read = [(key, value) for key, value in sorted((meta.labels or {}).items()) if key in labels]
     return msgspec.json.encode((meta.namespace, name, read, spec), order="deterministic")
 

@@ -109,9 +109,15 @@ def created_at(meta: ObjectMeta, otherwise: float) -> float:
     return epoch_or(meta.creation_timestamp, otherwise)
 
 
-def owner_of(meta: ObjectMeta) -> Owner:
-    """The pod's controller, as the snapshot keeps it."""
-    owner = controller_of(meta)
+def owner_of(pod: Pod) -> Owner:
+    """The pod's controller, as the snapshot keeps it.
+
+    A static pod has its Node for one, and is never a victim; whoever may patch a pod can name a Node there. But a static
+    pod has no ServiceAccount: the API server gives one to every other new pod, and nobody changes that.
+    """
+    owner = controller_of(pod.metadata)
+    if owner and owner.kind == "Node" and pod.spec.service_account_name:
+        return _NO_OWNER
     return Owner(owner.kind, owner.name, owner.uid) if owner else _NO_OWNER
 
 

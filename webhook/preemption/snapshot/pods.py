@@ -157,7 +157,7 @@ class Pods(Columns):
         amounts, start, priority = occupied(pod), start_of(pod), priority_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
         group = group_of(pod)
-        profile, owner = profile_of(pod, self.annotations), owner_of(meta)
+        profile, owner = profile_of(pod, self.annotations), owner_of(pod)
         identity = Identity(meta.namespace, meta.labels or {}, at_creation(meta).labels or {})
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
