@@ -11,7 +11,7 @@ from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, p
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, PodGroup
 from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP
-from webhook.policy.model import Preemptors, VictimMode, Victims
+from webhook.policy.model import Policies, Preemptors, VictimMode, Victims
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.preemptors import ineligible_reason
 from webhook.reconciler.state.annotations import PLAN, encode
@@ -140,6 +140,23 @@ async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
     setting.add(grows("p", "5", "2", **of_gang))
     desk = Desk(setting)
     desk.reconciler._look_at_all()
+    desk.reconciler.turn()
+    assert names_of_plan(desk, "default/p") == {"v0"}
+    await desk.reconciler.stop()
+
+
+async def test_a_policy_that_begins_to_allow_growth():
+    """Whoever waits to grow by then is decided for at once, and not at its next event."""
+    on = growing_policy()
+    off = msgspec.structs.replace(on, preemptors=msgspec.structs.replace(on.preemptors, resize=False))
+    setting = on_full_node()
+    setting.policy_set.use(Policies(preemption=(off,)))
+    setting.add(grows("p", "5", "2"))
+    desk = Desk(setting)
+    desk.reconciler._look_at_all()
+    desk.reconciler.turn()
+    assert "default/p" not in desk.reconciler.queue
+    desk.reconciler.use(Policies(preemption=(on,)))
     desk.reconciler.turn()
     assert names_of_plan(desk, "default/p") == {"v0"}
     await desk.reconciler.stop()

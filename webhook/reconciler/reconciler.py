@@ -118,12 +118,17 @@ class Reconciler:
             await self.stop()
 
     def use(self, policies: Policies) -> None:
-        """Take other policies into use: every pod is looked at again. Raises ClusterError if one of them is wrong."""
+        """Take other policies into use: pods that wait, or wait to grow, are looked at again.
+
+        Raises ClusterError if one of the policies is wrong.
+        """
         self.policy_set.use(policies)
         self.state.keep(self.policy_set.annotations())
         self.evaluation.clear()
         if self.leading:
+            pods = self.state.snapshot.pods
             self._unseen |= dict.fromkeys(self.state.waiting.keys())
+            self._unseen |= {f"{pods.namespaces[row]}/{pods.names[row]}": None for row in self.state.snapshot.wishes}
             self.queue.wake(self.clock.monotonic())
             self._wake()
 

@@ -272,6 +272,21 @@ async def test_reconciler_waits_for_an_extender_that_fails():
         assert not (await play.get("a")).metadata.deletion_timestamp
 
 
+async def test_no_question_goes_on_after_the_end():
+    """The answer to a first question of a pod leaves its second one, which is stopped with all the others."""
+    news: asyncio.Queue[Any] = asyncio.Queue()
+    async with serving(only("node-1")) as (quick, _), serving(only("node-1"), delay=30.0) as (slow, asked):
+        client = ExtenderClient(news)
+        offer = [Candidate("node-1", [Victim("default", "a", "uid-a", 0, 0.0, "node-1")], 0)]
+        for extender in (quick, slow):
+            client.ask(Question(extender, preemptor("p"), offer))
+        await news.get()
+        await eventually(lambda: asked)
+        await client.close()
+        await asyncio.sleep(0.1)
+        assert news.empty(), "a question that was stopped tells nothing"
+
+
 async def test_answer_for_a_pod_that_is_gone_is_not_kept():
     """A preemptor that was deleted while an extender thought leaves nothing behind, and nobody is evicted for it."""
     async with (

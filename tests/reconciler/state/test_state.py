@@ -114,6 +114,17 @@ def test_budget_until_its_status_has_followed():
     assert len(disruptions) == 0
 
 
+def test_a_disruption_is_expected_as_long_as_one_plan_does():
+    """Two plans may have a victim in common: that one of them gives up takes nothing back."""
+    disruptions = Disruptions()
+    for plan in ("first", "second"):
+        disruptions.expect("default/web", pod("v", node="n1"), plan)
+    assert disruptions.give_up("second") == ["default/web"]
+    assert disruptions.overlay("default/web", budget("web", 3, {})).status.disruptions_allowed == 2
+    disruptions.give_up("first")
+    assert len(disruptions) == 0
+
+
 def test_deleted_victim_counts_once():
     """A victim that was deleted, not evicted, is no longer expected once the budget's status has counted it as gone."""
     setting = Setting(node("n1"))

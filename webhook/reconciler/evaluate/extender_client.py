@@ -109,7 +109,7 @@ class ExtenderClient:
     def __init__(self, news: asyncio.Queue[Any]) -> None:
         self._news = news
         self._said: dict[str, dict[str, Answers | ExtenderError]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
 
     def extenders(self, policy: PreemptionPolicy, preemptor: Pod) -> list[ExtenderCache]:
@@ -119,10 +119,9 @@ class ExtenderClient:
 
     def ask(self, question: Question) -> None:
         """Put a question; a preemptor has one under way at a time."""
-        uid = question.preemptor.metadata.uid
         task = asyncio.get_running_loop().create_task(self._ask(question))
-        self._tasks[uid] = task
-        task.add_done_callback(lambda _: self._tasks.pop(uid, None))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def forget(self, uid: str) -> None:
         """A decision was reached for the pod of this uid, or none is wanted any more: the next one asks again."""
@@ -130,7 +129,7 @@ class ExtenderClient:
 
     async def close(self) -> None:
         """Stop asking and forget everything."""
-        tasks = list(self._tasks.values())
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

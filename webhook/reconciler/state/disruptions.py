@@ -23,9 +23,9 @@ disruption controller itself believes in an eviction (docs/kubernetes-behaviour.
 
 @dataclass(slots=True)
 class _Expected:
-    """A victim of a plan; `health` is as it was last seen before it was leaving, `since` when that was noticed."""
+    """A victim of plans; `health` is as it was last seen before it was leaving, `since` when that was noticed."""
 
-    plan: str
+    plans: set[str]
     health: int
     leaving: bool
     spends: bool = True
@@ -60,8 +60,9 @@ class Disruptions:
     def expect(self, budget: str, victim: Pod, plan: str) -> None:
         """This plan will use one disruption of the budget for the pod."""
         leaving = bool(victim.metadata.deletion_timestamp)
-        entry = _Expected(plan, HEALTHY if leaving else health_of(victim), leaving)
-        self._expected.setdefault(budget, {})[victim.metadata.name] = entry
+        expected = self._expected.setdefault(budget, {})
+        plans = expected[victim.metadata.name].plans if victim.metadata.name in expected else set()
+        expected[victim.metadata.name] = _Expected(plans | {plan}, HEALTHY if leaving else health_of(victim), leaving)
 
     def expected(self, budget: str) -> AbstractSet[str]:
         """The pods, by name, that are expected to use a disruption of the budget; not those that spend none."""
@@ -154,10 +155,12 @@ class Disruptions:
             (key, name)
             for key, names in self._expected.items()
             for name, disruption in names.items()
-            if disruption.plan == plan and name not in but
+            if plan in disruption.plans and name not in but
         ]
         for key, name in mine:
-            self._drop(key, name)
+            self._expected[key][name].plans.discard(plan)
+            if not self._expected[key][name].plans:
+                self._drop(key, name)
         return list(dict(mine))
 
     def _with(self, namespace: str, victim: str) -> list[str]:
