@@ -112,8 +112,8 @@ def created_at(meta: ObjectMeta, otherwise: float) -> float:
 def owner_of(pod: Pod) -> Owner:
     """The pod's controller, as the snapshot keeps it.
 
-    A static pod has its Node for one, and is never a victim; whoever may patch a pod can name a Node there. But a static
-    pod has no ServiceAccount: the API server gives one to every other new pod, and nobody changes that.
+    A static pod has its Node for one, and is never a victim; whoever may patch a pod can name a Node there. But a
+    static pod has no ServiceAccount: the API server gives one to every other new pod, and nobody changes that.
     """
     owner = controller_of(pod.metadata)
     if owner and owner.kind == "Node" and pod.spec.service_account_name:
