@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 QUICK := admission clusters/model clusters/scheduling component_base kube manager page policy preemption reconciler registration serving
 
-.PHONY: install quick test tools lint fmt bench demo fuzz soak lock image schema clean
+.PHONY: install quick test oldest tools lint fmt bench demo fuzz soak lock image schema clean
 
 install: $(STAMP)
 
@@ -25,6 +25,21 @@ quick: $(STAMP)
 # What starts processes waits for them, so four share two cores; the tests of a file stay together.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 4 --dist loadfile
+
+# What works with each package, with the oldest version that pyproject.toml allows, laid over the pinned ones.
+OLDEST := $(CURDIR)/$(VENV)/oldest
+AT_LEAST := $(shell sed -n '/^dependencies/,/^]/s/^  "\(.*\)>=\(.*\)",$$/\1==\2/p' pyproject.toml)
+WITH_OLDEST := certs/test_files.py certs/test_rotation.py cli/test_configurations.py cli/test_lint.py component_base kube/test_client.py \
+	kube/test_endpoint.py kube/test_informer.py page/test_app.py policy/cel/test_program.py policy/files/test_files.py policy/model \
+	preemption/snapshot serving/test_answered_at_once.py serving/test_responses.py serving/test_reviews.py serving/test_turns_of_requests.py
+
+oldest: $(OLDEST)/.installed
+	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest -n auto -q -m 'not slow' $(addprefix tests/,$(WITH_OLDEST))
+
+$(OLDEST)/.installed: $(STAMP)
+	@rm -rf $(OLDEST)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(OLDEST) $(AT_LEAST)
+	@touch $@
 
 # Programs that some tests need beside kubectl, fetched once into ~/.cache/giveway; without them those tests are skipped.
 tools: $(STAMP)

@@ -1,6 +1,8 @@
 """The workflows for GitHub: what they run exists here, and they hold no more rights than they need."""
 
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,16 @@ def test_rights_are_few(workflow):
             assert step["with"] == {"persist-credentials": False}
         assert "${{" not in step.get("run", ""), "a value goes to a shell by `env`, not into its text"
         assert not uses or re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|release/v1)", uses)
+
+
+def test_the_oldest_packages_are_tried_beside_the_newest():
+    """Each lower bound of pyproject.toml is a version that is installed and tested, here and for every change."""
+    assert "make oldest" in (ROOT / ".ci" / "run").read_text()
+    jobs = YAML(typ="safe", pure=True).load(ROOT / ".github" / "workflows" / "test.yaml")["jobs"]
+    assert {"run": "make oldest"} in jobs["oldest"]["steps"]
+    dry = subprocess.run(["make", "-nB", "oldest"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    allowed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {bound.replace(">=", "==") for bound in allowed} <= set(dry.split())
 
 
 def test_the_pattern_of_a_release():
