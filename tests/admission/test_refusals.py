@@ -24,7 +24,7 @@ from tests.admission.builders import (
     message_of,
     response,
 )
-from webhook.admission import groups, validating
+from webhook.admission import classes, groups, validating
 from webhook.admission.context import Context, Objects
 from webhook.admission.review import PodSpecView, PodView
 from webhook.kube.objects import LabelSelector, Namespace, ObjectMeta
@@ -259,6 +259,12 @@ REFUSALS: dict[str, tuple[Context, dict[str, Any], str]] = {
         (f"rule builtin/own-annotations: annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod"
         " gets nothing: leave it out"),
     ),
+    "a Node as controller": (
+        context(),
+        make_review(pod("low", 10, ownerReferences=[{"kind": "Node", "name": "n1", "controller": True}])),
+        ("rule builtin/static-pods: its controller is a Node, and a static pod is never evicted: only that node's"
+        " kubelet makes such a pod, with the annotation kubernetes.io/config.mirror; leave the owner out"),
+    ),
     "a plan on a pod that exists": (
         context(), make_review(pod("low", 10, annotations={PLAN: "{}"}), pod("low", 10)),
         (f"rule builtin/own-annotations: annotation {PLAN} is giveway's own record: on a pod that exists only"
@@ -382,7 +388,7 @@ def test_a_refusal_is_read_with_its_request(given, body, text):
 
 def test_every_kind_of_refusal_is_here():
     """Each built-in rule by which pods, workloads, groups and classes are refused has a row, and so has each body."""
-    sources = (Path(validating.__file__), Path(groups.__file__))
+    sources = (Path(module.__file__) for module in (validating, groups, classes))
     calls = (node for file in sources for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
     named = {
         call.args[0].value

@@ -331,3 +331,44 @@ def test_a_right_given_by_policy_opens_the_shield():
     context = make_context(HIGH, policies=(make_policy("p", make_rule("shield", protect_annotations=shield)),))
     new = make_pod(meta={"annotations": {CAN_BE_PREEMPTED: "true"}}, **RESOLVED)
     assert judged(context, new, make_pod(**RESOLVED))["allowed"] is True
+
+
+def mirror_pod(node="n1", *, owner=("Node", "n1"), meta=None, **spec):
+    """A mirror pod as node n1's kubelet makes it, of a class that does not exist."""
+    reference = {"apiVersion": "v1", "kind": owner[0], "name": owner[1], "uid": "u", "controller": True}
+    own = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [reference], **(meta or {})}
+    return make_pod(meta=own, priorityClassName="ghost", priority=7, nodeName=node, **spec)
+
+
+KUBELET = {"username": "system:node:n1", "groups": ["system:nodes", "system:authenticated"]}
+
+
+@pytest.mark.parametrize(
+    ("pod", "user", "denied"),
+    [
+        pytest.param(mirror_pod(), KUBELET, "", id="by its node's kubelet"),
+        pytest.param(mirror_pod(), {**KUBELET, "username": "system:node:n2"}, "builtin/class-exists", id="by another"),
+        pytest.param(mirror_pod(), {**KUBELET, "groups": []}, "builtin/class-exists", id="by a user of that name"),
+        pytest.param(mirror_pod(), {"username": "alice"}, "builtin/class-exists", id="by somebody else"),
+        pytest.param(mirror_pod("n2"), KUBELET, "builtin/class-exists", id="on another node"),
+        pytest.param(mirror_pod(owner=("Node", "n2")), KUBELET, "builtin/class-exists", id="of another node"),
+        pytest.param(mirror_pod(owner=("Job", "n1")), KUBELET, "builtin/class-exists", id="of something else"),
+        pytest.param(mirror_pod(meta={"annotations": {}}), KUBELET, "builtin/class-exists", id="no mirror pod"),
+        pytest.param(mirror_pod(meta=MARKED), KUBELET, "builtin/mark", id="marked"),
+        pytest.param(
+            make_pod(meta={"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}, **RESOLVED),
+            {"username": "alice"},
+            "builtin/static-pods",
+            id="no mirror pod, of a node",
+        ),
+    ],
+)
+def test_a_kubelet_shows_its_static_pods_whatever_they_are(pod, user, denied):
+    """What runs there runs without the API, and counts only if the API has it; nothing of giveway's own is on it."""
+    never = make_rule("never", validate=Validate(expression="false"))
+    context = make_context(HIGH, policies=(make_policy("strict", never),))
+    review = make_review(pod)
+    review["request"]["userInfo"] = user
+    answer = response(ask(context, "validate", review))
+    assert answer["allowed"] is not bool(denied)
+    assert denied in answer.get("auditAnnotations", {}).get("denied-by", "")

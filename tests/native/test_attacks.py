@@ -268,3 +268,16 @@ def test_a_class_of_a_band_goes_by_nobody_elses_hand(both, old, new, user, refus
     webhook, native = both.validate(pod_request(old, user=user, **change))
     assert native.denied == webhook.denied
     assert any("rule p/band reserves" in text for text in native.denied) is refused
+
+
+@pytest.mark.parametrize("user", [KUBELET, "system:node:n2", "alice"])
+@pytest.mark.parametrize("groups", [("system:nodes",), ()])
+@pytest.mark.parametrize("meta", [{}, {"labels": {MARK: MANAGED}}], ids=["plain", "marked"])
+def test_a_kubelet_shows_its_static_pods(both, user, groups, meta):
+    """A mirror pod of the kubelet's own node is judged for what is giveway's own, and for nothing else."""
+    node = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u", "controller": True}
+    own = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [node], **meta}
+    asked = pod_request(pod("huge", meta=own, nodeName="n1"), user=user, groups=groups)
+    webhook, native = both.create(asked)
+    assert native.denied == webhook.denied
+    assert bool(native.denied) is (bool(meta) or (user, groups) != (KUBELET, ("system:nodes",)))

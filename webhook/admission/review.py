@@ -55,6 +55,8 @@ class ObjectView(msgspec.Struct, rename="camel"):
 class OwnerView(ObjectView):
     """An ownerReference, as far as rules read it."""
 
+    kind: str | None = None
+    name: str | None = None
     controller: bool | None = None
 
 
@@ -87,6 +89,7 @@ class PodSpecView(ObjectView):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     scheduling_group: SchedulingGroupView | None = None
+    node_name: str | None = None
 
 
 class PodView(ObjectView):

@@ -23,9 +23,11 @@ from webhook.kube.priority_classes import speaking
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
 from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
+from webhook.policy.model.match import NODE_GROUP, NODE_USER
 
 __all__ = [
     "AS_IT_IS",
+    "OF_A_NODE",
     "check_class",
     "check_group",
     "validate_binding",
@@ -36,6 +38,10 @@ __all__ = [
     "warn_of_controllers",
 ]
 
+OF_A_NODE = (
+    "its controller is a Node, and a static pod is never evicted: only that node's kubelet makes such a pod, with the"
+    " annotation kubernetes.io/config.mirror; leave the owner out"
+)
 AS_IT_IS = {True: "leave it as it is", False: "leave it out"}
 """What would be right for whoever writes a key of giveway's own: on the pod itself, or by a Binding."""
 _OWN_RULE = "own-annotations"
@@ -80,7 +86,7 @@ def validate_priority(context: Context, review: Review, answer: Answer) -> None:
 
     A priority that nobody filled in is no fault of the pod, so it is let in.
     """
-    if review.operation == "CREATE":
+    if review.operation == "CREATE" and not _shows_static_pod(review):
         spec = review.pod().spec or PodSpecView()
         check_class(context, spec, answer, lambda: review.object)
 
@@ -105,16 +111,19 @@ def check_class(context: Context, spec: PodSpecView, answer: Answer, sent: Sent)
 def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     """Judge a new pod: its class, its priority, its mark, and then what the policies say."""
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
-    mirror = MIRROR in (meta.annotations or {})
+    mirror, static = MIRROR in (meta.annotations or {}), _shows_static_pod(review)
     name = spec.priority_class_name or ""
-    named = check_class(context, spec, answer, lambda: review.object)
+    named = None if static else check_class(context, spec, answer, lambda: review.object)
     if answer.allowed and not mirror and (spec.priority is None or spec.preemption_policy is None):
         answer.deny(
             "priority-resolved",
             "spec.priority and spec.preemptionPolicy were never filled in: the pod passed neither the Priority plugin"
             " nor giveway's mutating webhook. Try again; if that does not help, check the MutatingWebhookConfiguration",
         )
-    check_group(context, review.namespace, spec, spec.priority, answer)
+    if not static:
+        check_group(context, review.namespace, spec, spec.priority, answer)
+        if any(owner.controller and owner.kind == "Node" for owner in meta.owner_references or ()):
+            answer.deny("static-pods", OF_A_NODE)
     managed = named is not None and named.preemption_policy == NEVER and context.is_managed(name)
     _check_mark(answer, meta, name, managed=managed)
     if managed and MARK not in (meta.labels or {}) and not mirror:
@@ -130,10 +139,30 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
         answer.deny(_OWN_RULE, f"{text}: leave it out")
     if record is not None and (mirror or (record != creation_of(context, meta) and _is_sent(review, CREATION))):
         answer.deny(_OWN_RULE, f"annotation {CREATION} is giveway's record of what a new pod says: leave it out")
+    if static:
+        return
     request = context.pod_request(review, pod)
     request.priority_class = named
     request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
     answer.add(context.engine.judge(request, context.trace))
+
+
+def _shows_static_pod(review: Review) -> bool:
+    """Whether a kubelet shows what runs on its own node from a file there (docs/kubernetes-behaviour.md K31).
+
+    Its containers run whether or not the API has the pod, and only a pod in the API is counted on the node.
+    """
+    pod, user = review.pod(), review.user
+    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
+    node = user.username.removeprefix(NODE_USER)
+    owner = next((row for row in meta.owner_references or () if row.controller), None)
+    return (
+        MIRROR in (meta.annotations or {})
+        and NODE_GROUP in user.groups
+        and f"{NODE_USER}{node}" == user.username
+        and owner is not None
+        and ("Node", node, node) == (owner.kind, owner.name, spec.node_name)
+    )
 
 
 def _is_sent(review: Review, key: str) -> bool:

@@ -32,7 +32,7 @@ from webhook.policy.evaluation.matching import (
 from webhook.policy.evaluation.request import CLASSES, OWNER_FIELDS, PODS
 from webhook.policy.model import Definers, PreemptionPolicy, RequestMatch, Subject
 from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
-from webhook.policy.model.match import CONTROLLER_MANAGER, GARBAGE_COLLECTORS, SERVICE_ACCOUNT
+from webhook.policy.model.match import CONTROLLER_MANAGER, GARBAGE_COLLECTORS, NODE_GROUP, NODE_USER, SERVICE_ACCOUNT
 from webhook.registration.conditions import changed, changed_metadata
 
 __all__ = [
@@ -43,9 +43,11 @@ __all__ = [
     "DELETED_CLASS",
     "GOES",
     "HAS_CONTROLLER",
+    "MIRROR",
     "NEW_CLASS",
     "NEW_POD",
     "SERVICE_ACCOUNT_ASKS",
+    "STATIC_POD",
     "Asked",
     "asks",
     "by_operation",
@@ -88,6 +90,17 @@ _CONTROLLER_ASKS = any_of(
     [f"{USER}.startsWith('{SERVICE_ACCOUNT}kube-system:')", f"{USER} == '{CONTROLLER_MANAGER}'", HAS_CONTROLLER]
 )
 
+MIRROR = "kubernetes.io/config.mirror"
+_OF_ITS_NODE = f"owner.?controller.orValue(false) && owner.kind == 'Node' && '{NODE_USER}' + owner.name == {USER}"
+STATIC_POD = all_of(
+    [
+        f"'{NODE_GROUP}' in {GROUPS}",
+        f"'{NODE_USER}' + object.spec.?nodeName.orValue('') == {USER}",
+        f"{quote(MIRROR)} in object.metadata.?annotations.orValue({{}})",
+        f"object.metadata.?ownerReferences.orValue([]).exists(owner, {_OF_ITS_NODE})",
+    ]
+)
+"""A kubelet shows what runs on its own node from a file there (`webhook.admission.validating`)."""
 DEFINITION = [
     *map(changed, ("value", "?globalDefault", "?preemptionPolicy", "?description")),
     *map(changed_metadata, ("labels", "annotations")),

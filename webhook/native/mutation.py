@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, mapping, quote
 from webhook.native.giving import MOVES, OWN_NAME, OWN_POLICY, PARAMETER_POLICY, gives, giving
-from webhook.native.matching import HAS_CONTROLLER, managed, managed_if_generated, twins_of
+from webhook.native.matching import HAS_CONTROLLER, MIRROR, managed, managed_if_generated, twins_of
 from webhook.native.objects import (
     CompiledCondition,
     Object,
@@ -27,12 +27,11 @@ from webhook.native.objects import (
     object_name,
     resource_rule,
 )
-from webhook.native.protected import value_variable
 from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, creation_text, sent
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import bracketed
 from webhook.native.sink import Inexpressible, Sink
-from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable, resolved
+from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, Policies
 from webhook.policy.model.creation import labels_recorded
@@ -40,7 +39,6 @@ from webhook.registration.entries import MANIFEST_AGAIN, NOTHING_LEFT
 
 __all__ = ["mutating_objects"]
 
-_MIRROR = "kubernetes.io/config.mirror"
 _CLASS = "variables.className"
 _ANNOTATIONS = "variables.annotations"
 
@@ -121,7 +119,7 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[
             "resourceRules": [resource_rule(["pods"], ["CREATE"])],
         },
         conditions=[
-            CompiledCondition("no-mirror-pod", f"!({quote(_MIRROR)} in object.metadata.?annotations.orValue({{}}))"),
+            CompiledCondition("no-mirror-pod", f"!({quote(MIRROR)} in object.metadata.?annotations.orValue({{}}))"),
             *given.conditions,
         ],
         variables=variables,

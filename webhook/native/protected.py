@@ -7,17 +7,18 @@ The same keys are judged on pods, on `pods/status` and on Bindings, because all 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from webhook.admission.validating import AS_IT_IS
+from webhook.admission.validating import AS_IT_IS, OF_A_NODE
 from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, negate, quote, shown
 from webhook.native.matching import (
     BINDING,
     CHANGED_POD,
     HAS_CONTROLLER,
+    MIRROR,
     NEW_POD,
+    STATIC_POD,
     USER,
     Asked,
     lacking,
@@ -40,7 +41,7 @@ from webhook.native.record import GIVEN_VARIABLE, creation_text, recorded, sent
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, applies, excepting
 from webhook.native.sink import Inexpressible, Sink
-from webhook.native.table import NEVER, ClassTable, resolved
+from webhook.native.table import NEVER, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.rules import BUILTIN, SHIELD, SHIELD_INSTEAD, WHERE, excepted_text
@@ -59,9 +60,8 @@ from webhook.policy.model import (
 )
 from webhook.policy.model.creation import labels_recorded
 
-__all__ = ["protected_objects", "value_variable"]
+__all__ = ["protected_objects"]
 
-_MIRROR = "kubernetes.io/config.mirror"
 _CLASS_VARIABLE = ("className", "object.spec.?priorityClassName.orValue('')")
 _RESOLVED = resolved(CLASS_NAME, "object.spec.?priority.orValue(0)", "object.spec.?preemptionPolicy.orValue('')")
 _OF_BINDING = (
@@ -152,18 +152,6 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
     yield from _on_trial(shields, table, sink)
 
 
-def value_variable(key: str, keys: Sequence[str]) -> str:
-    """The variable with what each class says for an annotation; numbered if several of the keys would give one name."""
-    name = _camel_case(key)
-    same = [other for other in keys if _camel_case(other) == name]
-    return f"{name}_{same.index(key) + 1}" if len(same) > 1 or name == _CLASS_VARIABLE[0] else name
-
-
-def _camel_case(key: str) -> str:
-    """The end of an annotation's key as a name: `classMayGo` for `example.com/may-go`."""
-    return "class" + "".join(word.capitalize() for word in re.split(r"[-._]", key.rpartition("/")[2]))
-
-
 def _builtin(rule: str, expression: str, *text: str) -> Validation:
     """A validation of a built-in rule, which its text names."""
     return Validation(rule=f"{BUILTIN}/{rule}", expression=expression, text=(f"rule {BUILTIN}/{rule}: ", *text))
@@ -171,10 +159,10 @@ def _builtin(rule: str, expression: str, *text: str) -> Validation:
 
 def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | None, sink: Sink) -> Iterator[Object]:
     """What new pods may not say, and what their authors are warned of: that nobody preempts for them."""
-    mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', _MIRROR)}.hasValue()"
+    mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', MIRROR)}.hasValue()"
     preemption_policy = "object.spec.?preemptionPolicy.orValue('')"
     managed_class = managed(policies.preemption, CLASS_NAME)
-    served = all_of([managed_class, f"{preemption_policy} == {quote(NEVER)}"])
+    served = all_of([managed_class, f"{preemption_policy} == {quote(NEVER)}", negate(STATIC_POD)])
     validations = [
         _builtin(
             "own-annotations",
@@ -209,6 +197,8 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
             " Priority plugin, without which giveway's policies do not work",
         )
     )
+    of_node = "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'Node')"
+    validations.append(_builtin("static-pods", any_of([f"!{of_node}", STATIC_POD]), OF_A_NODE))
     right_mark = any_of([f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])])
     other_value = concatenation((Cel(f"'\\'' + {mark}.value() + '\\''"), _OTHER_VALUE))
     is_mark = (f"label {MARK} is ", Cel(if_else(served, other_value, _STRAY_MARK)))
@@ -305,7 +295,7 @@ def _key_rows(
         if asked == NEW_POD:
             # What giveway copied is never held against the pod, however old the table is by now
             offered = f"variables.{value_variable(key, keys)}[?variables.resolved]"
-            unchanged = any_of([unchanged, f"{_annotation('object', key)} == {offered}", recorded(key)])
+            unchanged = any_of([unchanged, f"{_annotation('object', key)} == {offered}", recorded(key), STATIC_POD])
         granted = [shield.grants(asked) for shield in speaking]
         for shield in speaking:
             test = any_of([unchanged, negate(shield.applies(asked)), *granted])

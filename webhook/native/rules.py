@@ -33,6 +33,7 @@ from webhook.native.matching import (
     NEW_CLASS,
     NEW_POD,
     SERVICE_ACCOUNT_ASKS,
+    STATIC_POD,
     Asked,
     by_operation,
     excluded,
@@ -344,6 +345,9 @@ def _conditions(
     if kind == _GOING:
         yield CompiledCondition("goes", GOES)
         return
+    if kind == PODS and "CREATE" in operations:
+        new = [] if operations == _CREATE else ["request.operation != 'CREATE'"]
+        yield CompiledCondition("no-static-pod", any_of([*new, negate(STATIC_POD)]))
     if "UPDATE" in operations:
         yield CompiledCondition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
     if "UPDATE" in operations and kind == PODS:

@@ -14,13 +14,13 @@ evaluation of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects import PriorityClass
 from webhook.native.expressions import mapping, quote
 
-__all__ = ["LONGEST_EXPRESSION", "NEVER", "PREEMPT", "ClassTable", "resolved"]
+__all__ = ["LONGEST_EXPRESSION", "NEVER", "PREEMPT", "ClassTable", "resolved", "value_variable"]
 
 LONGEST_EXPRESSION = 100_000
 """Characters of an expression that the API server's parser takes (cel-go, `ExpressionSizeCodePointLimit`)."""
@@ -105,3 +105,15 @@ def resolved(name: str, priority: str, preemption_policy: str) -> str:
 def _entry(priority_class: PriorityClass) -> str:
     never = _IF_NEVER if priority_class.preemption_policy == NEVER else ""
     return f"{priority_class.metadata.name}/{priority_class.value}{never}"
+
+
+def value_variable(key: str, keys: Sequence[str]) -> str:
+    """The variable with what each class says for an annotation; numbered if several of the keys would give one name."""
+    name = _camel_case(key)
+    same = [other for other in keys if _camel_case(other) == name]
+    return f"{name}_{same.index(key) + 1}" if len(same) > 1 or name == "className" else name
+
+
+def _camel_case(key: str) -> str:
+    """The end of an annotation's key as a name: `classMayGo` for `example.com/may-go`."""
+    return "class" + "".join(word.capitalize() for word in re.split(r"[-._]", key.rpartition("/")[2]))

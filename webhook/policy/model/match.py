@@ -27,6 +27,8 @@ __all__ = [
     "GARBAGE_COLLECTORS",
     "KUBE_SYSTEM_ACCOUNT",
     "MEND",
+    "NODE_GROUP",
+    "NODE_USER",
     "OPERATIONS",
     "RIGHT",
     "SELECTOR",
@@ -43,6 +45,8 @@ SERVICE_ACCOUNT = "system:serviceaccount:"
 KUBE_SYSTEM_ACCOUNT = f"{SERVICE_ACCOUNT}kube-system:"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who makes pods if kube-controller-manager runs without `--use-service-account-credentials`."""
+NODE_USER, NODE_GROUP = "system:node:", "system:nodes"
+"""A kubelet's user name is this and its node's name, and its group."""
 GARBAGE_COLLECTORS = CONTROLLER_MANAGER, f"{KUBE_SYSTEM_ACCOUNT}generic-garbage-collector"
 CONTROLLER_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 """The groups of Kubernetes' own controllers, which make the pods of workloads."""
