@@ -38,10 +38,10 @@ _UNRECORDED = (
     "counts as the pod was made; of a pod that giveway did not see then, or by older policies, it counts as it is now,"
     " and whoever may patch the pod or its status writes it: `giveway doctor` names such pods (not-recorded)"
 )
-_MOST_TRIED, _MOST_FIXED, _MOST_FREE = 600, 80, 16
+_MOST_TRIED, _MOST_FIXED, _MOST_FREE, _MOST_COMPARED = 600, 80, 16, 5000
 Told = Iterator[tuple[Severity, SourcePosition, str]]
-Said = dict[str, Verdict | None]
-"""What rules say of a request, by their ids; None if a rule fills something in."""
+Said = dict[str, Verdict]
+"""What rules say of a request, by their ids; one that fills something in counts as violated under audit."""
 _Answered = tuple[Example, Said]
 
 
@@ -55,10 +55,7 @@ def example_findings(policies: Policies, now: float, path: str) -> list[Finding]
         for policy in policies.priority
     ]
     asked = _Asked(replace(policies, priority=tuple(priority)), now)
-    rows = [*chain.from_iterable(map(asked.of_policy, priority))]
-    told = {source for severity, source, _ in rows if severity is Severity.WARNING}
-    rows += [row for row in asked.of_kubernetes() if row[1] not in told]
-    rows += asked.unguarded(path)
+    rows = [*chain.from_iterable(map(asked.of_policy, priority)), *asked.unguarded(path)]
     return [Finding(severity=row[0], source=row[1], message=row[2]) for row in dict.fromkeys(rows)]
 
 
@@ -71,24 +68,31 @@ class _Asked:
     def _said(self, example: Example) -> Said:
         request = example.request(self._now)
         given = (*self._engine.annotations_to_copy(request), self._engine.default_priority_class(request) or ("", ""))
-        said: Said = dict.fromkeys(rule for _, rule in given if rule)
+        said = {rule: Verdict("", rule, Enforcement.AUDIT, "deny") for _, rule in given if rule}
         return said | {verdict.id: verdict for verdict in self._engine.judge(request)}
 
     def of_policy(self, policy: PriorityPolicy) -> Told:
         """What is surprising about the rules of a policy; if nothing is, which part of it makes no difference."""
         surprised, answered = False, [(example, self._said(example)) for example in _OF_KUBERNETES]
+        own = answered[:]
         for rule in policy.rules:
+            rule_id = f"{policy.name}/{rule.name}"
             for question in questions(policy, rule):
-                rows = self._rows(f"{policy.name}/{rule.name}", question) if question.fixed[0] else []
+                rows = self._rows(rule_id, question) if question.fixed[0] else []
                 answered += chain.from_iterable(rows)
                 for text in self._of_question(policy, rule, question.about, rows):
                     surprised = True
                     yield Severity.WARNING, rule.source, text
-                trusting = _by_label(f"{policy.name}/{rule.name}", rows) if question.about == "use" else None
+                trusting = _by_label(rule_id, rows) if question.about == "use" and rows else None
                 if trusting is not None and rule.enforcement is Enforcement.ENFORCE:
                     text = f"{self._told(trusting, question.about)}: see that nobody else labels namespaces"
-                    yield Severity.NOTICE, rule.source, f"{policy.name}/{rule.name} goes by a label: {text}"
-        for source, name, less in () if surprised else _without(policy, policy.source):
+                    yield Severity.NOTICE, rule.source, f"{rule_id} goes by a label: {text}"
+            for example, said in () if surprised else own:
+                if rule_id in said and said[rule_id].denies:
+                    yield Severity.WARNING, rule.source, f"{example}, is refused: {said[rule_id].message}"
+        for source, name, less in (
+            () if surprised or len(answered) > _MOST_COMPARED else _without(policy, policy.source)
+        ):
             priority = tuple(less if each is policy else each for each in self._policies.priority)
             other = _Asked(replace(self._policies, priority=priority), self._now)
             if all(_outcomes(other._said(example)) == _outcomes(said) for example, said in answered):
@@ -122,30 +126,34 @@ class _Asked:
                 yield f"{rule_id} reserves values that no class can have; above one billion there are only {[*SYSTEM]}"
             return
         tried = f"({len(answered)} requests were tried)"
-        failed = ((row[0][0], verdict) for row in rows for verdict in row[0][1].values() if verdict is not None)
-        example, verdict = next(
-            (row for row in failed if row[1].outcome == "error" and row[1].id != rule_id), (None, None)
-        )
-        if verdict is not None and verdict.policy == policy.name:
-            yield f"{example}, is refused: {verdict.message}"
+        failed = [
+            f"{example}, is refused: {verdict.message}"
+            for (example, said), *_ in rows
+            for verdict in said.values()
+            if verdict.outcome == "error" and verdict.policy == policy.name and verdict.id != rule_id
+        ]
+        if failed:
+            yield failed[0]
         elif not any(_meets(said, rule_id) for _, said in answered):
             spaces = samples(policy.match.namespaces or (), dots=False) or [UNNAMED]
             example = next(row for row, _ in answered if row.get(NAMESPACE, spaces[0]) == spaces[0])
             yield f"{rule_id} {_NOTHING.get(about, 'does nothing')}: {self._told(example, about)} {tried}"
         elif rule.default_priority_class is not None:
             given = next(example for example, said in answered if _meets(said, rule_id))
-            value = {name: value for value, name in SYSTEM.items()}.get(rule.default_priority_class, 1000)
-            settings = (*given.settings, (NAME, rule.default_priority_class), (VALUE, value))
-            for verdict in self._said(Example(PODS, settings)).values():
-                if verdict is not None and verdict.denies:
-                    yield f"{given}, gets {rule.default_priority_class} by {rule_id} and is refused: {verdict.message}"
+            named = Example(PODS, (*given.settings, (NAME, rule.default_priority_class), (VALUE, 1000)))
+            refusals = [verdict.message for verdict in self._said(named).values() if verdict.denies]
+            if refusals:
+                yield f"{given}, gets {rule.default_priority_class} by {rule_id} and is refused: {refusals[0]}"
         elif rule.enforcement is Enforcement.ENFORCE and rule.refuses:
             through = _let_out(rule_id, about, rows)
             if through is not None:
                 yield f"{rule_id} can be got round: {self._told(through, about)}"
             for operation in (None, "UPDATE") if through is None and about in ("validate", "priority_classes") else ():
-                verdicts = [(row, said.get(rule_id)) for row, said in answered if row.get(OPERATION) == operation]
-                judged = [(example, verdict) for example, verdict in verdicts if verdict is not None]
+                judged = [
+                    (row, said[rule_id])
+                    for row, said in answered
+                    if rule_id in said and row.get(OPERATION) == operation
+                ]
                 if judged and all(verdict.violated for _, verdict in judged):
                     yield f"{rule_id} refuses everything: {judged[0][0]}, is refused: {judged[0][1].message} {tried}"
 
@@ -155,17 +163,6 @@ class _Asked:
             return f"{example}, is refused by another rule"
         gets = {"use": f"gets {example.get(VALUE)}", "priority_classes": f"gets PriorityClass {example.get(NAME)}"}
         return f"{example}, {gets.get(about, 'is let in')}"
-
-    def of_kubernetes(self) -> Told:
-        """What every cluster asks for by itself, and is refused."""
-        places: dict[str, SourcePosition] = {}
-        for policy in self._policies.priority:
-            places |= {f"{policy.name}/{rule.name}": rule.source for rule in policy.rules}
-            places |= {f"{policy.name}/{condition.name}": condition.source for condition in policy.conditions}
-        for example in _OF_KUBERNETES:
-            for rule_id, verdict in self._said(example).items():
-                if rule_id in places and verdict is not None and verdict.denies:
-                    yield Severity.WARNING, places[rule_id], f"{example}, is refused: {verdict.message}"
 
     def unguarded(self, path: str) -> Told:
         """What no rule is about, and anybody may do who may make pods, or change classes."""
@@ -197,26 +194,22 @@ class _Asked:
 
 
 def _refused(said: Said) -> bool:
-    return any(verdict is not None and verdict.denies for verdict in said.values())
+    return any(verdict.denies for verdict in said.values())
 
 
 def _meets(said: Said, rule_id: str) -> bool:
-    """Whether a rule is violated, or fills something in."""
-    verdict = said.get(rule_id)
-    return rule_id in said and (verdict is None or verdict.violated)
+    return rule_id in said and said[rule_id].violated
 
 
 def _outcomes(said: Said) -> dict[str, str]:
-    return {rule: verdict.outcome if verdict is not None else "" for rule, verdict in said.items()}
+    return {rule: verdict.outcome for rule, verdict in said.items()}
 
 
 def _by_label(rule_id: str, rows: list[list[_Answered]]) -> Example | None:
-    """A request by anybody that a label of the namespace lets in, and that a rule refuses without it."""
-    rest = [[row for row in example.settings if row[0][0] != "namespaceObject"] for (example, _), *_ in rows]
-    refused = [settings for settings, ((_, said), *_) in zip(rest, rows, strict=True) if _meets(said, rule_id)]
-    for settings, ((example, said), *_) in zip(rest, rows, strict=True):
-        labelled = any(path[2:3] == ("labels",) for path, _ in example.settings)
-        if labelled and example.get(USER) is ANYBODY and settings in refused and not _refused(said):
+    """What anybody asks for and is refused, but not in a namespace with certain labels."""
+    for (example, said), *_ in rows if _meets(rows[0][0][1], rule_id) else ():
+        added = {path[0] for path, value in example.settings if (path, value) not in rows[0][0][0].settings}
+        if added == {"namespaceObject"} and example.get(NAMESPACE) == UNNAMED and not _refused(said):
             return example
     return None
 

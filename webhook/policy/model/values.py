@@ -124,13 +124,19 @@ _GLOB = r"[-a-z0-9.*]+"
 
 @dataclass(frozen=True)
 class _Glob:
-    """A name in which * stands for any characters; one that looks like a regular expression is pointed out."""
+    """A name in which * may stand for any characters; one that looks like a regular expression is pointed out.
+
+    `noted` says that it is a PriorityClass that should exist, for the check of names.
+    """
 
     name: Text
+    noted: bool = False
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The name or glob."""
         name = self.name.read(node, reader)
+        if name is not INVALID and self.noted:
+            reader.classes.append((name, node))
         if name is not INVALID and f".{WILDCARD}" in name:
             glob = name.replace(f".{WILDCARD}", WILDCARD)
             reader.warn(node, f'"{name}" means names with a dot in them; * alone stands for any characters: "{glob}"')
@@ -207,26 +213,8 @@ def _place(node: YamlScalar, problem: CelProblem, reader: Reader) -> tuple[int, 
     return node.line, node.column
 
 
-@dataclass(frozen=True)
-class _ClassName:
-    """The name of a PriorityClass that should exist, noted for the check of names."""
-
-    name: Text | _Glob
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The name."""
-        name = self.name.read(node, reader)
-        if name is not INVALID:
-            reader.classes.append((name, node))
-        return name
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A string."""
-        return self.name.schema(definitions)
-
-
-CLASS_NAME = _ClassName(Text("the name of a PriorityClass (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253))
-CLASS_GLOB = _ClassName(NEW_CLASS_GLOB)
+CLASS_NAME = _Glob(Text("the name of a PriorityClass (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253), noted=True)
+CLASS_GLOB = _Glob(NEW_CLASS_GLOB.name, noted=True)
 
 
 def _annotation_wrong(text: str) -> str:
