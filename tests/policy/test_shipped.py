@@ -2,14 +2,17 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.policy.builders import create, define, outcomes, pod, priority_class, update, user
 from webhook.policy.evaluation.engine import Engine
+from webhook.policy.examples.findings import example_findings
 from webhook.policy.files.loading import load, load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.policy.shapes.findings import Severity
 
 POLICIES = Path(__file__).parents[2] / "policies"
 SETS = [POLICIES, *sorted((POLICIES / "examples").iterdir())]
@@ -24,6 +27,15 @@ def test_nothing_is_wrong_with_what_is_shipped(path):
     assert found.policies.priority
     assert found.policies.preemption
     assert list((path / "tests").glob("*.yaml"))
+
+
+def test_nothing_shipped_surprises():
+    """No example request shows anything but what no rule can settle, and all sets together cost less than 2 s."""
+    sets = [load(path).policies for path in SETS]
+    began = time.process_time()
+    found = [finding for policies in sets for finding in example_findings(policies, time.time(), "policies")]
+    assert time.process_time() - began < 2
+    assert {finding.severity for finding in found} == {Severity.NOTICE}
 
 
 @pytest.mark.parametrize("name", ["", "mine"])
