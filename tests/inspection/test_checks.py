@@ -149,6 +149,18 @@ BOB = {"kind": "User", "name": "bob"}
         pytest.param(bound(BOB, resources=("pods",)), [], id="pods-alone"),
         pytest.param(bound(BOB, verbs=("get",)), [], id="reads"),
         pytest.param(bound(BOB, resourceNames=["x"]), [], id="one-pod"),
+        *(
+            pytest.param(
+                bound(BOB, resources=("users",), verbs=("impersonate",), **only),
+                [("info", "May impersonate nodes, as any other user: User bob.")] * told,
+                id=f"impersonates-{name}",
+            )
+            for name, only, told in (
+                ("anybody", {}, 1),
+                ("a-node", {"resourceNames": ["system:node:n1"]}, 1),
+                ("a-person", {"resourceNames": ["alice"]}, 0),
+            )
+        ),
         pytest.param(bound(BOB, groups=("*",), resources=("*",), verbs=("*",)), [], id="administrator"),
         pytest.param(bound(BOB, resources=("configmaps",), namespace="team-a"), [], id="configmaps-elsewhere"),
         pytest.param(

@@ -80,6 +80,32 @@ def test_lock_out(fields, services, expected):
     assert severities(webhooks.locking_out, cluster) == expected
 
 
+def daemon_set(namespace, **spec):
+    return {"metadata": {"namespace": namespace, "name": "agent"}, "spec": {"template": {"spec": spec}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "looked_at"),
+    [
+        pytest.param({"hostNetwork": True}, True, id="of the host's network"),
+        pytest.param({"tolerations": [{"operator": "Exists"}]}, True, id="tolerates all"),
+        pytest.param({"tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]}, True, id="tolerates an effect"),
+        pytest.param({"tolerations": [{"operator": "Exists", "key": "a"}]}, False, id="tolerates one key"),
+        pytest.param({}, False, id="any other"),
+    ],
+)
+def test_daemon_sets_that_nodes_need_lock_out(spec, looked_at):
+    """A webhook that fails closed leaves out the network plugin's namespace, also giveway's own entries."""
+    fields = {"clientConfig": {"url": "https://x"}, "namespaceSelector": {"matchLabels": {"judged": "yes"}}}
+    cluster = observed(
+        validatingwebhookconfigurations=[configuration("kyverno", entry(**fields))],
+        daemonsets=[daemon_set("calico-system", **spec), daemon_set("left-out", hostNetwork=True)],
+        namespaces={"kube-system": {}, "calico-system": {"judged": "yes"}, "left-out": {}},
+    )
+    texts = [what for _, what in found(webhooks.locking_out, cluster)]
+    assert [" refuses pods in calico-system when nobody answers" in text for text in texts] == [True] * looked_at
+
+
 def test_giveway_itself_locks_nobody_out():
     """The entries that giveway registers pass its own check."""
     made = entries(Policies(), WebhookTarget())

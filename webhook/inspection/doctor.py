@@ -63,7 +63,7 @@ CHECKS = (
     Check("groups-beyond-quota", ("podgroups", "pods", "resourcequotas"), quotas.too_tight),
     Check("quotas-by-class", ("resourcequotas", "namespaces"), quotas.by_class, by_policies=True),
     Check("exemptions", ("namespaces", "pods", *CONFIGURATIONS), webhooks.exempting),
-    Check("lock-out", ("namespaces", *CONFIGURATIONS), webhooks.locking_out),
+    Check("lock-out", ("namespaces", "daemonsets", *CONFIGURATIONS), webhooks.locking_out),
     Check("later-webhooks", ("namespaces", "pods", *CONFIGURATIONS), webhooks.changing_classes),
     Check("rights", _RBAC, rights.around_the_shield),
     Check("not-recorded", ("pods", "priorityclasses", *_RBAC), rights.unrecorded, by_policies=True),

@@ -63,6 +63,7 @@ _AS_DATA = (
     Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
     Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
     resources.SERVICE,
+    resources.DAEMON_SET,
     Resource("", "v1", "resourcequotas", "ResourceQuota"),
 )
 _READ: tuple[tuple[Resource, type[Any]], ...] = (

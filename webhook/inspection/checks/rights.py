@@ -11,6 +11,7 @@ from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity,
 from webhook.inspection.observed import Observed
 from webhook.policy.model import CREATION, MARK
 from webhook.policy.model.creation import labels_recorded, not_recorded
+from webhook.policy.model.match import NODE_USER
 
 __all__ = ["BoundRole", "around_the_shield", "grants", "unrecorded"]
 
@@ -79,6 +80,15 @@ _WAYS = (
         True,
         FindingSeverity.INFO,
         "The key of the authority is there: with it one can answer the API server in the webhook's place.",
+    ),
+    Way(
+        "impersonate nodes, as any other user",
+        "",
+        "users",
+        frozenset({"impersonate"}),
+        False,
+        FindingSeverity.INFO,
+        "No rule judges the mirror pods that a kubelet makes of its own node's static pods, and nobody evicts them.",
     ),
     Way(
         "act as service accounts of giveway's namespace",
@@ -204,8 +214,8 @@ def grants(observed: Observed) -> Iterator[BoundRole]:
 
 
 def _allows(rule: Json, group: str, resource: str, verbs: frozenset[str]) -> bool:
-    """Whether a PolicyRule allows one of the verbs on every object of a resource."""
-    if rule.get("resourceNames"):
+    """Whether a PolicyRule allows one of the verbs on every object of a resource, or on users that are nodes."""
+    if not all(name.startswith(NODE_USER) for name in rule.get("resourceNames") or ()):
         return False
     resources = set(rule.get("resources") or ())
     _, slash, sub = resource.partition("/")

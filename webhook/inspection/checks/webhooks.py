@@ -107,6 +107,7 @@ def exempting(observed: Observed) -> Iterator[ClusterFinding]:
 def locking_out(observed: Observed) -> Iterator[ClusterFinding]:
     """Webhooks that refuse pods if nobody answers, and whose own pods or the cluster's basis depend on them."""
     services = {(row["metadata"]["namespace"], row["metadata"]["name"]) for row in observed.objects["services"]}
+    basis = ["kube-system", *(row["metadata"]["namespace"] for row in observed.objects["daemonsets"] if _of_nodes(row))]
     for plural in _KINDS:
         for where, entry in _on_new_pods(observed, plural):
             if not _fails_closed(entry):
@@ -128,19 +129,28 @@ def locking_out(observed: Observed) -> Iterator[ClusterFinding]:
                 selects = everything
             selected = [
                 name
-                for name in ("kube-system", own)
+                for name in dict.fromkeys((*basis, own))
                 if name and selects(namespace_labels(name, observed.namespaces.get(name)))
             ]
             if selected and not entry.get("objectSelector"):
                 unless = " (unless its matchConditions leave them out)" if entry.get("matchConditions") else ""
                 yield ClusterFinding(
                     FindingSeverity.WARNING,
-                    f"{where} refuses pods in {' and '.join(dict.fromkeys(selected))} when nobody answers"
-                    f" ({entry['name']}){unless}.",
-                    "After an outage its own pods, or DNS and the network that they need, wait for it, and it waits for"
-                    " them.",
-                    "Leave these namespaces out with namespaceSelector, or set failurePolicy to Ignore.",
+                    f"{where} refuses pods in {names(selected)} when nobody answers ({entry['name']}){unless}.",
+                    "After an outage its own pods, or DNS, the network and what else nodes need (DaemonSets of the"
+                    " host's network, or that tolerate every taint) wait for it, and it waits for them.",
+                    "Leave these namespaces out with namespaceSelector (for giveway, the label giveway.dev/exempt), or"
+                    " set failurePolicy to Ignore.",
                 )
+
+
+def _of_nodes(daemon_set: dict[str, Any]) -> bool:
+    """Whether nodes may need the DaemonSet: it is of the host's network, or tolerates every taint."""
+    spec = daemon_set["spec"]["template"].get("spec") or {}
+    tolerations = spec.get("tolerations") or ()
+    return bool(spec.get("hostNetwork")) or any(
+        not row.get("key") and row.get("operator") == "Exists" for row in tolerations
+    )
 
 
 def changing_classes(observed: Observed) -> Iterator[ClusterFinding]:
