@@ -274,7 +274,7 @@ def test_classes_for_which_the_table_has_no_room_are_left_out_and_named():
         ["enforced natively, with a difference", "p/copy"],
         ["enforced natively, with a difference", "p/keep"],
     ]
-    assert all(" more is not known here: the table of classes has room" in str(row) for row in found.inexpressible)
+    assert all(" more is not known here: " in str(row) for row in found.inexpressible)
     assert (found.lacks, compiled(spec, classes=[*ours, *reversed(spam)])) == ([], found)
 
 

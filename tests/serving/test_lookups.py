@@ -119,12 +119,11 @@ async def test_look_ups_are_bounded_and_fair():
     assert asked.lookups._running == {}
 
 
-@pytest.mark.parametrize("cached", [True, False])
-async def test_nobody_waits_where_another_address_has_asked_for_the_same(cached):
+@pytest.mark.parametrize("watching", [True, False])
+async def test_nobody_waits_where_another_address_has_asked_for_the_same(watching):
     """A name that a flood asks for, too, is looked up in the turn of whoever asks honestly, and not in the flood's."""
     asked = Asked()
-    if not cached:
-        asked.lookups = Lookups(asked.get, LookupLimit())
+    asked.cache.watching = watching
     flow = asked.peers.flow("10.0.0.66")
     flood = [asyncio.create_task(asked.lookups.find(f"ghost-{number}", flow)) for number in range(1000)]
     flood.append(asyncio.create_task(asked.lookups.find("wanted", flow)))

@@ -138,36 +138,33 @@ class PolicyChooser:
             await self._end_allowance()
         except ApiError as error:
             problem = f"{self._kept} cannot be read or written: {error}"
-        except PolicyError as error:
-            problem = str(error)
         except Exception as error:
-            log.exception("policies not looked at; the set in use stays")
-            problem = f"the policies could not be looked at: {type(error).__name__}: {error}"
+            log.exception("the policies in use stay")
+            problem = _unusable(error)
         if problem and problem != self.problem:
             log.error("policies not taken into use: %s", problem)
         self.problem = problem
         self._metrics.policies_current.set(not problem)
 
     async def _replace(self, choice: _Set) -> None:
-        """Use a set instead of the one in use. Raises PolicyError if that fails: the one before is in use again."""
+        """Use a set instead of the one in use. Raises what that raises: the set before is in use again."""
         before = self.engine, self._in_use
         try:
             await asyncio.to_thread(self._use, choice)
             self.changed()
         except Exception as error:
-            log.exception("policies cannot be used; the set before them is in use again")
             self.engine, self._in_use = before
             self._metrics.use(self.engine.policies)
             if self.settled.is_set():
                 self.changed()
-            text = f"these policies cannot be used: {type(error).__name__}: {error}"
-            about = SourcePosition(str(self._source if choice is self._offered else self._kept))
-            failed = Loaded(Policies(), [Finding(severity=Severity.ERROR, source=about, message=text)])
             if choice is self._offered:
-                self._offered = _Set(choice.texts, failed)
+                finding = Finding(
+                    severity=Severity.ERROR, source=SourcePosition(str(self._source)), message=_unusable(error)
+                )
+                self._offered = _Set(choice.texts, Loaded(Policies(), [finding]))
             else:
                 self._unreadable = choice.texts
-            raise PolicyError(failed.findings) from error
+            raise
 
     async def _end_allowance(self) -> None:
         """What served a change serves no other. If that cannot be written, the policies are in use all the same."""
@@ -242,6 +239,10 @@ class PolicyChooser:
         self._metrics.use(policies)
         self.engine = Engine(policies)
         self._in_use = chosen
+
+
+def _unusable(error: Exception) -> str:
+    return f"these policies cannot be used: {type(error).__name__}: {error}"
 
 
 def _read(source: PolicySource) -> _Set:

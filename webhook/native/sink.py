@@ -7,9 +7,12 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.native.objects import Settings
-from webhook.native.table import ClassTable
+from webhook.native.table import NOT_IN_TABLE, ClassTable
 
 __all__ = ["Inexpressible", "Sink"]
+
+_NAMED = 5
+"""Classes that are named where several are not known."""
 
 
 class Inexpressible(msgspec.Struct, frozen=True):
@@ -43,5 +46,8 @@ class Sink(NamedTuple):
 
     def differs(self, rule: str, table: ClassTable, key: str) -> None:
         """Note the classes whose annotation the rule does not know natively."""
-        rows = (Inexpressible(rule, reason, enforced=True, by_classes=True) for reason in table.differs(key))
-        self.inexpressible.extend(rows)
+        names = table.left_out(key)
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            reason = f"{key} of PriorityClass {', '.join(names[:_NAMED])}{more} is not known here: {NOT_IN_TABLE}"
+            self.inexpressible.append(Inexpressible(rule, reason, enforced=True, by_classes=True))

@@ -14,20 +14,19 @@ evaluation of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects import PriorityClass
 from webhook.native.expressions import mapping, quote
 
-__all__ = ["LONGEST_EXPRESSION", "NEVER", "PREEMPT", "ClassTable", "resolved", "value_variable"]
+__all__ = ["LONGEST_EXPRESSION", "NEVER", "NOT_IN_TABLE", "PREEMPT", "ClassTable", "resolved", "value_variable"]
 
 LONGEST_EXPRESSION = 100_000
 """Characters of an expression that the API server's parser takes (cel-go, `ExpressionSizeCodePointLimit`)."""
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
+NOT_IN_TABLE = f"it has quotes, is too long, or finds no room among {LONGEST_EXPRESSION} characters"
 _IF_NEVER = "/Never"
-_NAMED = 5
-"""Classes that are named where several are not known."""
 _RECORDABLE = re.compile(r"[ !#-\[\]-~]{0,64}")
 """Values that stand in the record `giveway.dev/given` as they are: neither escaped nor shortened."""
 
@@ -52,24 +51,14 @@ class ClassTable:
     def annotation(self, key: str) -> str:
         """The literal of what each class says for an annotation; classes that do not say it are left out.
 
-        So are those that `differs` names.
+        So are those that `left_out` names.
         """
         return mapping((_entry(class_), quote(value)) for class_, value in self._told(key))
 
-    def differs(self, key: str) -> Iterator[str]:
-        """Why the annotation of some classes is not in the table, with their names."""
+    def left_out(self, key: str) -> list[str]:
+        """The classes whose annotation is not in the table: it cannot be recorded, or there is no room for it."""
         told = {class_.metadata.name for class_, _ in self._told(key)}
-        unsayable, too_many = list[str](), list[str]()
-        for class_, value in self._said(key):
-            if class_.metadata.name not in told:
-                (too_many if _RECORDABLE.fullmatch(value) else unsayable).append(class_.metadata.name)
-        for names, reason in (
-            (unsayable, "it has quotes, or is too long"),
-            (too_many, f"the table of classes has room for {LONGEST_EXPRESSION} characters"),
-        ):
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            if names:
-                yield f"{key} of PriorityClass {', '.join(names[:_NAMED])}{more} is not known here: {reason}"
+        return [class_.metadata.name for class_, _ in self._said(key) if class_.metadata.name not in told]
 
     def _told(self, key: str) -> list[tuple[PriorityClass, str]]:
         """The classes whose annotation is in the table, with its value: as many as have room, by importance.

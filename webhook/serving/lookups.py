@@ -65,18 +65,14 @@ class _Running:
 class Lookups(Generic[T]):
     """The look-ups of one resource, by `name` or `namespace/name`.
 
-    `get` asks the API server for an object, None if there is none. Without a `cache`, whose watch would tell of
-    changes, nothing is remembered.
+    `get` asks the API server for an object, None if there is none. The watch of the `cache` tells of changes.
     """
 
-    def __init__(
-        self, get: Callable[[str], Awaitable[T | None]], limit: LookupLimit, cache: Informer[Any] | None = None
-    ) -> None:
+    def __init__(self, get: Callable[[str], Awaitable[T | None]], limit: LookupLimit, cache: Informer[Any]) -> None:
         self._cache, self._get, self._limit = cache, get, limit
         self._running: dict[str, dict[_Share, _Running]] = {}
         self._remembered: Newest[str, tuple[float, T | None]] = Newest(_MOST_REMEMBERED)
-        if cache is not None:
-            cache.handlers.append(self._hear)
+        cache.handlers.append(self._hear)
 
     async def find(self, name: str, flow: Flow) -> T | None:
         """The object of that name as it is, or as it was less than a second ago. Raises ApiError without an answer."""
@@ -106,7 +102,7 @@ class Lookups(Generic[T]):
             began, answer = await self._limit.within(flow, lambda: self._ask(name, running))
         finally:
             self._end(name, share, running)
-        if self._cache is not None and not running.overtaken:
+        if not running.overtaken:
             self._remembered[name] = (began, answer)
         return answer
 
@@ -127,7 +123,7 @@ class Lookups(Generic[T]):
     def _known(self, name: str) -> tuple[float, T | None] | None:
         """When and what was answered, if that still counts."""
         known = self._remembered.get(name)
-        if known is None or self._cache is None or not self._cache.watching:
+        if known is None or not self._cache.watching:
             return None
         return known if asyncio.get_running_loop().time() - known[0] < _REMEMBERED else None
 

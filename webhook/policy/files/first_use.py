@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest
@@ -84,11 +83,7 @@ def _use(policies: Policies, now: float) -> None:
 
 
 def _use_preemption(policy: PreemptionPolicy, now: float) -> None:
-    """Its selectors, and its schedules at `now` and at the beginnings and ends of the windows next to it."""
-    for pair in policy.victims.pairs or ():
-        for side in (pair.preemptors, pair.victims):
-            label_matcher(side.labels)
-            label_matcher(side.namespace_selector)
+    """Its schedules at `now` and at the beginnings and ends of the windows next to it."""
     rates = policy.limits.rates.values()
     for schedule in filter(None, (policy.schedule, policy.protection.schedule, *(rate.schedule for rate in rates))):
         for at in filter(None, (now, schedule.begins(now), schedule.ends(now))):
