@@ -15,7 +15,11 @@ Json = dict[str, Any]
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 SPEC = rules(f"{{name: copy, copyAnnotations: [{CAN_BE_PREEMPTED}, {PROTECTION_DURATION}]}}")
 DEFAULT = rules("{name: default, defaultPriorityClass: batch}", match="{namespaces: [given]}")
-PREEMPTION = "preemptors: {priorityClasses: ['giveway-*'], twins: {frontend: giveway-frontend, std: giveway-std}}"
+PREEMPTION = (
+    "preemptors: {priorityClasses: ['giveway-*'], twins: {frontend: giveway-frontend, std: giveway-std}}\n"
+    "groups: {disruption: Never}"
+)
+"""What pods say of groups is recorded on each of them, those of plain classes too."""
 
 
 def priority_class(name: str, value: int, policy: str = PREEMPT, **more: Any) -> Json:
