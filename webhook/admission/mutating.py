@@ -25,18 +25,8 @@ from webhook.policy.model import (
     RECONCILER_ANNOTATIONS,
     WEBHOOK_ANNOTATIONS,
 )
-from webhook.policy.model.creation import creation_record
 
-__all__ = [
-    "MIRROR",
-    "Given",
-    "creation_of",
-    "given_earlier",
-    "mutate_class",
-    "mutate_group",
-    "mutate_pod",
-    "mutate_priority",
-]
+__all__ = ["MIRROR", "Given", "given_earlier", "mutate_class", "mutate_group", "mutate_pod", "mutate_priority"]
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
@@ -149,7 +139,8 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         if values or resolution.overwrite or given is not None
         else None
     )
-    own = {**dict.fromkeys(RECONCILER_ANNOTATIONS), GIVEN: record, CREATION: creation_of(context, meta)}
+    said = context.engine.creation_record(meta.labels, meta.annotations)
+    own = {**dict.fromkeys(RECONCILER_ANNOTATIONS), GIVEN: record, CREATION: said}
     annotations = {**dict.fromkeys(ours), **values, **own}
     answer.patch = _patch(pod, resolution if settled else None, annotations, _labels(review, meta, resolution, answer))
     rules = [resolution.set_by] * bool(resolution.set_by)
@@ -200,12 +191,6 @@ def _class_back(spec: PodSpecView, before: PodSpecView, *, named: bool) -> list[
         ("preemptionPolicy", spec.preemption_policy, policy or spec.preemption_policy or before.preemption_policy),
     )
     return _fields("/spec", wanted)
-
-
-def creation_of(context: Context, meta: MetadataView) -> str | None:
-    """The record of what a new pod says (`webhook.policy.model.creation`); None if it gets none."""
-    keys = context.engine.labels_recorded
-    return None if keys is None else creation_record(meta.labels or {}, meta.annotations or {}, keys)
 
 
 def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: Answer) -> dict[str, str | None]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import CLASSES, LONGEST_NAME, POD_GROUPS, Context
-from webhook.admission.mutating import MIRROR, creation_of
+from webhook.admission.mutating import MIRROR
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, owned, policy_of, resolve
 from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded
@@ -22,7 +22,7 @@ from webhook.kube.pods import template_of
 from webhook.kube.priority_classes import speaking
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
-from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
+from webhook.policy.model import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, WEBHOOK_ANNOTATIONS
 from webhook.policy.model.match import NODE_GROUP, NODE_USER
 
 __all__ = [
@@ -132,13 +132,10 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
     for key in RECONCILER_ANNOTATIONS:
         if key in (meta.annotations or {}):
             answer.deny(_OWN_RULE, f"annotation {key} is written by giveway's reconciler only: leave it out")
-    record = (meta.annotations or {}).get(CREATION)
-    if mirror and GIVEN in (meta.annotations or {}):
+    for key in (key for key in WEBHOOK_ANNOTATIONS if mirror and key in (meta.annotations or {})):
         # Mutation replaces it on every other pod
-        text = f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing"
+        text = f"annotation {key} is giveway's record of what it gave a pod; a mirror pod gets nothing"
         answer.deny(_OWN_RULE, f"{text}: leave it out")
-    if record is not None and (mirror or (record != creation_of(context, meta) and _is_sent(review, CREATION))):
-        answer.deny(_OWN_RULE, f"annotation {CREATION} is giveway's record of what a new pod says: leave it out")
     if static:
         return
     request = context.pod_request(review, pod)
@@ -163,12 +160,6 @@ def _shows_static_pod(review: Review) -> bool:
         and owner is not None
         and ("Node", node, node) == (owner.kind, owner.name, spec.node_name)
     )
-
-
-def _is_sent(review: Review, key: str) -> bool:
-    """Whether a client set this annotation of a new pod, as far as its managedFields tell."""
-    fields = list(owned(review.object, "metadata"))
-    return not fields or any(f"f:{key}" in field.get("f:annotations", {}) for field in fields)
 
 
 def validate_workload(context: Context, review: Review, answer: Answer) -> None:

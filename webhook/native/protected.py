@@ -37,7 +37,7 @@ from webhook.native.objects import (
     resource_rule,
     validating_policy,
 )
-from webhook.native.record import GIVEN_VARIABLE, creation_text, recorded, sent
+from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, applies, excepting
 from webhook.native.sink import Inexpressible, Sink
@@ -46,19 +46,17 @@ from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.rules import BUILTIN, SHIELD, SHIELD_INSTEAD, WHERE, excepted_text
 from webhook.policy.model import (
-    CREATION,
-    GIVEN,
     MANAGED,
     MARK,
     OWN_ANNOTATIONS,
     RECONCILER_ANNOTATIONS,
+    WEBHOOK_ANNOTATIONS,
     Enforcement,
     Policies,
     PriorityPolicy,
     PriorityRule,
     ProtectAnnotations,
 )
-from webhook.policy.model.creation import labels_recorded
 
 __all__ = ["protected_objects"]
 
@@ -171,24 +169,14 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
         )
         for key in RECONCILER_ANNOTATIONS
     ]
-    validations.append(
+    validations += [
         _builtin(
             "own-annotations",
-            negate(all_of([mirror, f"{_annotation('object', GIVEN)}.hasValue()"])),
-            f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing: leave it out",
+            negate(all_of([mirror, f"{_annotation('object', key)}.hasValue()"])),
+            f"annotation {key} is giveway's record of what it gave a pod; a mirror pod gets nothing: leave it out",
         )
-    )
-    creation, recorded_labels = _annotation("object", CREATION), labels_recorded(policies.preemption)
-    ours = [f"!({sent(['metadata', 'annotations', CREATION])})"]
-    if recorded_labels is not None:
-        ours.append(f"{creation}.value() == {creation_text(recorded_labels)}")
-    validations.append(
-        _builtin(
-            "own-annotations",
-            any_of([f"!{creation}.hasValue()", all_of([f"!{mirror}", any_of(ours)])]),
-            f"annotation {CREATION} is giveway's record of what a new pod says: leave it out",
-        )
-    )
+        for key in WEBHOOK_ANNOTATIONS
+    ]
     validations.append(
         _builtin(
             "priority-resolved",

@@ -42,7 +42,6 @@ _STATUS = Way(
     " it. The webhook judges the annotations there, not the status.",
 )
 _PODS = _STATUS._replace(what="write pods", resource="pods")
-_GROUPS = "group"
 _WAYS = (
     _STATUS,
     Way(
@@ -140,14 +139,13 @@ def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
 def unrecorded(observed: Observed) -> Iterator[ClusterFinding]:
     """Pods of which policies read labels or groups as they are now, because no record tells how they were made."""
     policies = observed.policies.preemption
-    groups = {_GROUPS} if any(policy.reads_groups for policy in policies) else set()
+    group = ["group"] if any(policy.reads_groups for policy in policies) else []
     preemptible = Preemptible(policies, observed.classes)
     pods: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in observed.pods:
         if MARK in pod.labels or preemptible(pod.class_name, pod.priority, pod.scheduler_name, pod.annotations):
-            for label in not_recorded(pod.annotations, labels_recorded(policies) or ()):
-                pods[f"label {label}"][pod.namespace] += 1
-            for what in groups if CREATION not in pod.annotations else ():
+            labels = not_recorded(pod.annotations, labels_recorded(policies) or ())
+            for what in [*(f"label {label}" for label in labels), *([] if CREATION in pod.annotations else group)]:
                 pods[what][pod.namespace] += 1
     who = _shown(_holders(observed, _STATUS) | _holders(observed, _PODS)) if pods else []
     for what, namespaces in sorted(pods.items()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -31,7 +31,7 @@ from webhook.policy.evaluation.rules import (
     shield_verdicts,
 )
 from webhook.policy.model import Enforcement, Policies, PriorityPolicy, PriorityRule
-from webhook.policy.model.creation import labels_recorded
+from webhook.policy.model.creation import creation_record, labels_recorded
 
 __all__ = ["Engine", "Managed", "RuleTrace", "Verdict"]
 
@@ -245,12 +245,16 @@ class Engine:
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
         self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.copies)
         """The annotation keys that some policy copies from classes to pods."""
-        self.labels_recorded = labels_recorded(policies.preemption)
-        """The labels that the record of a new pod tells of beside those of groups; None if it gets no record."""
+        self._labels_recorded = labels_recorded(policies.preemption)
         classes = ManagedClasses(policies.preemption)
         self.managed = classes.managed
         self.managed_if_generated = classes.managed_if_generated
         self._excepting = {compiled.name: compiled for compiled in self._compiled if compiled.policy.exceptions}
+
+    def creation_record(self, labels: Mapping[str, str] | None, annotations: Mapping[str, str] | None) -> str | None:
+        """The record of what a new pod says (`webhook.policy.model.creation`); None if no policy needs it."""
+        keys = self._labels_recorded
+        return None if keys is None else creation_record(labels or {}, annotations or {}, keys)
 
     def default_priority_class(self, request: PolicyRequest) -> tuple[str, str] | None:
         """The class for a new pod, or one that a template describes, that names none, and the id of the rule.
