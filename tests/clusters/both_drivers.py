@@ -86,30 +86,33 @@ def view(pods: Iterable[Json], budgets: Iterable[Json], jobs: Iterable[Json]) ->
 
 
 class Cluster:
-    """The embedded control plane."""
+    """The embedded control plane, or any other one."""
 
-    def __init__(self, admin: Any) -> None:
-        self.admin = admin
+    def __init__(self, admin: Any, namespace: str = NS) -> None:
+        self.admin, self.namespace = admin, namespace
 
     async def apply(self, body: Json) -> None:
         resource = RESOURCES[body["kind"]]
-        namespace, name = (NS if resource.namespaced else None), body["metadata"]["name"]
+        namespace, name = (self.namespace if resource.namespaced else None), body["metadata"]["name"]
         try:
             await self.admin.create(resource.path(namespace), body)
         except ApiError:
             await self.admin.patch(resource.path(namespace, name), {"spec": body["spec"]})
 
     async def pods(self, app: str) -> list[Json]:
-        found, _ = await self.admin.list(POD.path(NS), dict, labelSelector=f"app={app}")
+        found, _ = await self.admin.list(POD.path(self.namespace), dict, labelSelector=f"app={app}")
         return sorted(
             (one for one in found if not one["metadata"].get("deletionTimestamp")),
             key=lambda one: one["metadata"]["name"],
         )
 
     async def evict(self, app: str) -> None:
-        name = (await self.pods(app))[0]["metadata"]["name"]
         with suppress(ApiError):
-            await self.admin.create(POD.path(NS, name, "eviction"), {"apiVersion": "policy/v1", "kind": "Eviction"})
+            await self.evict_one((await self.pods(app))[0]["metadata"]["name"])
+
+    async def evict_one(self, name: str) -> None:
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        await self.admin.create(POD.path(self.namespace, name, "eviction"), body)
 
     async def evict_two(self, app: str) -> None:
         await self.evict(app)
@@ -118,7 +121,7 @@ class Cluster:
     async def fail(self, app: str, phase: str = "Failed") -> None:
         for one in await self.pods(app):
             if one["status"]["phase"] == "Running":
-                path = POD.path(NS, one["metadata"]["name"], "status")
+                path = POD.path(self.namespace, one["metadata"]["name"], "status")
                 await self.admin.patch(path, {"status": {"phase": phase}}, kind="strategic")
 
     async def succeed(self, app: str) -> None:
@@ -128,11 +131,11 @@ class Cluster:
         """A pod's eviction was granted, and then nobody deleted it."""
         name = (await self.pods(app))[0]["metadata"]["name"]
         status = {"disruptedPods": {name: rfc3339(time.time())}, "disruptionsAllowed": 0}
-        await self.admin.patch(POD_DISRUPTION_BUDGET.path(NS, app, "status"), {"status": status})
+        await self.admin.patch(POD_DISRUPTION_BUDGET.path(self.namespace, app, "status"), {"status": status})
 
     async def look(self) -> View:
         async def listed(resource: Resource) -> list[Json]:
-            return (await self.admin.list(resource.path(NS), dict))[0]
+            return (await self.admin.list(resource.path(self.namespace), dict))[0]
 
         return view(await listed(POD), await listed(POD_DISRUPTION_BUDGET), await listed(JOB))
 
@@ -240,10 +243,10 @@ def simulation_does(scenario: Scenario) -> None:
     assert in_simulation(actions, times) == [one for _, _, views in scenario.steps for one in views]
 
 
-async def reaches(cluster: Cluster, expected: View) -> None:
-    """The cluster shows this within 200 s."""
-    for _ in range(400):
+async def reaches(cluster: Cluster, expected: View, seconds: float = 200.0) -> None:
+    """The cluster shows this within so many seconds."""
+    for _ in range(int(seconds / 0.5)):
         if (seen := await cluster.look()) == expected:
             break
         await asyncio.sleep(0.5)
-    assert seen == expected
+    assert seen == expected, f"there is {seen}, expected {expected}"

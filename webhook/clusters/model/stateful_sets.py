@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from webhook.clusters.model.deployments import share
 from webhook.clusters.model.pods import is_active, is_ready
 from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.objects import Pod
@@ -37,35 +35,36 @@ def stateful_changes(
     """The next step of a StatefulSet over its `pods` by name.
 
     In order a pod is made once all before it are ready, and one surplus pod at a time goes. With
-    `podManagementPolicy: Parallel` nothing waits for that. Outdated pods go from the highest ordinal down to the
-    partition, `maxUnavailable` at a time. A name is free once the pod that had it is gone.
+    `podManagementPolicy: Parallel` nothing waits for that. Outdated pods go one at a time, from the highest ordinal
+    down to the partition; `maxUnavailable` needs a feature gate that is off in 1.36. A name is free once the pod that
+    had it is gone.
     """
     parallel = spec.pod_management_policy == "Parallel"
     replicas, start = 1 if spec.replicas is None else spec.replicas, (spec.ordinals or {}).get("start") or 0
-    rolling = (spec.update_strategy or {}).get("rollingUpdate") or {}
-    partition = rolling.get("partition") or 0
+    partition = ((spec.update_strategy or {}).get("rollingUpdate") or {}).get("partition") or 0
     create: list[int] = []
     delete: list[Pod] = []
     changes = StatefulChanges(create, delete, start + partition)
     names = [f"{name}-{start + number}" for number in range(replicas)]
-    unavailable = 0
     for ordinal, own in enumerate(names, start):
         pod = pods.get(own)
         if pod is None:
             create.append(ordinal)
         elif is_terminal(pod) and not pod.metadata.deletion_timestamp:
             delete.append(pod)
-        if pod is None or not (is_active(pod) and is_ready(pod)):
-            unavailable += 1
-            if not parallel:
-                return changes
+        if not parallel and (pod is None or not _is_available(pod)):
+            return changes
     surplus = sorted((key for key in pods if key not in names), key=lambda key: (len(key), key), reverse=True)
     delete += _staying(pods[key] for key in surplus[: None if parallel else 1])
     if (surplus and not parallel) or (spec.update_strategy or {}).get("type") == "OnDelete":
         return changes
-    most = max(1, share(rolling.get("maxUnavailable") or 1, replicas, math.floor)) - unavailable
-    outdated = [pods[key] for key in reversed(names[partition:]) if key in pods and is_outdated(pods[key])]
-    delete += [pod for pod in _staying(outdated) if pod not in delete][: max(0, most)]
+    for own in reversed(names[partition:]):
+        pod = pods.get(own)
+        if pod is not None and is_outdated(pod):
+            delete += [row for row in _staying([pod]) if row not in delete]
+            break
+        if pod is None or not _is_available(pod):
+            break
     return changes
 
 
@@ -75,6 +74,10 @@ def identify_stateful_pod(pod: dict[str, Any], name: str, ordinal: int, service:
     metadata["name"] = own
     metadata["labels"] = {**(metadata.get("labels") or {}), _POD_NAME: own, _POD_INDEX: str(ordinal)}
     pod["spec"] |= {"hostname": own, **({"subdomain": service} if service else {})}
+
+
+def _is_available(pod: Pod) -> bool:
+    return is_active(pod) and is_ready(pod)
 
 
 def _staying(pods: Any) -> list[Pod]:

@@ -41,6 +41,12 @@ _FIELDS = (
     _Field(("Job",), "spec.successPolicy", lambda spec: spec.success_policy, "all completions are needed"),
     _Field(("Job",), "spec.activeDeadlineSeconds", lambda spec: spec.active_deadline_seconds, "it has no deadline"),
     _Field(("Job",), "spec.managedBy", lambda spec: spec.managed_by, "Kubernetes' own controller makes its pods"),
+    _Field(
+        ("StatefulSet",),
+        "spec.updateStrategy.rollingUpdate.maxUnavailable",
+        lambda spec: ((spec.update_strategy or {}).get("rollingUpdate") or {}).get("maxUnavailable"),
+        "one pod at a time is replaced",
+    ),
     _Field(("StatefulSet",), "spec.volumeClaimTemplates", lambda spec: spec.volume_claim_templates, "no claim is made"),
 )
 

@@ -1,0 +1,98 @@
+"""Scenarios that simulations and the embedded cluster play, on any control plane: the same pods, budgets and Jobs.
+
+A real kube-controller-manager is the truth of both (`tests/clusters/test_drivers*.py` hold the other two to the same
+views). Pods end at once here, so of what is seen while they are leaving only the last view is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.clusters import test_drivers, test_drivers_new_pods, test_drivers_workloads
+from tests.clusters.both_drivers import NODES, RESOURCES, Cluster, Json, Scenario, reaches
+from tests.e2e.conftest import LABEL, Sandbox
+from webhook.clusters.embedded.embedded_cluster import node
+from webhook.kube.errors import ApiError
+from webhook.kube.resources import POD
+
+SCENARIOS = {
+    **test_drivers.SCENARIOS,
+    **test_drivers_new_pods.SCENARIOS,
+    **test_drivers_workloads.SCENARIOS,
+}
+UNPLAYABLE = {
+    "a granted eviction counts for two minutes",  # It takes that long
+    "a Job is complete once enough pods have ended",  # An annotation of giveway's kubelets ends them
+    "without either one pod is missing at a time",  # An API server refuses such a Deployment
+    "a budget refuses a second eviction while the first is under way",  # The first is over too soon
+}
+SECONDS = 60.0
+"""A Job waits for 10 s and longer before it makes a pod in the place of one that has failed."""
+
+
+class SandboxCluster(Cluster):
+    """A cluster of which a sandbox is used: its namespace, its nodes, and pods that select these."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        super().__init__(sandbox.client, sandbox.id)
+        self._sandbox = sandbox
+
+    async def apply(self, body: Json) -> None:
+        for shared in (*NODES, "node-3", "node-4", "kata"):
+            body = json.loads(json.dumps(body).replace(f'"{shared}"', f'"{self.namespace}-{shared}"'))
+        resource = RESOURCES[body["kind"]]
+        if not resource.namespaced:
+            self._sandbox.cleans_up(resource.path(None, body["metadata"]["name"]))
+        if body["kind"] == "Node":
+            body["metadata"]["labels"][LABEL] = self.namespace
+            await self.admin.create(resource.path(), body)
+            path = resource.path(None, body["metadata"]["name"], "status")
+            await self.admin.patch(path, {"status": body["status"]})
+            return
+        pod = body if body["kind"] == "Pod" else (body.get("spec") or {}).get("template")
+        if pod is not None:
+            pod["spec"]["nodeSelector"] = {**pod["spec"].get("nodeSelector", {}), LABEL: self.namespace}
+        await super().apply(body)
+
+    async def evict(self, app: str) -> None:
+        """Evict a pod; one of a Job ends as a kubelet ends it: Failed before it is gone."""
+        name = (await self.pods(app))[0]["metadata"]["name"]
+        path = POD.path(self.namespace, name)
+        try:
+            await self.evict_one(name)
+        except ApiError as error:
+            if error.status != 429:
+                raise
+            return
+        with suppress(ApiError):
+            owners = (await self.admin.get(path))["metadata"].get("ownerReferences") or ()
+            if any(owner["kind"] == "Job" for owner in owners):
+                await self.admin.patch(f"{path}/status", {"status": {"phase": "Failed"}}, kind="strategic")
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - UNPLAYABLE))
+async def test_a_control_plane_does_it(sandbox, name):
+    """Each action is followed by its last view, and that stays."""
+    cluster, scenario = SandboxCluster(sandbox), SCENARIOS[name]
+    for name_of_node in NODES:
+        await cluster.apply(node(name_of_node))
+    for verb, what, views in scenario.steps:
+        await getattr(cluster, verb)(copied(what))
+        await reaches(cluster, views[-1], SECONDS)
+        await asyncio.sleep(0.5)
+        assert await cluster.look() == views[-1]
+
+
+def copied(what: Any) -> Any:
+    return json.loads(json.dumps(what)) if isinstance(what, dict) else what
+
+
+def test_every_scenario_is_played_or_named():
+    """What is left out is among the scenarios."""
+    assert SCENARIOS.keys() >= UNPLAYABLE
+    assert all(isinstance(scenario, Scenario) for scenario in SCENARIOS.values())
