@@ -19,7 +19,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
-from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MARK, PROTECTION_DURATION, Validate
+from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MARK, POD_SCALE_UP_DELAY, PROTECTION_DURATION, Validate
 
 PREEMPT = "PreemptLowerPriority"
 HIGH = make_class("high", 100)
@@ -210,7 +210,7 @@ def test_missing_parents_are_made():
     body["request"]["object"] = {"kind": "Pod", "apiVersion": "v1"}
     result = jsonpatch.apply_patch(body["request"]["object"], patch_of(response(ask(context, "mutate", body))))
     assert result["spec"] == {"priorityClassName": "std", "priority": 7, "preemptionPolicy": "Never"}
-    assert set(result["metadata"]["annotations"]) == {CAN_BE_PREEMPTED, GIVEN}
+    assert set(result["metadata"]["annotations"]) == {CAN_BE_PREEMPTED, GIVEN, POD_SCALE_UP_DELAY}
     assert result["metadata"]["labels"] == {MARK: "managed"}
 
 

@@ -20,7 +20,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
-from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION
+from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, POD_SCALE_UP_DELAY, PROTECTION_DURATION
 
 PREEMPT = "PreemptLowerPriority"
 OFFLINE = make_class("offline", 10, never=True, preemptible="true", protection="30")
@@ -78,7 +78,7 @@ def refusals(pod: dict[str, Any]) -> list[str]:
 
 def annotations_of(pod: dict[str, Any]) -> dict[str, str]:
     found = pod["metadata"].get("annotations") or {}
-    return {key: value for key, value in found.items() if key != GIVEN}
+    return {key: value for key, value in found.items() if key not in (GIVEN, POD_SCALE_UP_DELAY)}
 
 
 CASES = [
@@ -106,6 +106,8 @@ def test_what_giveway_gave_follows_the_class(given, name, annotations, mark, fie
     second = mutated(reclassed(first, name, numbers=numbers))
     assert annotations_of(second) == annotations
     assert (second["metadata"].get("labels") or {}).get(MARK) == mark
+    waits = (second["metadata"].get("annotations") or {}).get(POD_SCALE_UP_DELAY)
+    assert waits == ("5s" if mark else None)
     expected = CONTEXT.lookup.priority_class("online-managed" if name == "online" else name)
     policy = expected.preemption_policy
     assert (second["spec"]["priority"], second["spec"]["preemptionPolicy"]) == (expected.value, policy)

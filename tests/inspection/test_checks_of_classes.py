@@ -1,8 +1,9 @@
 """The checks of `giveway doctor` about PriorityClasses and their values: what they find, and what they leave alone."""
 
+import msgspec
 import pytest
 
-from tests.admission.builders import make_class, make_policy, make_rule
+from tests.admission.builders import make_class, make_policy, make_rule, manage
 from tests.inspection.observing import (
     LOW,
     PREEMPTIBLE,
@@ -16,7 +17,7 @@ from webhook.inspection.checks import (
     classes,
     ranges,
 )
-from webhook.policy.model import RequestMatch, Reserve, Subject
+from webhook.policy.model import PodsMatch, PreemptionPair, RequestMatch, Reserve, Subject, Victims
 
 HIGH = make_class("high", 1000)
 USES = summary("user", "high", 1000)
@@ -142,3 +143,28 @@ def test_pods_whose_class_does_not_speak_for_them_are_counted_by_class(priority_
     ]
     said = f"2 pods of PriorityClass low for which it does not speak: {why} (team-a (2))."
     assert texts == ([said] if why else [])
+
+
+SERVED = make_class("giveway-high", 1000, never=True)
+PAIRS = Victims(pairs=(PreemptionPair(victims=PodsMatch(namespaces=("team-b",))),))
+PAIRED = msgspec.structs.replace(manage("giveway-*"), victims=PAIRS)
+MAY_GO = {PREEMPTIBLE: "true"}
+
+
+@pytest.mark.parametrize(
+    ("found_there", "told"),
+    [
+        pytest.param([SERVED, summary("batch", "batch", -20)], True, id="not opted in"),
+        pytest.param([SERVED, summary("batch", "batch", -20, annotations={PREEMPTIBLE: "false"})], True, id="refuses"),
+        pytest.param([SERVED, summary("batch", "batch", -20, annotations=MAY_GO)], False, id="may go"),
+        pytest.param([SERVED, summary("batch", "batch", -20, annotations=MAY_GO), PAIRED], True, id="in no pair"),
+        pytest.param([SERVED, summary("batch", "batch", -10)], False, id="at the cutoff"),
+        pytest.param([SERVED, summary("batch", "batch", -20, node="")], False, id="it waits"),
+        pytest.param([make_class("high", 1000), summary("batch", "batch", -20)], False, id="no managed class"),
+    ],
+)
+def test_pods_that_cluster_autoscaler_counts_as_gone(found_there, told):
+    """Nobody helps a preemptor that fits in the place of pods below -10 which may not be evicted."""
+    texts = [what for _, what in found(classes.expendable, observed(*found_there))]
+    assert len(texts) == told
+    assert all("of PriorityClass batch" in text and "team-a (1)" in text for text in texts)

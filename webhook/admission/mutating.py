@@ -16,12 +16,14 @@ from webhook.admission.resolving import NEVER, Resolution, owned, policy_of, res
 from webhook.admission.review import Answer, MetadataView, Operation, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded_cache
 from webhook.kube.json_patch import escape
+from webhook.policy.evaluation.managed_classes import scale_up_delay
 from webhook.policy.model import (
     CREATION,
     GIVEN,
     MANAGED,
     MARK,
     OWN_ANNOTATIONS,
+    POD_SCALE_UP_DELAY,
     RECONCILER_ANNOTATIONS,
     WEBHOOK_ANNOTATIONS,
 )
@@ -121,17 +123,22 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     settled = not (resolution.conflict or resolution.missing)
     ours = given.still_there(present, context.engine.copied) if given else set()
     copied: dict[str, tuple[str, str]] = {}
+    offered = (resolution.priority_class.metadata.annotations if resolution.priority_class else None) or {}
     if settled:
         request.priority_class, request.priority = resolution.priority_class, resolution.value
         if context.trace is not None:
             context.engine.judge(request, context.trace)
-        offered = (resolution.priority_class.metadata.annotations if resolution.priority_class else None) or {}
         if offered:
             # What the pod says by itself stays, and what only giveway writes is not copied
             kept = {*present.keys() - ours, *OWN_ANNOTATIONS}
             pairs = context.engine.annotations_to_copy(request)
             copied = {key: (offered[key], rule) for key, rule in pairs if key in offered and key not in kept}
     values = {key: value for key, (value, _) in copied.items()}
+    managed = context.managed(resolution.name) if resolution.managed and settled else None
+    # Nodes wait, if neither the pod nor its class says how long
+    if managed is not None and POD_SCALE_UP_DELAY not in {*present.keys() - ours, *offered}:
+        waits = scale_up_delay(managed.policy.preemptors)
+        values |= {POD_SCALE_UP_DELAY: waits} if waits else {}
     # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
     # off, since a restored or copied manifest may carry it
     record = (

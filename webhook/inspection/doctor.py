@@ -48,6 +48,7 @@ CHECKS = (
     Check("silent-classes", ("priorityclasses", "pods"), classes.silent),
     Check("drifted-annotations", ("priorityclasses", "namespaces", "pods"), classes.drifted, by_policies=True),
     Check("twins", ("priorityclasses",), classes.twins, by_policies=True),
+    Check("expendable-pods", ("priorityclasses", "namespaces", "pods"), classes.expendable, by_policies=True),
     Check("budgets-covering-nothing", ("poddisruptionbudgets", "pods"), budgets.covering_nothing),
     Check("budgets-covering-twice", ("poddisruptionbudgets", "pods"), budgets.covering_twice),
     Check(

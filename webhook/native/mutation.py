@@ -32,8 +32,18 @@ from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import bracketed
 from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable, resolved, value_variable
+from webhook.policy.evaluation.managed_classes import scale_up_delay
 from webhook.policy.evaluation.rules import BUILTIN
-from webhook.policy.model import CREATION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, Policies
+from webhook.policy.model import (
+    CREATION,
+    GIVEN,
+    MANAGED,
+    MARK,
+    OWN_ANNOTATIONS,
+    POD_SCALE_UP_DELAY,
+    RECONCILER_ANNOTATIONS,
+    Policies,
+)
 from webhook.policy.model.creation import labels_recorded
 from webhook.registration.entries import MANIFEST_AGAIN, NOTHING_LEFT
 
@@ -138,15 +148,14 @@ def _manifests_again(policies: Policies, sink: Sink) -> Iterator[Object]:
     twin = f"{mapping((name, quote(twins[name])) for name in sorted(twins))}[?{OWN_NAME}].orValue('')"
     moved = [f"({twin} != '' && {twin} == {was})" if twins else FALSE]
     moved.append(all_of([f"{OWN_NAME} == ''", f"{was} != ''", f"{RECORD} != ''"]))
-    copied = sorted(
-        {key for policy in policies.priority for rule in policy.rules for key in rule.copy_annotations or ()}
-    )
+    copied = {key for policy in policies.priority for rule in policy.rules for key in rule.copy_annotations or ()}
+    copied |= {POD_SCALE_UP_DELAY} if _scale_up_delay(policies) != quote("") else set()
     lost = f"k in variables.before && !(k in {_ANNOTATIONS})"
     value = f"(variables.before[k].size() > {LONGEST_VALUE} ? 'sha256:' : variables.before[k] + '\"')"
     in_record = f"{RECORD}.contains('\"' + k + '\":\"' + {value})"
     left = f"{listing(OWN_ANNOTATIONS)}.filter(k, {lost})"
     if copied:
-        left = f"{left} + {listing(copied)}.filter(k, {lost} && {in_record})"
+        left = f"{left} + {listing(sorted(copied))}.filter(k, {lost} && {in_record})"
     label = f"oldObject.metadata.?labels[?{quote(MARK)}]"
     mark = f"variables.replaced && {label}.hasValue()"
     fields = {"priorityClassName": was, "preemptionPolicy": f"oldObject.spec.?preemptionPolicy.orValue({quote(NEVER)})"}
@@ -202,14 +211,21 @@ def _copies(
             for key in rule.copy_annotations:
                 when.setdefault(key, []).append(when_given)
                 sink.differs(rule_id, table, key)
-    said = {key: table.annotation(key) for key in sorted(when)} if table is not None else {}
+    waits = _scale_up_delay(policies)
+    if waits != quote(""):
+        when.setdefault(POD_SCALE_UP_DELAY, [])
+    said = {key: table.annotation(key) if table is not None else "{}" for key in sorted(when)}
     if not said:
         return []
     # Also keys that no class has: what a webhook that knows newer classes has copied is taken back, and copied again
     keys = list(said)
     nothing = "{'': ''}"  # a map of texts that has no class
     names = {key: value_variable(key, keys) for key in keys}
-    offers = (f"?{quote(key)}: variables.{names[key]}[?variables.resolved]" for key in keys)
+    offers = {key: f"variables.{names[key]}[?variables.resolved]" for key in keys}
+    if waits != quote(""):
+        silent = all_of(["variables.managed", f"{waits} != ''", f"!{offers[POD_SCALE_UP_DELAY]}.hasValue()"])
+        when[POD_SCALE_UP_DELAY].append(silent)
+        offers[POD_SCALE_UP_DELAY] += f".or(optional.of({waits}))"
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(any_of(when[key]), []).append(key)
@@ -223,7 +239,16 @@ def _copies(
         asked = if_else(settled, bracketed(asked), "[]")
     copied = f"({asked}).filter(k, k in variables.offered && (!(k in {_ANNOTATIONS}) || k in variables.copiedBefore))"
     values = [(names[key], nothing if said[key] == "{}" else said[key]) for key in keys]
-    return [*values, ("offered", f"{{{', '.join(offers)}}}"), ("copiedBefore", ours), ("copied", copied)]
+    offered = ", ".join(f"?{quote(key)}: {value}" for key, value in offers.items())
+    return [*values, ("offered", f"{{{offered}}}"), ("copiedBefore", ours), ("copied", copied)]
+
+
+def _scale_up_delay(policies: Policies) -> str:
+    """For how long cluster-autoscaler waits for a pod of a managed class, by the first policy that names the class."""
+    chosen = quote("")
+    for policy in reversed(policies.preemption):
+        chosen = if_else(managed([policy], _CLASS), quote(scale_up_delay(policy.preemptors)), chosen)
+    return chosen if chosen == quote("") else bracketed(chosen)
 
 
 def _patch(*, copies: bool, moves: bool, records: bool) -> str:

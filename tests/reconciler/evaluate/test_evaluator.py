@@ -369,3 +369,22 @@ def test_unreadable_objects_are_left_out_of_account():
     setting = full()
     setting.add(pod("odd", "-5", node="n1"))
     assert isinstance(setting.evaluate(preemptor()), Evicts)
+
+
+@pytest.mark.parametrize(
+    ("priority", "room", "told"),
+    [
+        pytest.param(-11, "6", True, id="it fits in their place"),
+        pytest.param(-10, "6", False, id="at the cutoff"),
+        pytest.param(-11, "1", False, id="it does not fit there either"),
+    ],
+)
+def test_nobody_helps(priority, room, told):
+    """Pods below -10 that may not be evicted: cluster-autoscaler counts them as gone and adds no node."""
+    setting = Setting(node("n1"))
+    says_no = {"godel.bytedance.com/can-be-preempted": "false"}
+    setting.add(pod("kept", room, node="n1", priority=priority, annotations=says_no))
+    setting.add(pod("other", str(8 - int(room)), node="n1", annotations=says_no))
+    outcome = setting.evaluate(preemptor("p", "3"))
+    assert isinstance(outcome, Unschedulable)
+    assert ("nobody helps it" in outcome.text) is told

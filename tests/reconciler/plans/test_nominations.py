@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.reconciler.acting import PODS, playing
 from tests.reconciler.builders import Desk, Setting, node, preemptor
+from tests.workloads import eventually
+from webhook.kube.resources import NODE
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.plan import Plan, to_displace
@@ -42,6 +44,32 @@ async def test_nomination_by_another_scheduler_stays():
         await play.preemptor("p", "6", "higher")
         assert await play.bound("p") == "node-1"
         assert (await play.get("foreign")).status.nominated_node_name == "node-1"
+
+
+async def test_a_nomination_whose_node_went_is_replaced_in_one_patch(monkeypatch):
+    """With another node at hand the pod is never without a nomination, so no autoscaler adds a node for it."""
+    async with playing(2, termination_seconds=30.0) as play, play.reconciling() as service:
+        await play.victim("a", "node-1", "6", terminationGracePeriodSeconds=40)
+        await play.victim("b", "node-2", "8", terminationGracePeriodSeconds=40)
+        await play.preemptor("p")
+        await eventually(lambda: len(service.reconciler.plans))
+        [plan] = service.reconciler.plans.values()
+        await play.nominated("p", plan.record.node)
+        other = {"node-1": "node-2", "node-2": "node-1"}[plan.record.node]
+        writer, writes = service.reconciler.executor._writer, []
+        patch_status = writer.patch_status
+
+        async def recorded(what, pod, body):
+            writes.append(what)
+            return await patch_status(what, pod, body)
+
+        monkeypatch.setattr(writer, "patch_status", recorded)
+        await play.client.delete(NODE.path(name=plan.record.node))
+        await play.nominated("p", other)
+        await eventually(lambda: not service.reconciler.executor.clearing)
+        assert writes.count("nominate") == 1
+        assert "clear" not in writes
+        assert service.reconciler.state.expectations.cleared == {}
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from webhook.kube.priority_classes import silence, speaking
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.preemption.snapshot.pod_view import Profile
-from webhook.preemption.victims.rules import Rules, compile_rules
+from webhook.preemption.victims.rules import EXPENDABLE, Rules, compile_rules
 
-__all__ = ["drifted", "preempting", "silent", "twins"]
+__all__ = ["drifted", "expendable", "preempting", "silent", "twins"]
 
 _SYSTEM = "system-"
 
@@ -127,6 +127,42 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
             "If the class is right, let the workloads make their pods again (kubectl rollout restart); if the pods are,"
             " change the class back.",
         )
+
+
+def expendable(observed: Observed) -> Iterator[ClusterFinding]:
+    """Classes whose pods cluster-autoscaler counts as gone, and that preemptors of a managed class may not evict."""
+    engine = Engine(observed.policies)
+    for rules in map(compile_rules, observed.policies.preemption):
+        known = ((name, engine.managed(name)) for name in sorted(observed.classes))
+        served = [name for name, managed in known if managed is not None and managed.policy is rules.policy]
+        kept: dict[str, Counter[str]] = defaultdict(Counter)
+        below = (pod for pod in observed.pods if pod.priority < EXPENDABLE and pod.node)
+        for pod in below:
+            evictable = _protection(pod, [rules], observed.classes) is None
+            if not all(evictable and _paired(observed, rules, name, pod) for name in served):
+                kept[pod.class_name][pod.namespace] += 1
+        for name, pods in sorted(kept.items()):
+            yield ClusterFinding(
+                FindingSeverity.WARNING,
+                f"{counted(pods.total(), 'pod')} of {f'PriorityClass {name}' if name else 'no PriorityClass'}, of a"
+                f" priority below {EXPENDABLE}, may not be evicted by PreemptionPolicy {rules.name}: {names(pods)}.",
+                f"cluster-autoscaler counts pods below {EXPENDABLE} as gone, so it adds no node for preemptors that fit"
+                f" there ({', '.join(served)}), and giveway does not make it: nobody helps the preemptor.",
+                f"Let these pods be evicted, give them a class of value {EXPENDABLE} or more, or lower"
+                " --expendable-pods-priority-cutoff of cluster-autoscaler (docs/how-to/autoscalers.md).",
+            )
+
+
+def _paired(observed: Observed, rules: Rules, class_name: str, pod: ObservedPod) -> bool:
+    """Whether the pairs of a policy let some preemptor of this class evict the pod."""
+    space = observed.namespaces.get(pod.namespace)
+    labels = {"kubernetes.io/metadata.name": pod.namespace, **((space.metadata.labels if space else None) or {})}
+    return rules.pairs is None or any(
+        preemptors.class_matches(class_name)
+        and victims.class_matches(pod.class_name)
+        and victims.pod_matches(pod.namespace, pod.labels, labels)
+        for preemptors, victims in rules.pairs
+    )
 
 
 def silent(observed: Observed) -> Iterator[ClusterFinding]:

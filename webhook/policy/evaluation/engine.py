@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from webhook.policy.cel.program import CelRuntimeError, TooLargeError, compile_bool
 from webhook.policy.evaluation.index import MatchIndex, RangeIndex
-from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses, originals, shielded
+from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses, originals, scale_up_delay, shielded
 from webhook.policy.evaluation.matching import exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
 from webhook.policy.evaluation.rules import (
@@ -30,7 +30,7 @@ from webhook.policy.evaluation.rules import (
     on_error,
     shield_verdicts,
 )
-from webhook.policy.model import Enforcement, Policies, PriorityPolicy, PriorityRule
+from webhook.policy.model import POD_SCALE_UP_DELAY, Enforcement, Policies, PriorityPolicy, PriorityRule
 from webhook.policy.model.creation import creation_record, labels_recorded
 
 __all__ = ["Engine", "Managed", "RuleTrace", "Verdict"]
@@ -243,8 +243,10 @@ class Engine:
         )
         self.asks_who = any(policy.asks_who for policy in policies.priority)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
+        waits = any(scale_up_delay(policy.preemptors) for policy in policies.preemption)
         self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.copies)
-        """The annotation keys that some policy copies from classes to pods."""
+        self.copied |= {POD_SCALE_UP_DELAY} if waits else set()
+        """The annotation keys that some policy gives new pods: copies from their classes, or how long nodes wait."""
         self._labels_recorded = labels_recorded(policies.preemption)
         classes = ManagedClasses(policies.preemption)
         self.managed = classes.managed

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, PreemptionPolicy
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, PreemptionPolicy, Preemptors
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 
-__all__ = ["Managed", "ManagedClasses", "originals", "shielded"]
+__all__ = ["Managed", "ManagedClasses", "originals", "scale_up_delay", "shielded"]
 
 
 class Managed(msgspec.Struct, frozen=True):
@@ -21,6 +21,20 @@ class Managed(msgspec.Struct, frozen=True):
 
     policy: PreemptionPolicy
     twin: str | None = None
+
+
+_NODES_WAIT = 5.0
+"""Seconds for which cluster-autoscaler leaves a marked pod to giveway by default (docs/how-to/autoscalers.md)."""
+
+
+def scale_up_delay(preemptors: Preemptors) -> str:
+    """The value of POD_SCALE_UP_DELAY on new pods, as Go writes a duration; empty if none is written."""
+    seconds = preemptors.scale_up_delay
+    if seconds is None:
+        seconds = _NODES_WAIT if preemptors.delay < _NODES_WAIT else 0.0
+    if not seconds:
+        return ""
+    return f"{int(seconds)}s" if seconds == int(seconds) else f"{round(seconds * 1000)}ms"
 
 
 class ManagedClasses:

@@ -85,6 +85,14 @@ class Preemptors(Checked, frozen=True, kw_only=True):
         "default-scheduler",
     )
     delay: Annotated[float, Field("How long a pod stays unschedulable before it is acted for.", Duration())] = 0.0
+    scale_up_delay: Annotated[
+        float | None,
+        Field(
+            "How long cluster-autoscaler waits before it adds a node for a marked pod, written as an annotation on new"
+            " pods; 5s if absent and the delay is shorter, not written if 0s.",
+            Duration(),
+        ),
+    ] = None
     resize: Annotated[
         bool,
         Field(

@@ -41,6 +41,7 @@ __all__ = [
     "POD_ANNOTATIONS",
     "POD_CONDITIONS",
     "POD_DELETION_COST",
+    "POD_SCALE_UP_DELAY",
     "PROTECTION_DURATION",
     "READY",
     "RECOGNISED_ANNOTATION",
@@ -74,6 +75,10 @@ GIVEN = "giveway.dev/given"
 """The annotation with what the webhook gave a new pod."""
 CREATION = "giveway.dev/creation"
 """The annotation with what a pod said when it was made, of what decides about it."""
+
+
+POD_SCALE_UP_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
+"""cluster-autoscaler's annotation of a pod: for how long after it was made no node is added for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ KNOWN_ANNOTATIONS = {
     PROTECTION_DURATION: "seconds after its start during which the pod is no victim",
     POD_DELETION_COST: "what the eviction of the pod costs, where a policy counts it",
     READY: "the pod need not be waited for after a notice, when exactly true",
+    POD_SCALE_UP_DELAY: "how long cluster-autoscaler adds no node for the pod",
     "volcano.sh/preemptable": "Volcano's spelling of preemptible",
 }
 """The annotations about preemption that are known, with what they say."""

@@ -45,7 +45,7 @@ def given_up_by_preemption_policy(old: PreemptionPolicy, new: PreemptionPolicy |
         yield from weaker(old, new)
 
 
-gives_nothing_up(Preemptors, "delay")
+gives_nothing_up(Preemptors, "delay", "scale_up_delay")
 
 
 @compares(Preemptors, "resize")

@@ -32,6 +32,7 @@ from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
 
 __all__ = [
+    "EXPENDABLE",
     "SYSTEM_CRITICAL",
     "UNKNOWN_TOLERATION",
     "ClassToleration",
@@ -43,6 +44,8 @@ __all__ = [
     "kubernetes_rules",
 ]
 
+EXPENDABLE = -10
+"""Pods below this count as gone for cluster-autoscaler (`--expendable-pods-priority-cutoff`): none needs a node."""
 SYSTEM_CRITICAL = 2_000_000_000
 """Pods of this priority and above are Kubernetes' own; no policy makes them victims."""
 

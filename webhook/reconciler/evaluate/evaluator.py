@@ -20,7 +20,7 @@ from webhook.preemption.extenders import Extender
 from webhook.preemption.ranking import Score, preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.eligible import protection_ends
-from webhook.preemption.victims.rules import Rules
+from webhook.preemption.victims.rules import EXPENDABLE, Rules
 from webhook.reconciler.clock import MeasuringClock, Now
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
 from webhook.reconciler.evaluate.candidate_room import rows_with, rows_without
@@ -57,6 +57,10 @@ __all__ = ["Evaluator"]
 
 Rows = NDArray[np.intp]
 
+_NO_NODE = (
+    f"cluster-autoscaler adds no node, because the pod fits where pods below {EXPENDABLE} run that may not be evicted:"
+    " nobody helps it"
+)
 _SHOWN = 5
 """Other nodes that are written down."""
 _OVERDUE = 60.0
@@ -321,6 +325,10 @@ class Evaluator:
             reason = "wherever evicting pods makes room, more would have to go than the policy's limits allow now"
         elif left.again is not None:
             reason += f"; {left.rates_used_up} excludes pods that would do otherwise"
+        pods = self.state.snapshot.pods
+        expendable = np.flatnonzero((pods.priority[: pods.rows] < EXPENDABLE) & (pods.node[: pods.rows] >= 0))
+        if len(expendable) and not decision.reason and fits(self.state.snapshot, pod, without=expendable):
+            reason += f"; {_NO_NODE}"
         if limits.setbacks:
             reason += "; pods that would not go, or come back at once, are excluded for now"
         if NOT_NOW in decision.rejections and left.until is not None:

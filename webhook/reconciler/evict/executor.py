@@ -18,6 +18,7 @@ from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.notice_writer import NoticeWriter
+from webhook.reconciler.evict.replacing import is_replaced
 from webhook.reconciler.evict.writer import EvictionResult, Writer
 from webhook.reconciler.plans.actions import Ask, Displace, End, Enter, Nominate, Notify, Spare, Step, Try, Wait
 from webhook.reconciler.plans.endings import Ending
@@ -38,10 +39,8 @@ NOTICE_FAULT_POINTS = ("first-told", "told", "withdrawing", "withdrawn")
 """Those of a notice: the first two after the nomination, the others once no plan stands behind it."""
 _CLEAR_RETRY = 5.0
 """Seconds before a nomination that could not be cleared is tried again."""
-_CLEAR_PAUSE = 0.5
-"""Seconds between two looks whether other plans are under way."""
-_CLEAR_LOOKS = 20
-"""Such looks at most: then a bound pod's plan is taken off although other plans are under way."""
+_CLEAR_PAUSE, _CLEAR_LOOKS = 0.5, 20
+"""Seconds between two looks whether other plans are under way, and how many there are before a bound pod's is taken."""
 _WEIGHTS = {Ending.DEPOSED: 0, Ending.REFUSED: 1, Ending.FAILED: 2}
 """Of several endings of one plan, a lost lease weighs more than a refusal, a refusal more than a failure."""
 
@@ -379,7 +378,8 @@ class Executor:
                 if ended.ended is Ending.BOUND:
                     await self._checkpoint("bound")
                     await self._let_plans_pass()
-                known = self._state.pod_of(ended.key, ended.uid)
+                replaced = await is_replaced(ended, self._manager.plans)
+                known = None if replaced else self._state.pod_of(ended.key, ended.uid)
             while known is not None:
                 try:
                     without = await self._writer.clear(known, plan_id, node)

@@ -89,6 +89,7 @@ class Writer(FencedRequests):
             "metadata": {"annotations": {PLAN: encode(record), DECISION: encode(decision)}},
             "status": {} if record.resize else {"nominatedNodeName": record.node},
         }
+        before = plan_id_of(pod)  # one that is over, and whose place the new plan takes
         for attempt in range(TRIES):
             try:
                 await self.patch_status("nominate", pod, body)
@@ -99,7 +100,7 @@ class Writer(FencedRequests):
             pod = await self.read(pod.metadata)
             if plan_id_of(pod) == record.id:
                 return
-            if plan_id_of(pod) or not still_wanted(pod):
+            if plan_id_of(pod) not in ("", before) or not still_wanted(pod):
                 raise StaleError(f"{key_of(pod)} has changed since the decision")
         raise StaleError(f"{key_of(pod)} keeps changing")
 

@@ -1,0 +1,98 @@
+"""How long cluster-autoscaler waits for marked pods: written on new pods by the webhook and by native policies."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.native.comparing import Both, pod_request
+from tests.policy.builders import engine, rules
+from webhook.policy.model import GIVEN, MARK, POD_SCALE_UP_DELAY
+
+Json = dict[str, Any]
+NONE = rules("{name: x, validate: {expression: 'true'}}")
+COPY = rules(f"{{name: copy, copyAnnotations: [{POD_SCALE_UP_DELAY}]}}")
+
+
+def a_class(name: str, policy: str = "Never", says: str | None = None) -> Json:
+    said = {} if says is None else {POD_SCALE_UP_DELAY: says}
+    return {
+        "kind": "PriorityClass",
+        "metadata": {"name": name, "annotations": said},
+        "value": 5,
+        "preemptionPolicy": policy,
+    }
+
+
+OBJECTS = [
+    a_class("giveway-a"),
+    a_class("giveway-says", says="1m"),
+    a_class("old", "PreemptLowerPriority"),
+    a_class("giveway-old"),
+    a_class("plain"),
+    a_class("giveway-by-itself", "PreemptLowerPriority"),
+    {"kind": "Namespace", "metadata": {"name": "team-a"}},
+]
+
+
+def both(spec: str = NONE, more: str = "") -> Both:
+    named = f"preemptors: {{priorityClasses: ['giveway-*'], twins: {{old: giveway-old}}{more}}}"
+    return Both(engine(spec, preemption=named).policies, OBJECTS)
+
+
+def sent(name: str, own: str | None = None) -> Json:
+    said = {} if own is None else {POD_SCALE_UP_DELAY: own}
+    meta = {"name": "p", "namespace": "team-a", "annotations": said}
+    return {"kind": "Pod", "metadata": meta, "spec": {"containers": [], "priorityClassName": name}}
+
+
+@pytest.mark.parametrize(
+    ("given", "pod", "expected"),
+    [
+        pytest.param(both(), sent("giveway-a"), "5s", id="by default"),
+        pytest.param(both(), sent("old"), "5s", id="moved to a twin"),
+        pytest.param(both(more=", delay: 4s"), sent("giveway-a"), "5s", id="a shorter delay"),
+        pytest.param(both(more=", delay: 5s"), sent("giveway-a"), None, id="a delay that gives nodes time"),
+        pytest.param(both(more=", delay: 3m, scaleUpDelay: 10s"), sent("giveway-a"), "10s", id="said beside a delay"),
+        pytest.param(both(more=", scaleUpDelay: 1h30m"), sent("giveway-a"), "5400s", id="long"),
+        pytest.param(both(more=", scaleUpDelay: 500ms"), sent("giveway-a"), "500ms", id="parts of a second"),
+        pytest.param(both(more=", scaleUpDelay: 0s"), sent("giveway-a"), None, id="off"),
+        pytest.param(both(), sent("giveway-a", own="2s"), "2s", id="the author's own"),
+        pytest.param(both(), sent("giveway-a", own=""), "", id="the author's own, empty"),
+        pytest.param(both(), sent("giveway-says"), None, id="the class says it, and nothing copies it"),
+        pytest.param(both(COPY), sent("giveway-says"), "1m", id="copied from the class"),
+        pytest.param(both(COPY), sent("giveway-a"), "5s", id="nothing to copy"),
+        pytest.param(both(), sent("plain"), None, id="a class that nobody manages"),
+        pytest.param(both(), sent("giveway-by-itself"), None, id="kube-scheduler preempts for it"),
+    ],
+)
+def test_marked_pods_say_how_long_nodes_wait(given, pod, expected):
+    """On pods with the mark, if neither the pod nor its class says it; still there if the manifest is sent again."""
+    for side, result in enumerate(given.create(pod_request(pod))):
+        annotations = result.object["metadata"].get("annotations", {})
+        assert annotations.get(POD_SCALE_UP_DELAY) == expected
+        assert not result.denied
+        if expected and not pod["metadata"]["annotations"]:
+            assert annotations[GIVEN]["copied"] == {POD_SCALE_UP_DELAY: expected}
+            old = copy.deepcopy(result.object)
+            old["metadata"]["annotations"][GIVEN] = f'{{"copied":{{"{POD_SCALE_UP_DELAY}":"{expected}"}}}}'
+            bare = copy.deepcopy(old)
+            del bare["metadata"]["annotations"], bare["metadata"]["labels"]
+            again = given.create(pod_request(bare, operation="UPDATE", oldObject=old))[side]
+            assert again.object["metadata"]["annotations"][POD_SCALE_UP_DELAY] == expected
+            assert again.object["metadata"]["labels"] == {MARK: "managed"}
+
+
+def test_it_goes_with_the_mark():
+    """Another webhook changes the class to one that nobody manages: nodes need not wait any more."""
+
+    def meddle(obj: Json) -> Json:
+        found = copy.deepcopy(obj)
+        for field in ("priority", "preemptionPolicy"):
+            found["spec"].pop(field, None)
+        return found | {"spec": {**found["spec"], "priorityClassName": "plain"}}
+
+    for result in both().create_twice(pod_request(sent("giveway-a")), meddle):
+        assert POD_SCALE_UP_DELAY not in result.object["metadata"].get("annotations", {})
