@@ -178,6 +178,14 @@ SURPRISING = {
         policy(validate('object.metadata.name == "a" && object.metadata.name == "b"')),
         "p/r refuses everything: a pod in some-namespace, made by anybody, is refused: m (rule p/r)",
     ),
+    "two lists that have no class in common": (
+        policy("priorityClasses: {allow: [a]}", "priorityClasses: {allow: [b]}", match="{namespaces: [x]}"),
+        'p/r and other rules together refuse everything: a pod in x, made by anybody, is refused: PriorityClass "c"',
+    ),
+    "an exclusion of all namespaces without a label": (
+        policy(ALLOW, exclude=NOT_T),
+        ROUND + "a pod in some-namespace, made by anybody, gets PriorityClass c",
+    ),
     "an expression that fails for new pods": (
         policy(validate("oldObject.spec.nodeName == object.spec.nodeName")),
         "p/r refuses everything: a pod in some-namespace, made by anybody, is refused: rule p/r could not be evaluated",
@@ -270,6 +278,9 @@ UNSURPRISING = {
     ),
     "classes of some namespaces": policy(
         'priorityClasses: {allow: [x, "b-*"], deny: ["b-x*"]}', match='{namespaces: ["t-*"]}'
+    ),
+    "two lists with a class in common": policy(
+        'priorityClasses: {allow: ["b-*", x]}', "priorityClasses: {allow: [b-y]}", match="{namespaces: [x]}"
     ),
     "classes but for a namespace": policy("priorityClasses: {deny: [x]}", exclude="{namespaces: [b]}"),
     "what the namespace says": policy(ALLOW, **condition('!("c" in namespaceObject.metadata.labels)')),

@@ -15,7 +15,15 @@ from webhook.policy.evaluation.engine import Engine, Verdict
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
 from webhook.policy.examples.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Example, Settings
 from webhook.policy.examples.questions import SYSTEM, UNNAMED, RuleQuestion, near, questions, samples
-from webhook.policy.model import CAN_BE_PREEMPTED, Enforcement, Policies, PriorityPolicy, PriorityRule, VictimMode
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    Enforcement,
+    Policies,
+    PriorityPolicy,
+    PriorityRule,
+    RequestMatch,
+    VictimMode,
+)
 from webhook.policy.shapes.findings import Finding, Severity
 from webhook.policy.shapes.object_shape import yaml_name
 from webhook.policy.shapes.yaml_nodes import SourcePosition
@@ -64,6 +72,13 @@ class _Asked:
 
     def __init__(self, policies: Policies, now: float) -> None:
         self._policies, self._now, self._engine = policies, now, Engine(policies)
+        self._lists = {
+            f"{policy.name}/{rule.name}": rule.priority_classes
+            for policy in policies.priority
+            for rule in policy.rules
+            if rule.priority_classes is not None and rule.enforcement is Enforcement.ENFORCE
+        }
+        """The rules that say which classes may be named."""
 
     def _said(self, example: Example) -> Said:
         request = example.request(self._now)
@@ -77,7 +92,7 @@ class _Asked:
         own = answered[:]
         for rule in policy.rules:
             rule_id = f"{policy.name}/{rule.name}"
-            for question in questions(policy, rule):
+            for question in questions(policy, rule, self._lists.values()):
                 rows = self._rows(rule_id, question) if question.fixed[0] else []
                 answered += chain.from_iterable(rows)
                 for text in self._of_question(policy, rule, question.about, rows):
@@ -145,17 +160,19 @@ class _Asked:
             if refusals:
                 yield f"{given}, gets {rule.default_priority_class} by {rule_id} and is refused: {refusals[0]}"
         elif rule.enforcement is Enforcement.ENFORCE and rule.refuses:
-            through = _let_out(rule_id, about, rows)
+            exclude = RequestMatch() if policy.exclude is None or policy.match.by_namespace else policy.exclude
+            everywhere = about == "use" or (exclude.namespace_selector is not None and not exclude.by_namespace)
+            through = _let_out(rule_id, about, rows, everywhere=everywhere)
             if through is not None:
                 yield f"{rule_id} can be got round: {self._told(through, about)}"
             for operation in (None, "UPDATE") if through is None and about in ("validate", "priority_classes") else ():
-                judged = [
-                    (row, said[rule_id])
-                    for row, said in answered
-                    if rule_id in said and row.get(OPERATION) == operation
-                ]
-                if judged and all(verdict.violated for _, verdict in judged):
-                    yield f"{rule_id} refuses everything: {judged[0][0]}, is refused: {judged[0][1].message} {tried}"
+                judged = [(row, said) for row, said in answered if rule_id in said and row.get(OPERATION) == operation]
+                refusing = {rule_id, *self._lists}
+                refused = [[row for row in said.values() if row.violated and row.id in refusing] for _, said in judged]
+                if refused and all(refused):
+                    alone = all(said[rule_id].violated for _, said in judged)
+                    text = "refuses everything" if alone else "and other rules together refuse everything"
+                    yield f"{rule_id} {text}: {judged[0][0]}, is refused: {refused[0][0].message} {tried}"
 
     def _told(self, example: Example, about: str) -> str:
         """The request and what becomes of it."""
@@ -214,15 +231,15 @@ def _by_label(rule_id: str, rows: list[list[_Answered]]) -> Example | None:
     return None
 
 
-def _let_out(rule_id: str, about: str, rows: list[list[_Answered]]) -> Example | None:
+def _let_out(rule_id: str, about: str, rows: list[list[_Answered]], *, everywhere: bool) -> Example | None:
     """A request by somebody without any right that gets through all the same, by what its author chooses.
 
-    A range is reserved everywhere: there the first request counts as well, in a namespace that no policy means. Who
-    defines a class chooses its name.
+    `everywhere`: the first request counts as well, in a namespace that no policy means: a range is reserved there, too,
+    and nobody means to exclude it. Who defines a class chooses its name.
     """
     for (plain, said), *others in (row for row in rows if row[0][0].get(USER) is ANYBODY):
         if not _refused(said):
-            if about == "define" or (about == "use" and plain is rows[0][0][0]):
+            if about == "define" or (everywhere and plain is rows[0][0][0]):
                 return plain
             if rule_id not in said and about != "validate" and any(_meets(row, rule_id) for _, row in others):
                 return plain

@@ -12,7 +12,7 @@ from webhook.policy.cel.fields import Path, fields_read
 from webhook.policy.cel.program import compile_bool
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
 from webhook.policy.examples.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
-from webhook.policy.model import CAN_BE_PREEMPTED, PriorityPolicy, PriorityRule
+from webhook.policy.model import CAN_BE_PREEMPTED, PriorityClasses, PriorityPolicy, PriorityRule
 from webhook.policy.model.globs import WILDCARD
 
 __all__ = ["SYSTEM", "UNNAMED", "RuleQuestion", "near", "questions", "samples"]
@@ -76,17 +76,21 @@ def samples(patterns: Iterable[str], *, dots: bool = True) -> list[str]:
     return list(names)
 
 
-def questions(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RuleQuestion]:
-    """What a rule decides about pods and about PriorityClasses."""
+def questions(policy: PriorityPolicy, rule: PriorityRule, lists: Iterable[PriorityClasses]) -> Iterator[RuleQuestion]:
+    """What a rule decides about pods and about PriorityClasses; `lists` are what rules allow and deny."""
     if rule.reserve is not None:
-        yield _question(policy, rule, "use", PODS)
-        yield _question(policy, rule, "define", CLASSES)
+        yield _question(policy, rule, "use", PODS, ())
+        yield _question(policy, rule, "define", CLASSES, ())
         return
+    listed = rule.priority_classes is not None
+    names = [name for body in lists if listed for name in (*(body.allow or ()), *body.deny)]
     for resource in rule.validate.resources if rule.validate is not None else (PODS,):
-        yield _question(policy, rule, rule.body[0], resource)
+        yield _question(policy, rule, rule.body[0], resource, names)
 
 
-def _question(policy: PriorityPolicy, rule: PriorityRule, about: str, resource: str) -> RuleQuestion:
+def _question(
+    policy: PriorityPolicy, rule: PriorityRule, about: str, resource: str, listed: Iterable[str]
+) -> RuleQuestion:
     own = _read(rule.declaration.expressions, resource)
     read = _read([condition.expression for condition in policy.conditions], resource)
     names, users = [*own.get(NAMESPACE, ()), *read.get(NAMESPACE, ())], [ANYBODY, CONTROLLER]
@@ -108,7 +112,8 @@ def _question(policy: PriorityPolicy, rule: PriorityRule, about: str, resource: 
             users.append(UserInfo(called, ("system:authenticated", name)))
     spaces: list[Settings] = [((NAMESPACE, name),) for name in (UNNAMED, *samples(names, dots=False))]
     asking: list[Settings] = [((USER, user),) for user in users]
-    decided = list(_decided(rule, about, resource, own | read))
+    both = own | read
+    decided = list(_decided(rule, about, resource, both | {NAME: [*both.get(NAME, ()), *listed]}))
     return RuleQuestion(about, resource, [decided, spaces if resource == PODS else [()], *places, asking], free)
 
 
