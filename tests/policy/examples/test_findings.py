@@ -2,50 +2,21 @@
 
 import pytest
 
-from tests.policy.builders import indented
-from webhook.policy.examples.findings import example_findings
-from webhook.policy.files.loading import load_texts
-from webhook.policy.shapes.findings import Severity
-
-KEY = "godel.bytedance.com/can-be-preempted"
-RESERVE = "reserve: {from: 100, to: 200, define: {subjects: [{kind: Group, name: platform}]}, use: {namespaces: [a]}}"
-ALLOW = "priorityClasses: {allow: [a, system-node-critical]}"
-NOT_T = "{namespaceSelector: {matchExpressions: [{key: t, operator: DoesNotExist}]}}"
-SHIELD = "protectAnnotations: {keys: [example.com/k]}"
-DEFAULT = "defaultPriorityClass: x"
-COPY = f"copyAnnotations: [{KEY}]"
-
-
-def policy(*bodies, name="p", **parts):
-    """A policy of these rules r, r1 …, with parts in flow style."""
-    rules = "\n".join(f"- {{name: r{number or ''}, {body}}}" for number, body in enumerate(bodies))
-    spec = "\n".join([*(f"{part}: {text}" for part, text in parts.items()), "rules:", rules])
-    head = f"apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {{name: {name}}}\nspec:\n"
-    return head + indented(spec)
-
-
-def condition(expression):
-    """One condition c."""
-    return {"conditions": f"[{{name: c, expression: '{expression}'}}]"}
-
-
-def excepted(match):
-    """One exception from r."""
-    return {"exceptions": f"[{{match: {match}, rules: [r], reason: it moves, owner: o, until: 2029-12-31}}]"}
-
-
-def validate(expression, more=""):
-    """A rule with an expression."""
-    return f"validate: {{expression: '{expression}', message: m{more}}}"
-
-
-def told(*texts, severity=Severity.WARNING):
-    """What is found in these policies, which must be free of errors."""
-    loaded = load_texts([(f"{number}.yaml", text) for number, text in enumerate(texts)])
-    assert not loaded.errors, "\n".join(map(str, loaded.errors))
-    found = example_findings(loaded.policies, 1_700_000_000, "policies")
-    return [finding.message for finding in found if finding.severity is severity]
-
+from tests.policy.examples.builders import (
+    ALLOW,
+    COPY,
+    DEFAULT,
+    KEY,
+    NOT_T,
+    RESERVE,
+    SHIELD,
+    SYSTEM,
+    condition,
+    excepted,
+    policy,
+    told,
+    validate,
+)
 
 ROUND = "p/r can be got round: "
 SURPRISING = {
@@ -178,6 +149,20 @@ SURPRISING = {
         policy(validate('object.metadata.name == "a" && object.metadata.name == "b"')),
         "p/r refuses everything: a pod in some-namespace, made by anybody, is refused: m (rule p/r)",
     ),
+    "nothing is allowed": (policy("priorityClasses: {allow: []}"), "p/r refuses everything: a pod in some-namespace"),
+    "a class is allowed and denied": (
+        policy("priorityClasses: {allow: [a, system-node-critical], deny: [a]}"),
+        "priorityClasses.allow[0] of policy p makes no difference",
+    ),
+    "an empty exclusion": (policy(ALLOW, exclude="{}"), "exclude of policy p makes no difference"),
+    "a right by any label": (
+        policy("reserve: {from: 100, to: 200, use: {namespaces: ['*'], objectSelector: {}}}"),
+        "p/r refuses no pod: a pod in some-namespace, made by anybody, gets 100",
+    ),
+    "a right to an annotation by label": (
+        policy("protectAnnotations: {keys: [e.com/k], allow: {objectSelector: {matchLabels: {a: b}}}}"),
+        ROUND + "a pod with the annotation e.com/k=true and the label a=b in some-namespace, changed by anybody",
+    ),
     "two lists that have no class in common": (
         policy("priorityClasses: {allow: [a]}", "priorityClasses: {allow: [b]}", match="{namespaces: [x]}"),
         'p/r and other rules together refuse everything: a pod in x, made by anybody, is refused: PriorityClass "c"',
@@ -273,9 +258,7 @@ UNSURPRISING = {
     ),
     "a range for nobody": policy("reserve: {from: 100, to: 200}"),
     "a range with an exclusion by namespace": policy(RESERVE, exclude='{namespaces: ["b-*"]}'),
-    "the system's range": policy(
-        'reserve: {from: 1000000001, to: 2147483647, define: {names: ["system-*"]}, use: {namespaces: [kube-system]}}'
-    ),
+    "the system's range": SYSTEM,
     "classes of some namespaces": policy(
         'priorityClasses: {allow: [x, "b-*"], deny: ["b-x*"]}', match='{namespaces: ["t-*"]}'
     ),
@@ -328,80 +311,3 @@ def test_a_rule_that_another_one_makes_safe():
     guard = policy(validate('object.metadata.namespace == "a" || !("urgent" in object.metadata.labels)'), name="q")
     assert told(right)
     assert told(right, guard) == []
-
-
-PREEMPTION = """\
-apiVersion: giveway.dev/v1alpha1
-kind: PreemptionPolicy
-metadata: {name: m}
-spec:
-  preemptors: {priorityClasses: ["online-*"]}
-  victims: {mode: MODE, pairs: [{victims: {priorityClasses: ["offline-*"]}}]}
-"""
-
-
-def test_globs_that_look_like_regular_expressions():
-    """A dot and a star are pointed out where they stand, in a PreemptionPolicy, too."""
-    (finding,) = load_texts(
-        [("p.yaml", PREEMPTION.replace("offline-*", "offline-.*").replace("MODE", "opt-in"))]
-    ).findings
-    assert (finding.severity, finding.source.line) == (Severity.WARNING, 6)
-    assert finding.message == (
-        '"offline-.*" means names with a dot in them; * alone stands for any characters: "offline-*"'
-    )
-
-
-def test_what_no_rule_is_about():
-    """Notices: the range above one billion, and classes outside every range whose annotations open their pods."""
-    (labels, _) = told(UNSURPRISING["a range by the namespace's label"], severity=Severity.NOTICE)
-    assert labels == (
-        "p/r goes by a label: a pod with the namespace label b=c in some-namespace, made by anybody, gets 100:"
-        " see that nobody else labels namespaces"
-    )
-    system = UNSURPRISING["the system's range"]
-    (critical,) = told(policy(COPY), severity=Severity.NOTICE)
-    assert critical == (
-        "nothing reserves the range above one billion: a pod in some-namespace, made by anybody, gets 2000001000"
-    )
-    annotation, *globs = told(system, PREEMPTION.replace("MODE", "opt-in"), severity=Severity.NOTICE)
-    assert annotation.startswith(
-        f"PriorityClass offline-a of value 1000 with the annotation {KEY}=true, changed by anybody who may patch it,"
-    )
-    assert told(system, PREEMPTION.replace("MODE", "opt-out"), severity=Severity.NOTICE) == globs
-    everything = policy("reserve: {from: -2147483648, to: 1000000000}", name="q")
-    assert told(system, everything, PREEMPTION.replace("MODE", "opt-in"), severity=Severity.NOTICE) == []
-
-
-def test_classes_that_a_glob_means():
-    """A notice for each glob by which a policy means a class that anybody may define; none if a range holds all values.
-
-    A range that leaves values out is no help.
-    """
-    system, some = UNSURPRISING["the system's range"], policy("reserve: {from: 0, to: 999999999}", name="q")
-    defined = "PriorityClass {} of value {}, defined by anybody who may create classes, is let in, and the policy means"
-    for given, value in ((), 1000), ((some,), 10**9):
-        found = told(system, *given, PREEMPTION.replace("MODE", "opt-out"), severity=Severity.NOTICE)
-        assert len(found) == 2
-        for text, name in zip(found, ("online-a", "offline-a"), strict=True):
-            assert text.startswith(defined.format(name, value))
-    every = PREEMPTION.replace("online-*", "online").replace("offline-*", "*").replace("MODE", "opt-out")
-    assert told(system, every, severity=Severity.NOTICE) == []
-
-
-@pytest.mark.parametrize(
-    ("spec", "read"),
-    [
-        ("victims: {pairs: [{victims: {labels: {matchLabels: {tier: a}}}}]}", "label tier"),
-        ("victims: {pairs: [{preemptors: {labels: {matchExpressions: [{key: z, operator: Exists}]}}}]}", "label z"),
-        ("limits: {perLabel: {label: team, evictions: 1}}\n  groups: {disruption: Never}", "label team and group"),
-        ("victims: {cost: {groupRestarts: true}}", "group"),
-        ("groups: {disruption: Pod}", ""),
-    ],
-)
-def test_what_is_read_of_pods_as_they_were_made(spec, read):
-    """A notice: of pods without a record whoever may patch them writes it."""
-    made = PREEMPTION[: PREEMPTION.index("  victims")].replace("online-*", "online") + f"  {spec}\n"
-    found = [
-        text for text in told(UNSURPRISING["the system's range"], made, severity=Severity.NOTICE) if "not-rec" in text
-    ]
-    assert [text.partition(" counts")[0] for text in found] == ([f"a pod's {read}"] if read else [])

@@ -256,22 +256,15 @@ def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reade
     places = node.items if isinstance(node, YamlSequence) else [node]
     for number, right in enumerate(rights):
         place = places[number] if len(places) == len(rights) else node  # else some could not be read
-        if right.by_namespace or (right.subjects is not None and not at_create):
+        if right.by_namespace or right.subjects is None or not at_create:
             continue
-        subjects = right.subjects or ()
+        subjects = right.subjects
         controllers = [str(subject) for subject in subjects if subject.covers_controllers]
         accounts = [
             subject for subject in subjects if subject.kind == "ServiceAccount" or subject.name.startswith(_ACCOUNTS)
         ]
         loose = [str(account) for account in accounts if not account.exact_user]
-        if right.subjects is None:
-            if right.object_selector is not None:
-                reader.warn(
-                    place,
-                    "whoever makes a pod chooses its labels, so everybody can take this right; leave it only if"
-                    f' something else guards the labels, else {MEND} or "subjects"',
-                )
-        elif controllers:
+        if controllers:
             reader.error(
                 place,
                 f"{' or '.join(controllers)} means the controllers, which make pods for whoever makes a workload: the"

@@ -95,8 +95,6 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
                 text = f'name "{name}" is there twice in this policy; the other one is on line {seen[name]}'
                 reader.error(YamlNode(source.line, source.column, 1), text)
             seen.setdefault(name, source.line)
-        if "exclude" in nodes and values.get("exclude") == RequestMatch():
-            reader.warn(nodes["exclude"], "an empty exclude excludes nothing; leave it out or name something")
         _check_requesters(values, nodes, reader)
         refusing = {
             rule["name"]: PriorityRule(**{"enforcement": Enforcement.ENFORCE, **rule}).refuses for rule in rules

@@ -67,7 +67,7 @@ ENFORCEMENT = Choice(
 
 
 @mapping("priorityClasses rule")
-class PriorityClasses(Checked, frozen=True, kw_only=True):
+class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
     """Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at."""
 
     allow: Annotated[
@@ -76,14 +76,6 @@ class PriorityClasses(Checked, frozen=True, kw_only=True):
     deny: Annotated[
         tuple[str, ...], Field("Names or globs that may not be used; deny wins over allow.", ListOf(CLASS_GLOB))
     ] = ()
-
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """No class is allowed and denied, and some is allowed."""
-        for name in sorted(set(values.get("allow") or ()) & set(values.get("deny", ()))):
-            reader.warn(nodes["deny"], f'"{name}" is in allow and in deny; deny wins')
-        if values.get("allow") == ():
-            reader.warn(nodes["allow"], "an empty allow refuses every PriorityClass")
 
     @property
     def declaration(self) -> Declaration:
