@@ -7,7 +7,7 @@ from webhook.kube.instants import LAST_SECOND, epoch
 from webhook.policy.evaluation import engine
 from webhook.policy.files import first_use
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import Policies, Schedule
+from webhook.policy.model import Policies, PreemptionPolicy, Schedule
 
 SPEC = rules(
     "{name: band, reserve: {from: 1, to: 9}}",
@@ -50,6 +50,18 @@ def test_what_raises_is_an_error_at_its_place(owner, name, spec, line, monkeypat
     assert found.policies == Policies()
     errors = {error.source.line: error.message for error in found.errors}
     assert errors[line].startswith("this cannot be used: OverflowError: date value out of range")
+
+
+def test_what_raises_while_it_is_read_is_an_error_at_its_document(monkeypatch):
+    """Neither lint nor a server ends by it, and what else is in the files is read."""
+    monkeypatch.setattr(PreemptionPolicy, "check", failing("date value out of range"))
+    text = "apiVersion: giveway.dev/v1alpha1\nkind: {}\nmetadata: {{name: m}}\nspec:\n  {}\n"
+    odd = text.format("PreemptionPolicy", "preemptors: {priorityClasses: [a]}")
+    sound = text.format("PriorityPolicy", "rules: [{name: r, defaultPriorityClass: a}]")
+    found = load_texts([("m.yaml", f"{sound}---\n{odd}")])
+    (error,) = found.errors
+    assert error.message == "this policy cannot be read: OverflowError: date value out of range"
+    assert (error.source.line, len(found.policies.priority)) == (7, 1)
 
 
 @pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])

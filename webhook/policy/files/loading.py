@@ -145,7 +145,13 @@ def load_texts(
                 roots.append(root)
                 empty = empty and isinstance(root, YamlScalar) and meaning(root) == "null"
                 errors = reader.errors
-                policy = _document(root, reader)
+                try:
+                    policy = _document(root, reader)
+                except TooMuchError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - whoever wrote the document reads it, and no server ends by it
+                    policy = INVALID
+                    reader.error(root, f"this policy cannot be read: {type(error).__name__}: {error}")
                 if policy is not INVALID and reader.errors == errors:
                     read.append(policy)
             if empty:
