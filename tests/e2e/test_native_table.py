@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.e2e.conftest import LABEL, Sandbox
 from tests.e2e.native import RESOURCES, applied, limited, need_admission_policies
@@ -126,3 +127,23 @@ async def test_a_table_that_is_old_refuses_nobody(sandbox):
         assert (await made(sandbox, priorityClassName=high))["class"] == "high"
         await replaced(sandbox, "standard", None)
         assert await made(sandbox) == {"said": None, "class": "", "priority": 0}
+
+
+async def test_many_classes_of_one_author_freeze_nobodys_table(sandbox):
+    """The API server takes the table that has no room for 450 long names, and an older class is still copied from."""
+    older = await sandbox.priority_class("older", 100)
+    await sandbox.client.patch(
+        PRIORITY_CLASS.path(name=older), {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}}
+    )
+    stored = await sandbox.client.get(PRIORITY_CLASS.path(name=older), PriorityClass)
+    meta = ObjectMeta(annotations={CAN_BE_PREEMPTED: "true"}, creation_timestamp="9999-01-01T00:00:00Z")
+    spam = [PriorityClass(metadata=replace(meta, name=f"{n:0253d}"), value=n) for n in range(450)]
+    spec = rules(f"{{name: copy, copyAnnotations: [{CAN_BE_PREEMPTED}]}}", match=f"{{namespaces: [{sandbox.id}]}}")
+    found = compile_policies(engine(spec).policies, [*spam, stored], SETTINGS, time.time())
+    assert [row.enforced for row in found.inexpressible] == [True]
+    async with applied(sandbox.client, limited(found.objects, sandbox.id)):
+
+        async def copied() -> bool:
+            return (await made(sandbox, priorityClassName=older))["said"] == "true"
+
+        await eventually(copied, 60, "the policies are in force")
