@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.preemption.building import NOW, node, outcome, pod, rules
+from tests.preemption.building import NOW, as_pod, cluster, node, outcome, pod, rules, snapshot_of
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import LabelSelector
 from webhook.policy.model import (
@@ -18,6 +18,7 @@ from webhook.policy.model import (
     Victims,
 )
 from webhook.policy.model.creation import creation_record
+from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules
 
 TIER = LabelSelector(match_labels={"tier": "batch"})
@@ -121,3 +122,12 @@ def test_the_start_by_which_pods_are_ranked(forged):
     assert outcome(pods, rules(), preemptor=preemptor)[0] == ["young"]
     pods[0]["metadata"]["creationTimestamp"] = rfc3339(NOW - 400)
     assert outcome(pods, rules(), preemptor=preemptor)[0] == ["old"]
+
+
+@pytest.mark.parametrize(("now", "told"), [(BATCH, ", by the labels that it was made with"), ({}, "")])
+def test_why_a_relabelled_pod_stays(now, told):
+    """Who sees the label on the pod reads that it does not count."""
+    victim, by = changed(pod("victim", on="n1", cpu="3"), now=now), rules(pairs=VICTIMS)
+    data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"))
+    [excluded] = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW).excluded("n1")
+    assert excluded.text == f"no pair of the policy lets this preemptor evict it{told}"

@@ -106,7 +106,7 @@ def start_of(pod: Pod) -> float:
 
 def created_at(meta: ObjectMeta, otherwise: float) -> float:
     """When the API server made the pod, in seconds: nobody else writes that. The other number if it does not say."""
-    return epoch_or(meta.creation_timestamp, otherwise)
+    return epoch_or(meta.creation_timestamp, otherwise) if meta.creation_timestamp else otherwise
 
 
 def owner_of(pod: Pod) -> Owner:

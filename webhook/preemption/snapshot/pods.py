@@ -158,7 +158,7 @@ class Pods(Columns):
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
         group = group_of(pod)
         profile, owner = profile_of(pod, self.annotations), owner_of(pod)
-        identity = Identity(meta.namespace, meta.labels or {}, at_creation(meta).labels or {})
+        labels, made = meta.labels or {}, at_creation(meta).labels or {}
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
         if row is None:
@@ -177,8 +177,9 @@ class Pods(Columns):
         self.grace[row] = grace_of(pod)
         self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
         self.health[row] = health_of(pod)
-        key = (meta.namespace, *(tuple(sorted(labels.items())) for labels in identity[1:]))
-        self.identity[row] = self.identities.take(key, identity)
+        now = tuple(sorted(labels.items()))
+        key = (meta.namespace, now, now if made == labels else tuple(sorted(made.items())))
+        self.identity[row] = self.identities.take(key, Identity(meta.namespace, labels, made))
         self.profile[row] = self.profiles.take(profile, profile)
         self.owner[row] = self.owners.take(owner, owner)
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0

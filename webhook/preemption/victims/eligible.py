@@ -130,6 +130,9 @@ class PotentialVictims(NamedTuple):
                 rule, text = self._protected(row)
             case Exclusion.PAIRS:
                 rule, text = "pairs", "no pair of the policy lets this preemptor evict it"
+                identity = pods.identities.values[pods.identity[row]]
+                if identity and identity.labels != identity.labels_at_creation:
+                    text += ", by the labels that it was made with"
             case Exclusion.EXCLUDED:
                 rule = "exclusion"
                 text = (
