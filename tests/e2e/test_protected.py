@@ -14,10 +14,10 @@ from tests.e2e.conftest import LABEL
 from tests.e2e.software import PATHS, RECONCILER, Software, installed
 from tests.workloads import eventually, pod
 from webhook.kube.client import ApiError, Client
-from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MANAGED, MARK, PLAN, PROTECTION_DURATION
+from webhook.policy.model import CAN_BE_PREEMPTED, CREATION, DECISION, GIVEN, MANAGED, MARK, PLAN, PROTECTION_DURATION
 
 FORGED = '{"id":"x","node":"n","attempt":-1000000}'
-ANNOTATIONS = [PLAN, DECISION, GIVEN, CAN_BE_PREEMPTED, PROTECTION_DURATION]
+ANNOTATIONS = [PLAN, DECISION, GIVEN, CREATION, CAN_BE_PREEMPTED, PROTECTION_DURATION]
 WAYS = ["pods/binding", "bindings"]
 
 
@@ -62,7 +62,7 @@ async def refused(call: Any, rule: str) -> None:
 def rule_for(key: str) -> str:
     if key == MARK:
         return "builtin/mark"
-    return "builtin/own-annotations" if key in (PLAN, DECISION, GIVEN) else "builtin/shield"
+    return "builtin/own-annotations" if key in (PLAN, DECISION, GIVEN, CREATION) else "builtin/shield"
 
 
 def metadata_with(key: str, value: str = FORGED) -> dict[str, Any]:
@@ -131,10 +131,16 @@ async def test_a_new_pod_loses_what_only_giveway_writes(sandbox, kubeconfig, tmp
     """A copied manifest's plan, decision, record and stray mark are taken off, and the pod gets in."""
     async with served(sandbox, kubeconfig, tmp_path):
         body = pod("p", labels={MARK: MANAGED, "app": "p"}, nodeSelector={LABEL: sandbox.id})
-        body["metadata"]["annotations"] = {PLAN: FORGED, DECISION: FORGED, GIVEN: "{}", "example.com/a": "b"}
+        body["metadata"]["annotations"] = {
+            PLAN: FORGED,
+            DECISION: FORGED,
+            GIVEN: "{}",
+            CREATION: "{}",
+            "example.com/a": "b",
+        }
         await sandbox.client.create(sandbox.pods, body)
         found = (await sandbox.get("p"))["metadata"]
-        assert not {PLAN, DECISION, GIVEN} & found["annotations"].keys()
+        assert not {PLAN, DECISION, GIVEN, CREATION} & found["annotations"].keys()
         assert found["annotations"]["example.com/a"] == "b"
         assert found["labels"] == {"app": "p"}
 
