@@ -106,7 +106,8 @@ def test_if_one_may_not_go_none_may(keeper, more, rule):
     """A member on another node that may not go keeps the whole group, and the reason names it."""
     pods = [BOTH[0], {**member("a-1", "a", **({"on": "n2", "priority": 10} | keeper))}]
     data = cluster(TWO_NODES, pods, pod("p", priority=100, cpu="4"), **more)
-    decision = decide(snapshot_of(data, WHOLE), as_pod(data["preemptor"]), WHOLE, NOW)
+    by = rules(groups=GroupDisruption.GROUP, scheduler_names=("default-scheduler",))
+    decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
     assert decision.selected is None
     if rule != "policy/priority":  # the group has one priority: the highest of its members
         assert [one.rule for one in decision.excluded("n2")] == [rule]
