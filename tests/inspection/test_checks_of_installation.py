@@ -150,6 +150,7 @@ POLICY = (
     "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n  rules:\n"
     "  - {name: r, priorityClasses: {deny: [x]}}\n"
 )
+SOFTER = POLICY.replace("name: r", "name: r, enforcement: warn")
 
 
 def maps(applied, in_force=POLICY, *, by_hand=False, **fields):
@@ -163,10 +164,10 @@ def maps(applied, in_force=POLICY, *, by_hand=False, **fields):
     [
         pytest.param(maps(POLICY), [], id="the-same"),
         pytest.param(maps(POLICY.replace("deny", "denny")), ["error"], id="broken"),
-        pytest.param(maps(POLICY.replace("[x]", "[]")), ["warning"], id="held"),
-        pytest.param(maps(POLICY.replace("[x]", "[]"), allowed=("p/r",)), ["info"], id="allowed-and-under-way"),
+        pytest.param(maps(SOFTER), ["warning"], id="held"),
+        pytest.param(maps(SOFTER, allowed=("p/r",)), ["info"], id="allowed-and-under-way"),
         pytest.param(maps(POLICY.replace("[x]", "[x, y]")), ["info"], id="under-way"),
-        pytest.param(maps(POLICY.replace("[x]", "[x, y]"), by_hand=True), ["warning"], id="less-than-applied"),
+        pytest.param(maps(POLICY, SOFTER, by_hand=True), ["warning"], id="less-than-applied"),
         pytest.param(OwnState(applied=maps(POLICY).applied, deployments=RUNS), [], id="nothing-kept"),
     ],
 )
@@ -175,20 +176,20 @@ def test_policies_in_force(own, expected):
     assert [severity for severity, _ in found(policies_in_force.differing, observed(own_state=own))] == expected
 
 
-def test_policies_in_force_that_somebody_widened():
+def test_policies_in_force_that_somebody_softened():
     """A kept set that gives less than what was applied is told with what it gives up, until it is put back."""
-    [one] = policies_in_force.differing(observed(own_state=maps(POLICY, POLICY.replace("[x]", "[]"), by_hand=True)))
+    [one] = policies_in_force.differing(observed(own_state=maps(POLICY, SOFTER, by_hand=True)))
     assert one.severity == "warning"
     assert "giveway-policies-in-force) give less protection than ConfigMap giveway-system/giveway-policies" in one.what
     assert "p/r" in one.what
     assert "giveway_policies_in_force_restored_total" in one.fix
-    meant = maps(POLICY, POLICY.replace("[x]", "[]"), by_hand=True, allowed=("p/r",))
+    meant = maps(POLICY, SOFTER, by_hand=True, allowed=("p/r",))
     assert [severity for severity, _ in found(policies_in_force.differing, observed(own_state=meant))] == ["info"]
 
 
 def test_a_webhook_outside_the_cluster_has_files_of_its_own():
     """What is applied in the cluster is not what it reads."""
-    own = maps(POLICY.replace("[x]", "[]"), allowed=("p/r",))
+    own = maps(SOFTER, allowed=("p/r",))
     own.deployments = {}
     [one] = policies_in_force.differing(observed(own_state=own))
     assert (one.severity, "reads the directory that it was started with" in one.why) == ("warning", True)

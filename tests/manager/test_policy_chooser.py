@@ -27,9 +27,9 @@ async def test_a_reload_that_gives_up_rules_is_held_back(directory, caplog):
     assert "kubernetes: the PriorityPolicy with its 1 rules is gone" in one.problem
     assert 'giveway.dev/allow-removal: "kubernetes"' in caplog.text
     assert held(one) == 1
-    put(directory, RANGE, TEAMS.replace("standard", "standard, batch"))
+    put(directory, RANGE, TEAMS.replace("allowed,", "allowed, enforcement: audit,"))
     await one.reload()
-    assert "teams/allowed: more classes are allowed: batch" in one.problem
+    assert "teams/allowed: enforcement enforce becomes audit" in one.problem
     put(directory, RANGE, TEAMS.replace("[standard]", "[]"))
     await one.reload()
     assert (one.problem, held(one)) == ("", 0)

@@ -16,7 +16,6 @@ from webhook.policy.evaluation.request import PODS
 from webhook.policy.evaluation.rules import CompiledRule, RuleResult, compile_judging
 from webhook.policy.model import Enforcement, Policies, PriorityRule
 from webhook.policy.model.declarations import UNDECLARED, Declaration
-from webhook.policy.removals.removals import removals
 from webhook.policy.shapes.object_shape import Field, mapping
 from webhook.policy.shapes.shapes import Text
 from webhook.simulation.judgeable import judgeable
@@ -110,16 +109,6 @@ def test_a_scan_does_not_judge_it_of_an_unknown_maker():
     assert [one.rules[0].validate.expression for one in (strict, lenient)] == ["false", "true"]
     kept = policies(rule(Declared))
     assert bounded(kept, refuses=True, subjects=True) == kept
-
-
-def test_a_new_rule_may_open_something():
-    """Whoever replaces a set is told of a rule whose rights nobody knows, and of every change of it."""
-    assert [str(one) for one in removals(policies(), policies(rule()))] == [
-        "p/r: the rule is new, and nobody knows what rights rules of its kind give"
-    ]
-    assert removals(policies(), policies(rule(Declared))) == []
-    changed = msgspec.structs.replace(rule(Declared), service_accounts=Declared(("other",)))
-    assert removals(policies(rule(Declared)), policies(changed))
 
 
 def test_a_simulation_leaves_it_out():

@@ -16,7 +16,7 @@ from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
 from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.model.globs import name_matcher
-from webhook.policy.removals.removals import Removal, removals
+from webhook.policy.removals import Removal, removals
 from webhook.policy.shapes.findings import Severity
 
 __all__ = [

@@ -24,7 +24,7 @@ from webhook.policy.exceptions import ended_findings
 from webhook.policy.files.loading import Loaded, load_texts
 from webhook.policy.files.sources import ConfigMapSource, PolicySource, load_source
 from webhook.policy.model import Policies, SourcePosition
-from webhook.policy.removals.removals import removals
+from webhook.policy.removals import removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity
 
 __all__ = ["PolicyChooser"]

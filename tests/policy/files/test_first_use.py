@@ -40,7 +40,6 @@ def test_what_can_be_used_is_used_without_a_word():
         pytest.param(engine.CompiledRule, "evaluate", SPEC, 8, id="an expression"),
         pytest.param(Schedule, "when", NIGHTLY, 1, id="a schedule in words"),
         pytest.param(Schedule, "ends", NIGHTLY, 1, id="the end of a window"),
-        pytest.param(first_use, "removals", NIGHTLY, 1, id="what is given up"),
     ],
 )
 def test_what_raises_is_an_error_at_its_place(owner, name, spec, line, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from webhook.kube.instants import epoch
 from webhook.policy.model import Schedule
-from webhook.policy.model.schedule import ever_together, no_less_often
+from webhook.policy.model.schedule import ever_together
 
 HOUR = 3600.0
 DAILY = Schedule(cron="0 6 * * *", time_zone="Europe/Berlin", duration=14 * HOUR)
@@ -176,13 +176,3 @@ def test_the_next_window_in_words(now, text):
 def test_whether_two_ever_hold_together(one, other, meet):
     """Over two years, whichever of them is asked first."""
     assert ever_together(one, other) == ever_together(other, one) == meet
-
-
-def test_no_less_often():
-    """Without a schedule it always holds; a longer window of the same beginnings holds no less often."""
-    longer = Schedule(cron=DAILY.cron, time_zone=DAILY.time_zone, duration=15 * HOUR)
-    assert no_less_often(None, DAILY)
-    assert no_less_often(longer, DAILY)
-    assert not no_less_often(DAILY, longer)
-    assert not no_less_often(DAILY, None)
-    assert not no_less_often(NIGHTLY, DAILY)

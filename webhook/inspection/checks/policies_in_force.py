@@ -10,7 +10,7 @@ from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity,
 from webhook.inspection.observed import Observed
 from webhook.inspection.scope import IN_FORCE
 from webhook.policy.files.sources import ConfigMapSource, load_source
-from webhook.policy.removals.removals import removals
+from webhook.policy.removals import removals
 
 __all__ = ["differing"]
 

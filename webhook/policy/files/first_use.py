@@ -16,7 +16,6 @@ from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyReque
 from webhook.policy.evaluation.rules import excepted_text
 from webhook.policy.exceptions import exceptions, next_end
 from webhook.policy.model import Policies, PreemptionPolicy, SourcePosition
-from webhook.policy.removals.removals import removals
 from webhook.policy.rights import rights_of
 from webhook.policy.shapes.findings import Reader, Severity
 
@@ -69,8 +68,6 @@ def _use(policies: Policies, now: float) -> None:
         engine.judge(replace(asked, operation="UPDATE", old_object=_EXAMPLE))
     reads_on_update(policies)
     rights_of(policies)
-    removals(policies, Policies())
-    removals(policies, policies)
     ends = [exception.until for policy in policies.priority for exception in policy.exceptions]
     for at in (now, *ends[:1], *ends[-1:]):
         exceptions(policies, at)

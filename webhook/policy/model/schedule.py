@@ -27,7 +27,7 @@ from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, ma
 from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Text
 from webhook.policy.shapes.yaml_nodes import YamlNode, duration
 
-__all__ = ["Schedule", "ever_together", "no_less_often"]
+__all__ = ["Schedule", "ever_together"]
 
 _MINUTE, _DAY = 60, 24 * 3600
 _LONGEST = 31 * _DAY
@@ -155,13 +155,6 @@ def ever_together(first: Schedule, second: Schedule) -> bool:
         if now > _END:
             return False
     return True
-
-
-def no_less_often(new: Schedule | None, old: Schedule | None) -> bool:
-    """Whether what holds by `new` surely holds whenever it held by `old`; without a schedule it always does."""
-    if new is None or old is None:
-        return new is None
-    return (new.cron, new.time_zone) == (old.cron, old.time_zone) and new.duration >= old.duration
 
 
 def _local(instant: float, zone: ZoneInfo) -> datetime:

@@ -34,7 +34,6 @@ __all__ = [
     "ObjectShape",
     "Property",
     "Values",
-    "is_mapping",
     "mapping",
     "shape_of",
     "yaml_name",
@@ -231,11 +230,6 @@ _SHAPES: dict[type, ObjectShape] = {}
 def shape_of(model: type) -> ObjectShape:
     """The mapping that a struct of the model is made of."""
     return _SHAPES[model]
-
-
-def is_mapping(model: type) -> bool:
-    """Whether it is a struct of the model that stands for a mapping of the files."""
-    return model in _SHAPES
 
 
 def yaml_name(attribute: str) -> str:

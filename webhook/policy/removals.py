@@ -1,0 +1,57 @@
+"""What a policy set lacks of the one before it: policies and rules that are gone, and verdicts that are softer.
+
+A set that shrinks is more often an accident than a wish: a merge lost a file, a generator stopped halfway, somebody
+tried `warn` in place of `enforce`. So whoever replaces one set by another asks here first. Policies and rules are known
+by their ids, and compared by their kind and their enforcement. What else changes in them is for the review of the files
+(docs/policies.md). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from webhook.policy.model import Enforcement, Policies, PriorityRule
+
+_STRICTNESS = {Enforcement.AUDIT: 0, Enforcement.WARN: 1, Enforcement.ENFORCE: 2}
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """One thing that the new set no longer has, or that refuses less.
+
+    `id` is `policy/rule`, or the policy's name if it is about the policy as a whole.
+    """
+
+    id: str
+    what: str
+
+    def __str__(self) -> str:
+        """`policy/rule: what`."""
+        return f"{self.id}: {self.what}"
+
+
+def removals(old: Policies, new: Policies) -> list[Removal]:
+    """What `new` lacks of `old`, in the order of `old`; empty if every policy and rule is there and no softer."""
+    removed: list[Removal] = []
+    there = {policy.name: policy for policy in new.priority}
+    for policy in old.priority:
+        if (now := there.get(policy.name)) is None:
+            removed.append(Removal(policy.name, f"the PriorityPolicy with its {len(policy.rules)} rules is gone"))
+            continue
+        rules = {rule.name: rule for rule in now.rules}
+        for rule in policy.rules:
+            removed += [Removal(f"{policy.name}/{rule.name}", what) for what in _given_up(rule, rules.get(rule.name))]
+    names = {policy.name for policy in new.preemption}
+    gone = "the PreemptionPolicy is gone: nothing preempts for pods of its classes"
+    return removed + [Removal(policy.name, gone) for policy in old.preemption if policy.name not in names]
+
+
+def _given_up(old: PriorityRule, new: PriorityRule | None) -> Iterator[str]:
+    if new is None:
+        yield "the rule is gone"
+        return
+    if _STRICTNESS[new.enforcement] < _STRICTNESS[old.enforcement]:
+        yield f"enforcement {old.enforcement.value} becomes {new.enforcement.value}"
+    if new.body[0] != old.body[0]:
+        yield "it is a rule of another kind now"

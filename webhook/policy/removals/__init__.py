@@ -1,1 +1,0 @@
-"""What a policy set gives up of the one before it."""
