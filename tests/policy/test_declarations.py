@@ -116,25 +116,15 @@ def test_a_simulation_leaves_it_out():
     assert list(judgeable(policies(rule()), ClusterObjects(0.0)).left_out) == ["p/r"]
 
 
+class Unkept(ServiceAccounts, frozen=True):
+    """It says that it reads something that no snapshot keeps."""
+
+    @property
+    def declaration(self):
+        return Declaration(about=frozenset({PODS}), fields=frozenset({("spec", "hostname")}), asks_who=False, rights=())
+
+
 def test_a_simulation_leaves_out_what_a_snapshot_lacks():
     """A body that says what it reads is judged only if a snapshot keeps that of a pod."""
-    left_out = judgeable(policies(rule(Declared)), ClusterObjects(0.0)).left_out
-    assert left_out == {"p/r": "it reads spec.serviceAccountName, which the snapshot does not have"}
-
-
-def test_native_policies_do_not_claim_it():
-    """The rule is named as one that the API server does not enforce."""
-    compiled = compile_policies(policies(rule()), (), SETTINGS, 0.0)
-    assert [one.rule for one in compiled.inexpressible] == ["p/r"]
-
-
-def test_no_body_of_ours_is_undeclared():
-    """The bodies that are shipped all say what they read."""
-    for field in PriorityRule.__struct_fields__:
-        if field in {"name", "source", "enforcement", "default_priority_class", "copy_annotations"}:
-            continue
-        hint = next(one for one in msgspec.inspect.type_info(PriorityRule).fields if one.name == field)
-        bodies = [one.cls for one in hint.type.types if isinstance(one, msgspec.inspect.StructType)]
-        assert bodies, field
-        assert all(hasattr(one, "declaration") for one in bodies), field
-    assert UNDECLARED.fields is None
+    left_out = judgeable(policies(rule(Unkept)), ClusterObjects(0.0)).left_out
+    assert left_out == {"p/r": "it reads spec.hostname, which the snapshot does not have"}

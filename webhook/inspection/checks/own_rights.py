@@ -30,7 +30,7 @@ class Needed(NamedTuple):
 NEEDED: dict[str, tuple[Needed, ...]] = {
     "giveway-webhook": (
         Needed("scheduling.k8s.io", ("priorityclasses",), _FOLLOW),
-        Needed("scheduling.k8s.io", ("podgroups",), ("get",)),
+        Needed("scheduling.k8s.io", ("podgroups",), _FOLLOW),
         Needed("", ("namespaces",), _FOLLOW),
         Needed(_ADMISSION, CONFIGURATIONS, ("get", "update")),
         Needed("", ("secrets",), ("get", "update"), own=True),
