@@ -21,7 +21,7 @@ from webhook.policy.model import MANAGED, MARK
 
 pytestmark = pytest.mark.kubectl
 
-SECONDS, MOST = 5.0, 1
+SECONDS, MOST = 2.0, 1
 """For how long pods are counted, and how many there may be."""
 
 

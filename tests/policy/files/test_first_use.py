@@ -64,8 +64,8 @@ def test_what_raises_while_it_is_read_is_an_error_at_its_document(monkeypatch):
 
 
 @pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12"])
-@pytest.mark.parametrize("cron", ["* * * * *", "59 23 31 12 *", "0 0 29 2 *", "0 0 L * *"])
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Etc/GMT+12"])
+@pytest.mark.parametrize("cron", ["59 23 31 12 *", "0 0 29 2 *"])
 def test_schedules_at_the_ends_of_time(cron, zone, now):
     """A schedule can be asked at any instant that there is; no window lies before year 1 or after year 9999."""
     spec = f"schedule: {{cron: '{cron}', duration: 744h, timeZone: {zone}}}\npreemptors: {{priorityClasses: [a]}}"
