@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.objects import Pod, PriorityClass
+from webhook.policy.cel.fields import Path, fields_read, wholly_read
+from webhook.policy.cel.program import Program, compile_bool, compile_text
 from webhook.policy.model import OWN_ANNOTATIONS, Policies, PreemptionPolicy, PriorityPolicy, PriorityRule
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
 
 __all__ = ["Judgeable", "annotations_read", "check_judgeable", "judgeable", "unreadable", "words_of"]
 
-_IN_EXPRESSION = re.compile(r"""annotations\s*(?:\[\s*(["'])(?P<index>[^"']+)\1\s*\]|\.\s*(?P<name>\w+))""")
-_MENTIONED = re.compile(r"""(["'])(?P<text>[^"']+)\1\s*in\s+[\w.?]*annotations""")
-_ROOTS = re.compile(r"\b(object|oldObject)\b(?!\s*\.\s*\??\s*(?:metadata|spec|kind|apiVersion)\b)(?!\s*[!=]=\s*null\b)")
+_ANNOTATIONS = ("metadata", "annotations")
+_MAPS = frozenset({"annotations", "labels", "nodeSelector", "requests", "limits"})
+"""Fields that have keys below them and no fields."""
 _MEMBER = re.compile(r"\.\s*\??\s*([A-Za-z_]\w*)(?!\w*\s*\()")
 _STRING = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""")
 _LEFT_OUT = frozenset({"image", "message", "description", "finalizers", "ports"})
@@ -44,10 +47,10 @@ def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
             for rule in policy.rules:
                 paths = rule.declaration.fields or ()
                 keys.update(path[2] for path in paths if path[:2] == ("metadata", "annotations") and len(path) == 3)
-                for expression in _expressions(rule):
-                    keys.update(_annotations_in(expression))
+                for program in _expressions(rule):
+                    keys.update(_annotations_in(program))
             for condition in policy.conditions:
-                keys.update(_annotations_in(condition.expression))
+                keys.update(_annotations_in(compile_bool(condition.expression)))
     return frozenset(keys - set(OWN_ANNOTATIONS))
 
 
@@ -78,7 +81,8 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
     left_out: dict[str, str] = {}
     kept: list[PriorityPolicy] = []
     for policy in policies.priority:
-        if why := next(filter(None, (_lacking(condition.expression, objects) for condition in policy.conditions)), ""):
+        conditions = (compile_bool(condition.expression) for condition in policy.conditions)
+        if why := next(filter(None, (_lacking(condition, objects) for condition in conditions)), ""):
             left_out |= {f"{policy.name}/{rule.name}": why for rule in policy.rules}
             continue
         rules = []
@@ -106,27 +110,38 @@ def _unjudgeable(rule: PriorityRule, objects: ClusterObjects) -> str:
         return "rules of its kind do not say what they read, and the snapshot has only what decides of an object"
     if unknown := sorted(".".join(path) for path in fields if not _KNOWN.issuperset(path[:2])):
         return f"it reads {', '.join(unknown)}, which the snapshot does not have"
-    return next(filter(None, (_lacking(expression, objects) for expression in _expressions(rule))), "")
+    return next(filter(None, (_lacking(program, objects) for program in _expressions(rule))), "")
 
 
-def _expressions(rule: PriorityRule) -> tuple[str, ...]:
-    return (rule.validate.expression, rule.validate.message_expression) if rule.validate is not None else ()
+def _expressions(rule: PriorityRule) -> Iterator[Program]:
+    if rule.validate is not None:
+        yield compile_bool(rule.validate.expression)
+        if rule.validate.message_expression:
+            yield compile_text(rule.validate.message_expression)
 
 
-def _lacking(expression: str, objects: ClusterObjects) -> str:
+def _lacking(program: Program, objects: ClusterObjects) -> str:
     """What an expression reads that a cluster file does not have: said of too much rather than of too little."""
-    if objects.annotations is not None and (keys := sorted(_annotations_in(expression) - objects.annotations)):
-        return f"it reads the annotation {', '.join(keys)}, which the snapshot does not have"
-    plain = _STRING.sub('""', expression)
-    if _ROOTS.search(plain):
+    paths = _read(program)
+    if objects.annotations is not None:
+        if any(path[1:] == _ANNOTATIONS for path in paths):
+            return "it reads annotations whatever their keys are, and the snapshot has only some"
+        if keys := sorted(_annotations_in(program) - objects.annotations):
+            return f"it reads the annotation {', '.join(keys)}, which the snapshot does not have"
+    if not wholly_read(program.tree).isdisjoint({"object", "oldObject"}):
         return "it reads an object as a whole, and the snapshot has only what decides of it"
-    unknown = sorted(set(_MEMBER.findall(plain)) - _KNOWN)
+    keys_of_maps = {key for path in paths for field, key in pairwise(path) if field in _MAPS}
+    members = _MEMBER.findall(_STRING.sub('""', program.text))
+    unknown = sorted(set(members) - _KNOWN - keys_of_maps)
     return f"it reads {', '.join(unknown)}, which the snapshot does not have" if unknown else ""
 
 
-def _annotations_in(expression: str) -> set[str]:
-    keys = {match["index"] or match["name"] for match in _IN_EXPRESSION.finditer(expression)}
-    return keys | {match["text"] for match in _MENTIONED.finditer(expression)}
+def _read(program: Program) -> Iterable[Path]:
+    return fields_read(program.tree, ("pods", "priorityclasses"))
+
+
+def _annotations_in(program: Program) -> set[str]:
+    return {path[3] for path in _read(program) if path[1:3] == _ANNOTATIONS and len(path) > 3}
 
 
 def _texts(node: Any) -> Iterator[str]:

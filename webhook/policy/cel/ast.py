@@ -36,6 +36,7 @@ class Select(msgspec.Struct, frozen=True):
 
     operand: Tree
     field: str = ""
+    is_test: bool = False
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
@@ -107,7 +108,7 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case 4:
             return Identifier(_text(body, 1))
         case 5:
-            return Select(_tree(_message(body, 1), scalars), _text(body, 2))
+            return Select(_tree(_message(body, 1), scalars), _text(body, 2), bool(_number(body, 3)))
         case 6:
             operands = [*_messages(body, 1), *_messages(body, 3)]
             arguments = tuple(_tree(operand, scalars) for operand in operands)

@@ -18,11 +18,12 @@ import msgspec
 
 from webhook.policy.cel.ast import Comprehension, Constant, FunctionCall, Identifier, ListOrMap, Select, Tree
 
-__all__ = ["ELEMENT", "Path", "Read", "fields_read", "unknown_fields"]
+__all__ = ["ELEMENT", "Path", "Read", "fields_read", "unknown_fields", "wholly_read"]
 
 _KINDS = {"pods": "Pod", "priorityclasses": "PriorityClass"}
 _INDEXES = frozenset(("_[_]", "_[?_]", "_?._"))
 _UNWRAPPING = frozenset(("orValue", "value", "optional.of"))
+_COMPARING, _NULL = frozenset(("_==_", "_!=_")), Constant(None, 8)
 ELEMENT = "[]"
 """The step of a path to an element of a list."""
 
@@ -124,6 +125,11 @@ def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, Read]:
     }
 
 
+def wholly_read(tree: Tree) -> frozenset[str]:
+    """The variables that the expression reads as a whole, as `size(object)` does."""
+    return frozenset(value.path[0] for value in _Walk(tree, _KINDS).read if len(value.path) == 1)
+
+
 class _Walk:
     """One walk over the tree; `absent` has the fields that nothing has."""
 
@@ -153,8 +159,13 @@ class _Walk:
                 self.texts.append(text)
             case Identifier(name):
                 return scope.get(name, _Value())
-            case Select(operand, field):
-                return self._field(self._value(operand, scope), field)
+            case Select(operand, field, is_test):
+                value = self._field(self._value(operand, scope), field)
+                if not is_test:
+                    return value
+                # Neither is ever absent, so that somebody asks for them tells nothing
+                if field not in ("annotations", "labels"):
+                    self.read.append(value)
             case FunctionCall(name, (operand, Constant(str(field)))) if name in _INDEXES:
                 return self._field(self._value(operand, scope), field)
             case FunctionCall("@in", (Constant(str(field)), container)):
@@ -164,19 +175,29 @@ class _Walk:
                 self.beside.setdefault(_elements(value).path, []).append(field)
                 return _elements(value)
             case FunctionCall(name, parts):
-                values = [self._whole(part, scope) for part in parts]
-                paths = [value.path for value in values if value.path]
-                for path in paths:
-                    self.beside.setdefault(path, []).extend(_literals(parts))
-                if name in _INDEXES:
-                    return _elements(values[0])
-                return values[0] if name in _UNWRAPPING and values else _Value(path=next(iter(paths), ()))
+                return self._call(name, parts, scope)
             case ListOrMap(parts):
                 for part in parts:
                     self._whole(part, scope)
             case Comprehension():
                 return self._comprehension(tree, scope)
         return _Value()
+
+    def _call(self, name: str, parts: tuple[Tree, ...], scope: Scope) -> _Value:
+        """What a function gives: of a part, if it takes one out of an optional; else nobody knows."""
+        if name in _UNWRAPPING and parts:
+            values = [self._value(parts[0], scope), *(self._whole(part, scope) for part in parts[1:])]
+        elif name in _COMPARING and _NULL in parts:
+            # Of a variable that is compared with null nothing is read
+            values = [_Value() if isinstance(part, Identifier) else self._whole(part, scope) for part in parts]
+        else:
+            values = [self._whole(part, scope) for part in parts]
+        paths = [value.path for value in values if value.path]
+        for path in paths:
+            self.beside.setdefault(path, []).extend(_literals(parts))
+        if name in _INDEXES:
+            return _elements(values[0])
+        return values[0] if name in _UNWRAPPING and values else _Value(path=next(iter(paths), ()))
 
     def _field(self, value: _Value, field: str) -> _Value:
         """A field of a value. It is noted if it is sure that nothing has it."""
@@ -201,7 +222,7 @@ class _Walk:
         init = self._value(loop.init, scope)
         bound = isinstance(loop.range, ListOrMap) and not loop.range.elements
         inner = {**scope, loop.variable: _elements(range_), loop.accumulator: init if bound else _Value()}
-        for part in (loop.condition, loop.step):
+        for part in () if bound else (loop.condition, loop.step):
             self._whole(part, inner)
         return self._value(loop.result, inner)
 
