@@ -29,6 +29,7 @@ from webhook.kube.instants import time_span
 from webhook.policy.model import Policies
 from webhook.simulation.report.compare import differences, metric_text
 from webhook.simulation.report.html import page
+from webhook.simulation.report.markdown import markdown
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 
 
@@ -50,6 +51,34 @@ def test_differences_are_told_as_sentences():
     ]
     a, _ = both()
     assert differences(a, a) == ["A and A give the same numbers."]
+
+
+def test_the_sums_of_all_tables_agree():
+    """Over namespaces, owners, classes and lists: who goes for others, by a drain or with a node, and who waits."""
+    ending = pod("q", "2", "high")
+    ending["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/kept"]}
+    objects = full(pods=[pod("p", "2", "high"), ending])
+    summary = summarize("A", run(objects, None, "10m:drain a", "20m:without-node b"))
+    metrics = summary.metrics
+    ways = [metrics[name] for name in ("evictions", "evictions-by-drain", "lost-with-nodes")]
+    assert all(ways)
+    for groups in (summary.namespaces, summary.owners, summary.classes):
+        assert sum(group.evicted for group in groups) == sum(ways) == len(summary.evictions)
+        assert sum(group.lost for group in groups) == pytest.approx(metrics["work-lost"])
+        assert sum(group.waiting for group in groups) == metrics["waiting"] == sum(row.pods for row in summary.waiting)
+        assert sum(group.running for group in groups) == metrics["running"]
+        assert sum(group.placed for group in groups) == metrics["placed"] == len(summary.placements)
+    text = markdown([summary])
+    assert all(
+        f"| {words} |" in text for words in ("evicted for others", "evicted by a drain", "lost with their nodes")
+    )
+
+
+def test_a_pod_that_is_made_again_may_be_evicted_again():
+    """A StatefulSet's pod has the name of the one before: each time counts."""
+    _, once = both()
+    twice = msgspec.structs.replace(once, name="C", evictions=[*once.evictions, once.evictions[0]])
+    assert "With C 1 pod of ReplicaSet/default/web is evicted. With B it stays." in differences(once, twice)
 
 
 @pytest.mark.parametrize("name", METRICS)

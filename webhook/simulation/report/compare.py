@@ -24,6 +24,7 @@ def differences(a: Summary, b: Summary) -> list[str]:
     for metric, singular, plural in (
         ("evictions", "pod is evicted", "pods are evicted"),
         ("evictions-by-drain", "pod is evicted by the drain", "pods are evicted by the drain"),
+        ("lost-with-nodes", "pod is lost with its node", "pods are lost with their nodes"),
         ("waiting", "pod waits in the end", "pods wait in the end"),
     ):
         before, after = int(a.metrics[metric]), int(b.metrics[metric])
@@ -43,8 +44,10 @@ def differences(a: Summary, b: Summary) -> list[str]:
     # Pods that are evicted with the one, and stay with the other
     evicted = []
     for summary, other in ((b, a), (a, b)):
-        spared = {row.pod for row in other.evictions}
-        counts = Counter(row.owner for row in summary.evictions if row.pod not in spared)
+        # A pod that is made again under its name may be evicted again
+        beyond = Counter((row.owner, row.pod) for row in summary.evictions)
+        beyond.subtract((row.owner, row.pod) for row in other.evictions)
+        counts = Counter(owner for owner, _ in beyond.elements())
         evicted += [(count, owner, summary.name, other.name) for owner, count in counts.items()]
     for count, owner, with_, stays in sorted(evicted, key=lambda row: (-row[0], row[1], row[2])):
         are, stay = ("is", "it stays") if count == 1 else ("are", "they stay")

@@ -121,8 +121,7 @@ def _timeline(summary: Summary, span: float) -> Html:
     evicted = [row.at for row in summary.evictions]
     placed = [row[0] for row in summary.placements]
     most = max(len(evicted), len(placed), 1)
-    evictions, placements = int(summary.metrics["evictions"]), int(summary.metrics["placed"])
-    said = f"{evictions} pods evicted and {placements} placed within {time_span(_span(summary))}"
+    said = f"{plural(len(evicted), 'pod')} gone and {len(placed)} placed within {time_span(_span(summary))}"
     notes = joined(
         f'<path class="note" d="M{_x(at, span)} 0V{_TALL}"><title>{text(what)}</title></path>'
         for at, what in summary.notes

@@ -12,10 +12,24 @@ __all__ = ["markdown"]
 
 _MOST = 15
 _MOST_SENTENCES = 20
-_HEADLINES = ("evictions", "waiting", "placed", "placed-p50", "placed-p99", "placed-max", "work-lost", "refused")
+_IN_OTHER_WAYS = ("evictions-by-drain", "lost-with-nodes")
+"""How pods go that count as evicted besides; shown if some do."""
+_HEADLINES = (
+    "evictions",
+    *_IN_OTHER_WAYS,
+    "waiting",
+    "placed",
+    "placed-p50",
+    "placed-p99",
+    "placed-max",
+    "work-lost",
+    "refused",
+)
 _OF_GROUPS = ("gangs-bound", "gangs-waiting", "gangs-placed-max", "groups-evicted-whole", "groups-broken")
 _WORDS = {
-    "evictions": "evicted",
+    "evictions": "evicted for others",
+    "evictions-by-drain": "evicted by a drain",
+    "lost-with-nodes": "lost with their nodes",
     "waiting": "waiting in the end",
     "placed": "placed",
     "placed-p50": "time until placed, half",
@@ -41,7 +55,11 @@ def markdown(summaries: Sequence[Summary]) -> str:
             lines.append(f"- and {len(sentences) - _MOST_SENTENCES} more differences")
         lines.append("")
     lines_of = (*_HEADLINES, *(_OF_GROUPS if any(summary.groups for summary in summaries) else ()))
-    rows = [[_WORDS[name], *(metric_text(name, summary.metrics[name]) for summary in summaries)] for name in lines_of]
+    rows = [
+        [_WORDS[name], *(metric_text(name, summary.metrics[name]) for summary in summaries)]
+        for name in lines_of
+        if name not in _IN_OTHER_WAYS or any(summary.metrics[name] for summary in summaries)
+    ]
     lines += _table(["", *(summary.name for summary in summaries)], rows)
     for summary in summaries:
         several = len(summaries) > 1

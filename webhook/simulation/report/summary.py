@@ -27,7 +27,10 @@ class _Part(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class Group(_Part):
-    """The pods of a namespace, owner, class or node; `lost` is seconds of work that evicted pods had not saved."""
+    """The pods of a namespace, owner, class or node; `lost` is seconds of work that evicted pods had not saved.
+
+    Evicted are those that went for others or by a drain, and those that were lost with their node.
+    """
 
     name: str
     running: int = 0
@@ -119,7 +122,7 @@ class Summary(_Part):
 
 
 METRICS = {
-    "evictions": "pods evicted",
+    "evictions": "pods evicted for others",
     "evictions-by-drain": "pods evicted by a drain",
     "lost-with-nodes": "pods lost with their nodes",
     "waiting": "pods that wait in the end",
@@ -291,7 +294,7 @@ def _grouped(
             group = groups.get(name) or groups.setdefault(name, Group(name=name))
             if pod.spec.node_name:
                 group.running += 1
-            else:
+            elif not pod.metadata.deletion_timestamp:
                 group.waiting += 1
     for story in stories:
         name = of_story(story)
