@@ -8,7 +8,14 @@ from tests.reconciler.acting import managing, playing
 from tests.workloads import eventually
 from webhook.kube.events import EventRecorder
 from webhook.kube.objects import Pod
-from webhook.kube.resources import CONFIG_MAP, EVENT, NAMESPACE, POD
+from webhook.kube.resources import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    EVENT,
+    NAMESPACE,
+    POD,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
 from webhook.policy.model import Limits, Rate
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.endings import Ending
@@ -139,6 +146,44 @@ async def test_a_tenant_learns_what_the_pod_tells(play):
     refused = await explain(play, "default/a", kubeconfig=nobody)
     assert refused.exit_code == 1
     assert refused.stderr == "Error: 403 Forbidden: you may not read pod default/a: the role view lets its owners\n"
+
+
+async def test_no_right_is_named_that_is_not_missing(play):
+    """Who may read everything learns that there are no policies, and what to do."""
+    await play.preemptor("p", cpu="9")
+    await play.client.delete(CONFIG_MAP.path("giveway-system", "giveway-policies-in-force"))
+    configured = {"metadata": {"name": "giveway"}, "webhooks": []}
+    await play.client.create(VALIDATING_WEBHOOK_CONFIGURATION.path(), configured)
+    text = " ".join((await explain(play, "default/p")).stdout.split())
+    assert "you may not read" not in text
+    why = "there is no ConfigMap giveway-system/giveway-policies-in-force, in which the webhook keeps the policies"
+    assert (
+        f"What preemption would do now is not said, because {why} in force: name the files with --policies DIR" in text
+    )
+
+
+async def test_a_workload_by_its_kind(play):
+    """As kubectl takes it; what is not there is an error, for a typo looks the same."""
+    made = {"spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}}}
+    made["spec"]["template"] = {
+        "metadata": {"labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "x"}]},
+    }
+    await play.client.create(DEPLOYMENT.path("default"), {"metadata": {"name": "web"}, **made})
+    said = "No eviction of Deployment/default/web is known of the last 30 days.\n"
+    for words in (["deployment/web", "-n", "default"], ["deploy", "web"], ["workload", "Deployment/web"]):
+        assert (await explain(play, *words)).stdout == said
+    gone = await explain(play, "deployment/wbe", "-n", "default")
+    assert (gone.exit_code, gone.stderr) == (
+        1,
+        "Error: there is no Deployment default/wbe, and no eviction of one is known\n",
+    )
+    typo = await explain(play, "workload", "Deploymnt/web", "-n", "default")
+    assert typo.exit_code == 1
+    assert typo.stderr.endswith("did you mean Deployment?\n")
+    misspelt = await explain(play, "deploymnt/web", "-n", "default")
+    assert misspelt.exit_code == 2
+    assert "deploymnt/web is not in namespace default; did you mean deployment/web?" in misspelt.stderr
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,20 @@ async def test_findings_come_with_reason_and_fix(cluster):
     assert all(finding["why"] and finding["fix"] for finding in result["findings"])
 
 
+async def test_nothing_is_said_of_checks_that_are_not_made(cluster):
+    """Without any policies those that go by them are named as not checked, and not among those that found nothing."""
+    text = await giveway("doctor", "--kubeconfig", cluster.kubeconfig)
+    quiet = text.stdout.partition("Nothing found: ")[2].partition(".")[0].split(", ")
+    by_policies = {check.name for check in CHECKS if check.by_policies}
+    assert "leader" in quiet
+    assert not by_policies & set(quiet)
+    assert f"Not checked, because no policies are known: {', '.join(sorted(by_policies))}." in " ".join(
+        text.stdout.split()
+    )
+    result = json.loads((await giveway("doctor", "--kubeconfig", cluster.kubeconfig, "--format=json")).stdout)
+    assert result["checks"] == [check.name for check in CHECKS if check.name not in by_policies]
+
+
 async def test_what_anybody_may_write_stays_text(cluster):
     """An annotation makes no line, colour or markup of its own, and only its beginning is shown."""
     key, hostile = "godel.bytedance.com/can-be-preempted", "\x1b[31m[red]\u202e\r\n  error  forged" + "x" * 3000

@@ -65,6 +65,8 @@ async def test_a_namespace_with_pods_of_others_is_kept(bare):
     await install(bare)
     async with bare.serving():
         await bare.admin.create(resources.POD.path(NAMESPACE), pod("somebodys", labels={"app": "x"}))
+        for name in ("giveway-reconciler", "giveway-reconciler-evictions"):
+            await bare.admin.create(resources.LEASE.path(NAMESPACE), {"metadata": {"name": name}})
         result = await run(bare, "uninstall", "--yes")
         assert result.exit_code == 0, result.stderr
     await bare.admin.get(resources.POD.path(NAMESPACE, "somebodys"))

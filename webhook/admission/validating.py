@@ -22,6 +22,7 @@ from webhook.kube.pods import template_of
 from webhook.kube.priority_classes import speaking
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
+from webhook.policy.evaluation.rules import without_name
 from webhook.policy.model import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, WEBHOOK_ANNOTATIONS
 from webhook.policy.model.match import NODE_GROUP, NODE_USER
 
@@ -203,9 +204,8 @@ def warn_of_controllers(context: Context, request: PolicyRequest, made: str, ans
     """Tell the author of a template which rule will refuse what controllers make of it."""
     for verdict in context.engine.judge(_by_controller(request)) if context.engine.asks_who else ():
         if verdict.denies:
-            answer.warnings.append(
-                f"a controller makes the {made}, and rule {verdict.id} will refuse them: {verdict.message}"
-            )
+            text = without_name(verdict.id, verdict.message)
+            answer.warnings.append(f"a controller makes the {made}, and rule {verdict.id} will refuse them: {text}")
 
 
 def _by_controller(request: PolicyRequest) -> PolicyRequest:

@@ -7,11 +7,9 @@ from pathlib import PurePath
 
 import click
 
-__all__ = ["as_called", "called_as"]
+__all__ = ["CalledFormatter", "as_called", "called_as"]
 
 _PLUGIN = "kubectl-giveway"
-_MENTIONED = re.compile(r"(?<![\w./-])giveway (?=(?:certs|configurations|doctor|explain|install|scan|uninstall)\b)")
-"""A command of giveway in a text for people."""
 
 
 def called_as(program: str) -> str:
@@ -23,5 +21,16 @@ def called_as(program: str) -> str:
 def as_called(text: str) -> str:
     """A text for people, with the commands in it as this one was called: only that name may be on their PATH."""
     context = click.get_current_context(silent=True)
-    name = (context.find_root().info_name if context else None) or "giveway"
-    return _MENTIONED.sub(f"{name} ", text)
+    root = context.find_root() if context else None
+    if root is None or not isinstance(root.command, click.Group) or root.info_name in {None, "giveway"}:
+        return text
+    names = "|".join(root.command.list_commands(root))
+    return re.sub(rf"(?<![\w./-])(?<!kubectl )giveway(?=\s+(?:{names})\b)", str(root.info_name), text)
+
+
+class CalledFormatter(click.HelpFormatter):
+    """Writes help texts with the commands in them as this one was called."""
+
+    def getvalue(self) -> str:
+        """The help text."""
+        return as_called(super().getvalue())

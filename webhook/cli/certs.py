@@ -22,7 +22,7 @@ from certs.client import write_client_files
 from certs.files import maintain_files, read_bundle, write_files
 from certs.rotation import SETTLE, CertificateSettings
 from certs.secret import SecretName, maintain, read_secret
-from webhook.cli.running import runs
+from webhook.cli.running import kubeconfig_option, runs
 from webhook.cli.targets import NameInNamespace, WebhookUrl
 from webhook.component_base.logs import LogFormat, LogWriter, log_records
 from webhook.kube.client import ApiError, Client, ConfigError
@@ -40,16 +40,29 @@ def _now() -> datetime:
 
 
 _OPTIONS = [
-    click.option("--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="directory of PEM files"),
-    click.option("--secret", type=NameInNamespace(), help="Secret to keep them in"),
-    click.option("--webhook-config", "configurations", multiple=True, help="webhook configurations to trust them"),
-    click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", help="cluster of the Secret"),
+    click.option(
+        "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="The directory of the PEM files."
+    ),
+    click.option("--secret", type=NameInNamespace(), help="The Secret that keeps them."),
+    click.option(
+        "--webhook-config",
+        "configurations",
+        multiple=True,
+        help="A webhook configuration that is to trust them. May be repeated.",
+    ),
+    kubeconfig_option,
 ]
 _ISSUE_OPTIONS = [
-    click.option("--service", type=NameInNamespace(), help="Service through which the webhook is reached"),
-    click.option("--name", "names", multiple=True, help="further DNS name or IP address"),
-    click.option("--days", type=float, default=90, show_default=True, help="validity of serving certificates"),
-    click.option("--ca-days", type=float, default=3650, show_default=True, help="validity of authorities"),
+    click.option(
+        "--service", type=NameInNamespace(), help="The Service through which the API server reaches the webhook."
+    ),
+    click.option("--name", "names", multiple=True, help="A further DNS name or IP address. May be repeated."),
+    click.option(
+        "--days", type=float, default=90, show_default=True, help="How long serving certificates are valid, in days."
+    ),
+    click.option(
+        "--ca-days", type=float, default=3650, show_default=True, help="How long authorities are valid, in days."
+    ),
 ]
 
 
@@ -73,11 +86,11 @@ def command() -> None:
 
 @command.command()
 @_with([*_OPTIONS, *_ISSUE_OPTIONS])
-@click.option("--keep", is_flag=True, help="stay, and renew whatever falls due")
+@click.option("--keep", is_flag=True, help="Stay, and renew whatever falls due.")
 @click.option(
     "--log-format",
     type=click.Choice(["json", "text"]),
-    help="write a log, as the servers do, instead of a table; with --keep always",
+    help="Write a log, as the servers do, instead of a table; with --keep always.",
 )
 def issue(*, keep: bool, log_format: LogFormat | None, **options: Any) -> None:
     """Make the certificates, or renew those that are due."""
@@ -90,7 +103,7 @@ def issue(*, keep: bool, log_format: LogFormat | None, **options: Any) -> None:
 
 @command.command()
 @_with([*_OPTIONS, *_ISSUE_OPTIONS])
-@click.option("--ca", "rotate_authority", is_flag=True, help="a new authority, too")
+@click.option("--ca", "rotate_authority", is_flag=True, help="Make a new authority, too.")
 def rotate(*, rotate_authority: bool, **options: Any) -> None:
     """Renew the serving certificate now, or begin with a new authority.
 
@@ -121,12 +134,28 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
 
 @command.command()
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), required=True, help="new directory"
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="A new directory for the files.",
 )
-@click.option("--service", type=NameInNamespace(), default="giveway-system/giveway-webhook", show_default=True)
-@click.option("--service-port", type=int, default=443, show_default=True, help="port of the Service")
-@click.option("--url", type=WebhookUrl(), help="where a webhook outside the cluster is reached: https://HOST:PORT")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=3650, show_default=True, help="validity")
+@click.option(
+    "--service",
+    type=NameInNamespace(),
+    default="giveway-system/giveway-webhook",
+    show_default=True,
+    help="The Service through which the API server reaches the webhook.",
+)
+@click.option("--service-port", type=int, default=443, show_default=True, help="The Service's port.")
+@click.option("--url", type=WebhookUrl(), help="Where a webhook outside the cluster is reached: https://HOST:PORT.")
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3650,
+    show_default=True,
+    help="How long the certificate is valid, in days.",
+)
 def client(directory: Path, service: tuple[str, str], service_port: int, url: str | None, days: float) -> None:
     """Make what an API server needs to show the webhook a client certificate.
 

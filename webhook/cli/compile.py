@@ -13,7 +13,7 @@ import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.cli.output import warn
-from webhook.cli.running import runs
+from webhook.cli.running import kubeconfig_option, runs
 from webhook.cli.targets import reconciler_from, reconciler_option
 from webhook.component_base.logs import LogWriter, log_records
 from webhook.kube.client import ApiError, Client, ConfigError
@@ -35,7 +35,7 @@ INCOMPLETE = 1
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, path_type=Path))
 @click.option("--objects", multiple=True, type=_PATH, help="PriorityClasses from a file, YAML or JSON.")
 @click.option("--cluster", is_flag=True, help="Read the PriorityClasses from the cluster.")
-@click.option("--kubeconfig", envvar="KUBECONFIG", type=_PATH, help="How to reach the cluster.")
+@kubeconfig_option
 @click.option("--partial", is_flag=True, help="Leave out what cannot be expressed; it is named all the same.")
 @click.option(
     "--without-mutation",
@@ -52,7 +52,7 @@ async def command(  # noqa: PLR0917 - click gives the options
     directory: Path,
     objects: tuple[Path, ...],
     cluster: bool,
-    kubeconfig: Path | None,
+    kubeconfig: str | None,
     partial: bool,
     without_mutation: bool,
     watch: bool,
@@ -70,7 +70,7 @@ async def command(  # noqa: PLR0917 - click gives the options
     policies = load_or_raise(directory)
     classes = list(read_objects(objects, warn).priority_classes()) if objects and not (cluster or watch) else None
     if cluster or watch:
-        async with await Client.connect(str(kubeconfig) if kubeconfig else None) as client:
+        async with await Client.connect(kubeconfig) as client:
             if watch:
                 # Ctrl-C ends it
                 with log_records(LogWriter(sys.stdout.buffer, "json")), suppress(asyncio.CancelledError):

@@ -8,7 +8,7 @@ from collections import defaultdict
 from rich.console import Console
 from rich.table import Table
 
-from webhook.cli.output import literal, people_console
+from webhook.cli.output import literal, people_console, print_table
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.preemption.devices.in_use import DeviceUse
@@ -93,7 +93,7 @@ def _print_plan(console: Console, decision: Decision, selected: Candidate, snaps
         started = "not started" if math.isinf(victim.start_time) else rfc3339(victim.start_time)
         also = [*([victim.node] if elsewhere else []), *([victim.group or "none"] if grouped else [])]
         table.add_row(literal(victim.key), str(victim.priority), started, left, *map(literal, also))
-    console.print(table)
+    print_table(console, table)
     first, *others = decision.scores(_COMPARED)
     if not others:
         console.print()
@@ -108,7 +108,7 @@ def _print_plan(console: Console, decision: Decision, selected: Candidate, snaps
     for candidate in (first, *others):
         cells = [(candidate.node, candidate is first), *((key.text(candidate), key.name == decided) for key in keys)]
         table.add_row(*(f"[bold]{literal(text)}[/bold]" if is_bold else literal(text) for text, is_bold in cells))
-    console.print(table)
+    print_table(console, table)
     console.print(f"{literal(preferred_because(first, others[0]))}.\n")
 
 
@@ -145,7 +145,7 @@ def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> No
             pods_text = literal(listed([excluded.pod for excluded in pods]))
             kept.append(f"[magenta]{literal(rule)}[/magenta]: {pods_text}[dim] — {why}[/dim]")
         table.add_row(literal(name), failing, _goers(decision, snapshot, plans, name), "\n".join(kept))
-    console.print(table)
+    print_table(console, table)
     if rest := names[_MOST_NODES:]:
         _print_counted(console, decision, rest, hopeless)
 
@@ -197,4 +197,4 @@ def _print_counted(console: Console, decision: Decision, rest: list[str], hopele
         table.add_column(heading, justify="right" if heading == "nodes" else "left")
     for (reason, helps), names in sorted(groups.items(), key=lambda item: -len(item[1])):
         table.add_row(str(len(names)), literal(reason), helps, literal(listed(names)))
-    console.print(table)
+    print_table(console, table)

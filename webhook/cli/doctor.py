@@ -12,12 +12,11 @@ import click
 import msgspec
 from rich.padding import Padding
 
-from webhook.cli.called import as_called
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
 from webhook.cli.output import literal, people_console, progress_display
 from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
-from webhook.inspection.doctor import CHECKS, examine
+from webhook.inspection.doctor import CHECKS, examine, left_out
 from webhook.inspection.observed import observe
 from webhook.inspection.scope import NoPoliciesError, read_policies
 from webhook.kube.client import Client
@@ -73,7 +72,8 @@ async def command(kubeconfig: str | None, policies: Path | None, namespace: str,
             except CanaryError as error:
                 raise click.ClickException(str(error)) from error
     findings.sort(key=lambda finding: _ORDER.index(finding.severity))
-    names = [check.name for check in CHECKS] + [_CANARY] * canary
+    made = [check.name for check in CHECKS if check.name not in left_out(observed)]
+    names = made + [_CANARY] * canary
     if layout == "json":
         click.echo(json.dumps({"checks": names, "findings": msgspec.to_builtins(findings)}, indent=2))
     else:
@@ -100,14 +100,14 @@ def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
         alike_findings = list(group)
         shared = len({finding.fix for finding in alike_findings}) == 1
         for finding in alike_findings[:_MOST_ALIKE]:
-            indented(literal(as_called(finding.what)), 2)
+            indented(literal(finding.what), 2)
             if not shared:
-                indented(f"[green]Fix:[/green] {literal(as_called(finding.fix))}", 4)
+                indented(f"[green]Fix:[/green] {literal(finding.fix)}", 4)
         if len(alike_findings) > _MOST_ALIKE:
             console.print(f"  and {len(alike_findings) - _MOST_ALIKE} more like this; --format json lists all of them")
-        indented(f"[dim]Why it matters: {literal(as_called(why))}[/dim]", 2)
+        indented(f"[dim]Why it matters: {literal(why)}[/dim]", 2)
         if shared:
-            indented(f"[green]Fix:[/green] {literal(as_called(alike_findings[0].fix))}", 2)
+            indented(f"[green]Fix:[/green] {literal(alike_findings[0].fix)}", 2)
         console.print()
     quiet = [check for check in checks if all(finding.check != check for finding in findings)]
     if quiet:

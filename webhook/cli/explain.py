@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from pathlib import Path
 
 import click
 
 from webhook.cli.explain_alone import explain_alone
 from webhook.cli.explain_show import show
-from webhook.cli.explain_workload import explain_workload, read_past, workload_named
+from webhook.cli.explain_workload import KINDS, check_there, explain_workload, read_past, workload_named
 from webhook.cli.output import literal, people_console
-from webhook.cli.running import runs
+from webhook.cli.running import kubeconfig_option, runs
 from webhook.inspection.pod_events import Told, decisions_against, told_of
-from webhook.inspection.scope import NoPoliciesError, read_policies
+from webhook.inspection.scope import IN_FORCE, NoPoliciesError, read_policies
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.errors import unless_absent
 from webhook.kube.objects import Pod
 from webhook.kube.resources import POD
 from webhook.policy.files.loading import PolicyError, load_or_raise
-from webhook.policy.model import Policies
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.victims.rules import kubernetes_rules
@@ -41,9 +41,9 @@ _SHOWN = 10
 
 
 @click.command("explain")
-@click.argument("target", nargs=-1, required=True, metavar="[pod] NAMESPACE/NAME | workload KIND/NAME")
-@click.option("-n", "--namespace", help="The pod's namespace, if its name stands alone.  [default: default]")
-@click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster.")
+@click.argument("target", nargs=-1, required=True, metavar="[pod] NAMESPACE/NAME | [workload] KIND/NAME")
+@click.option("-n", "--namespace", help="The namespace, if the name stands alone. By default: default.")
+@kubeconfig_option
 @click.option(
     "--policies",
     envvar="GIVEWAY_POLICIES",
@@ -78,22 +78,22 @@ async def command(
 
     Of a pending pod: whether it is acted for, what fails on every node, who is protected by what, what would happen.
     Of a running one: who could evict it, for pods of which classes, by which rule, and from when. Of one that is gone:
-    what its Events and the decisions on other pods tell. Of a workload (`workload Deployment/web -n shop`): how often
-    it was evicted, when, and for which workloads.
+    what its Events and the decisions on other pods tell. Of a workload (`deployment/web -n shop`): how often it was
+    evicted, when, and for which workloads.
 
     It reads the cluster as the reconciler does, and writes nothing. Without the rights for that it says what the pod
     itself and its Events tell, which the role view lets its owners read.
     """
-    if target[0] == "workload" and len(target) > 1:
-        name = target[1] if len(target) == 2 else ""
-        workload_named(name, "")  # it is one
+    if workload := _workload_of(target, namespace):
         async with await Client.connect(kubeconfig) as client:
             past = await read_past(client, system_namespace, lease_name)
+            workload = workload_named(workload, namespace or "default", past)
+            await check_there(client, workload, past)
             try:
                 known = await read_policies(client, policies, system_namespace)
             except NoPoliciesError:
                 known = None
-        explain_workload(workload_named(name, namespace or "default", past), past, known)
+        explain_workload(workload, past, known)
         return
     key = _key_of(target, namespace)
     if files:
@@ -108,30 +108,50 @@ async def command(
         if pod is None:
             await _explain_gone(client, key, told)
             return
-        unknown, policy_set = "", PolicySet(Policies())
+        policy_set, unreadable, absent = None, list[str](), ""
         try:
             policy_set = PolicySet(await read_policies(client, policies, system_namespace))
-        except NoPoliciesError:
-            unknown = f"the policies in force (ConfigMap {system_namespace}/giveway-policies-in-force)"
-        unlistable = await _unlistable(client)
-        if unknown or unlistable:
-            explain_alone(pod, policy_set if not unknown else None, [*filter(None, [unknown]), *unlistable])
+        except NoPoliciesError as error:
+            if error.is_forbidden:
+                unreadable = [f"the policies in force (ConfigMap {system_namespace}/{IN_FORCE})"]
+            else:
+                absent = str(error)
+        unreadable += await _unlistable(client)
+        if policy_set is None or unreadable:
+            explain_alone(pod, policy_set, unreadable, absent)
         else:
             state = await _read_cluster(client, policy_set)
             show(state.pods.get(key) or pod, state, policy_set)
     _print_told(told)
 
 
+def _workload_of(target: tuple[str, ...], namespace: str | None) -> str:
+    """`KIND/NAME` if the command line names a workload. Without a namespace `jobs/a` is a pod of namespace jobs."""
+    if target[0] == "workload" and len(target) > 1:
+        name = "/".join(target[1:])
+        workload_named(name, "")  # it is one
+        return name
+    kind, *rest = target[0].split("/") if len(target) == 1 and namespace is not None else target
+    return f"{kind}/{rest[0]}" if len(rest) == 1 and kind.lower() in KINDS else ""
+
+
 def _key_of(target: tuple[str, ...], namespace: str | None) -> str:
     """`namespace/name` of what the command line names. Raises UsageError."""
-    names = target[1:] if len(target) > 1 and target[0] in ("pod", "pods", "po") else target
-    name = names[0].removeprefix("pod/") if len(names) == 1 else ""
+    kind, slash, after = target[0].partition("/")
+    is_pod = kind in {"pod", "pods", "po"} and (slash or len(target) > 1)
+    names = (after, *target[1:]) if is_pod and slash else target[1:] if is_pod else target
+    name = names[0] if len(names) == 1 else ""
     if not name or name.count("/") > 1 or not all(name.split("/")):
-        raise click.UsageError("name one pod: giveway explain NAMESPACE/NAME, or giveway explain NAME -n NAMESPACE")
+        raise click.UsageError(
+            "name one pod or workload: giveway explain NAMESPACE/NAME, giveway explain NAME -n NAMESPACE, or giveway"
+            " explain KIND/NAME -n NAMESPACE"
+        )
     if "/" not in name:
         return f"{namespace or 'default'}/{name}"
     if namespace is not None and not name.startswith(f"{namespace}/"):
-        raise click.UsageError(f"{name} is not in namespace {namespace}")
+        kinds = difflib.get_close_matches(name.partition("/")[0].lower(), KINDS, n=1)
+        hint = f"; did you mean {kinds[0]}/{name.partition('/')[2]}?" if kinds else ""
+        raise click.UsageError(f"{name} is not in namespace {namespace}{hint}")
     return name
 
 

@@ -16,10 +16,10 @@ from webhook.reconciler.state.notices import is_ready, notice_of
 __all__ = ["explain_alone", "written_on"]
 
 
-def explain_alone(pod: Pod, policy_set: PolicySet | None, unreadable: Sequence[str]) -> None:
+def explain_alone(pod: Pod, policy_set: PolicySet | None, unreadable: Sequence[str], absent: str = "") -> None:
     """Print what the pod says; `policy_set` is None if the policies in force are not known.
 
-    `unreadable` is what could not be read, for the one sentence that says so.
+    `unreadable` is what could not be read, and `absent` why there are no policies, for the one sentence that says so.
     """
     console = people_console()
     key, spec = literal(key_of(pod)), pod.spec
@@ -40,8 +40,9 @@ def explain_alone(pod: Pod, policy_set: PolicySet | None, unreadable: Sequence[s
     for line in lines:
         console.print(line, soft_wrap=True)
     names = ", ".join(dict.fromkeys(unreadable))  # PodGroups are of three APIs
+    reasons = [*([f"you may not read {names} of the whole cluster"] if names else []), *([absent] if absent else [])]
     console.print(
-        f"What preemption would do now is not said, because you may not read {literal(names)} of the whole cluster.",
+        f"What preemption would do now is not said, because {literal(', and '.join(reasons))}.",
         style="dim",
         soft_wrap=True,
     )

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from webhook.cli.decide_explain import explain_decision, listed
 from webhook.cli.explain_alone import written_on
-from webhook.cli.output import literal, people_console
+from webhook.cli.output import literal, people_console, print_table
 from webhook.kube.instants import rfc3339, time_span
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
@@ -174,4 +174,4 @@ def _show_possible_evictions(pod: str, where: str, evictions: list[PossibleEvict
                 )
             ),
         )
-    console.print(table)
+    print_table(console, table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,22 +10,26 @@ from collections.abc import Iterable, Iterator
 import click
 
 from webhook.cli.output import literal, people_console
-from webhook.kube.client import Client
+from webhook.kube.client import ApiError, Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
 from webhook.kube.pods import WORKLOADS
-from webhook.kube.resources import LEASE
+from webhook.kube.resources import LEASE, Resource
 from webhook.policy.model import Policies
 from webhook.reconciler.evaluate.workload_history import KEPT_SECONDS, MOST_EVICTIONS, PastEviction, read_history
 from webhook.reconciler.plans.eviction_ledger import EVICTIONS, read_ledger
 from webhook.reconciler.plans.history_store import HISTORY, history_lease
 
-__all__ = ["explain_workload", "read_past", "workload_named"]
+__all__ = ["KINDS", "check_there", "explain_workload", "read_past", "workload_named"]
 
 _SHOWN = 20
 _NOBODY_KNOWS = "somebody that is told within a minute, or never by a leader that was killed"
 _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
+
+KINDS = _SHORT | {resource: workload.kind for (_, resource), workload in WORKLOADS.items()}
+KINDS |= {kind.lower(): kind for kind in KINDS.values()}
+"""The kinds of workloads by their names, as kubectl takes them in lower case."""
 
 
 def workload_named(name: str, namespace: str, known: Iterable[str] = ()) -> str:
@@ -35,8 +40,7 @@ def workload_named(name: str, namespace: str, known: Iterable[str] = ()) -> str:
     kind, slash, own = name.partition("/")
     if not slash or not kind or not own or "/" in own:
         raise click.UsageError("name one workload: giveway explain workload KIND/NAME -n NAMESPACE")
-    kinds = _SHORT | {resource: workload.kind for (_, resource), workload in WORKLOADS.items()}
-    kinds |= {spelling.lower(): spelling for spelling in (*kinds.values(), *(each.partition("/")[0] for each in known))}
+    kinds = KINDS | {spelling.lower(): spelling for spelling in (each.partition("/")[0] for each in known)}
     return f"{kinds.get(kind.lower(), kind)}/{namespace}/{own}"
 
 
@@ -61,6 +65,34 @@ async def _annotation(client: Client, path: str, key: str) -> str:
     """What a Lease tells; nothing if there is none."""
     lease = await unless_absent(client.get(path, Lease))
     return (lease.metadata.annotations or {}).get(key, "") if lease is not None else ""
+
+
+async def check_there(client: Client, workload: str, past: dict[str, list[PastEviction]]) -> None:
+    """Raise ClickException for a workload that is not there and of which nothing is known, so that a typo is none.
+
+    Kinds of others are believed if one of them was evicted. Raises ApiError.
+    """
+    kind, namespace, name = workload.split("/")
+    if workload in past:
+        return
+    places = {known.kind: place for place, known in WORKLOADS.items()}
+    if kind not in places:
+        if any(known.startswith(f"{kind}/") for known in past):
+            return
+        near = difflib.get_close_matches(kind, places, n=1)
+        raise click.ClickException(
+            f"nothing of kind {kind} was evicted in the last 30 days, and it is no workload of Kubernetes: there are"
+            f" {', '.join(places)}" + (f"; did you mean {near[0]}?" if near else "")
+        )
+    group, plural = places[kind]
+    try:
+        there = await unless_absent(client.get(Resource(group, "v1", plural, kind).path(namespace, name)))
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return
+    if there is None:
+        raise click.ClickException(f"there is no {kind} {namespace}/{name}, and no eviction of one is known")
 
 
 def explain_workload(workload: str, past: dict[str, list[PastEviction]], policies: Policies | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.running import runs
+from webhook.cli.running import kubeconfig_option, runs
 from webhook.inspection.scope import NoPoliciesError
 from webhook.kube.client import ApiError, ConfigError
 from webhook.policy.shapes.findings import PolicyError
@@ -21,7 +21,6 @@ FOUND, INCOMPLETE = 1, 2
 """Exit codes: something was found; not everything could be looked at, or nothing at all."""
 
 _ROWS: list[tuple[list[str], dict[str, Any]]] = [
-    (["--kubeconfig"], {"envvar": "GIVEWAY_KUBECONFIG", "show_envvar": True, "help": "How to reach the cluster."}),
     (
         ["--policies"],
         {
@@ -55,7 +54,7 @@ def inspection_options(function: F) -> F:
     """Add the options."""
     for names, more in reversed(_ROWS):
         function = click.option(*names, **more)(function)
-    return function
+    return kubeconfig_option(function)
 
 
 class _NotInspectedError(click.ClickException):

@@ -11,7 +11,7 @@ import click
 
 from webhook.cli.called import as_called
 from webhook.cli.output import print_yaml, shown_progress
-from webhook.cli.running import runs
+from webhook.cli.running import kubeconfig_option, runs
 from webhook.cli.targets import WebhookUrl
 from webhook.installation.applier import Applied, ObjectApplier, TooOldError, UnknownKindError, key_of, ordered
 from webhook.installation.install import (
@@ -32,7 +32,7 @@ from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
 
-__all__ = ["command", "installs", "kubeconfig_option"]
+__all__ = ["command", "installs"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,13 +104,6 @@ installs = runs(
     stopped="\nstopped; run the same command again to go on",
 )
 """Makes a command of a coroutine function that changes what is installed."""
-
-
-def kubeconfig_option(function: F) -> F:
-    """Add `--kubeconfig`."""
-    return click.option(
-        "--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster."
-    )(function)
 
 
 async def _try_policies(client: Client, policies: Policies | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +14,7 @@ import msgspec
 from webhook.admission.context import SYSTEM_CLASSES
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.admission.policytest import tests_of
-from webhook.cli.output import warn
+from webhook.cli.output import people_console, print_table, warn
 from webhook.policy.examples.findings import example_findings
 from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.consistency import KnownClasses
@@ -27,8 +26,6 @@ from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 __all__ = ["command"]
 
-_UNCUT = 160
-"""Columns of a table in a file or a pipe."""
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 
 
@@ -177,7 +174,6 @@ def _print(results: list[_Checked], now: float) -> None:
 
 def _explain(policies: Policies) -> None:
     """Print every right of a policy set, for those who ask for themselves and for what is made for somebody."""
-    from rich.console import Console  # noqa: PLC0415 - only if it prints
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -189,8 +185,7 @@ def _explain(policies: Policies) -> None:
         by = row.rule if row.enforcement == "enforce" else f"{row.rule} ({row.enforcement}: it gives nothing)"
         by += "" if row.holds == "everywhere" else f"; {row.holds}"
         table.add_row(*map(Text, (row.about, row.right, row.people, row.controllers, by)))
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
-    console.print(table if rows else "No rule gives a right.")
+    print_table(people_console(), table if rows else "No rule gives a right.")
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:

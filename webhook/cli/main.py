@@ -5,36 +5,37 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib.util import find_spec
+from typing import Any
 
 import click
 
-from webhook.cli.called import called_as
+from webhook.cli.called import CalledFormatter, as_called, called_as
 
 __all__ = ["main", "run"]
 
 COMMANDS = {
-    "serve": "serve the admission webhook over TLS",
-    "reconcile": "preempt for the pods the webhook marked",
-    "run": "serve and reconcile in one process",
-    "review": "say what the policies would of manifests, or answer AdmissionReviews, from files",
-    "lint": "check policy files",
-    "test": "run the declarative tests beside the policies",
-    "schema": "print the JSON schema of the policy files",
-    "decide": "decide preemption for clusters given as JSON lines",
-    "explain": "say why a live pod is pending and what preemption would do",
-    "install": "install giveway in a cluster, or upgrade it",
-    "uninstall": "take giveway out of a cluster",
-    "scan": "say what of a running cluster the policies would refuse",
-    "doctor": "say what in a cluster gets round the policies or is broken, and what to do",
-    "snapshot": "write a live cluster to a file, without anything secret",
-    "simulate": "say what policies, classes, workloads or lost nodes would do to whom",
-    "compile": "turn policies into the API server's own admission policies",
-    "configurations": "print the webhook configurations that `serve` keeps",
-    "certs": "issue, show and rotate the webhook's certificates",
-    "cluster": "start a control plane in one process, for trying and testing",
-    "demo": "show the six scenarios on an embedded cluster",
+    "serve": "Serve the admission webhook over TLS.",
+    "reconcile": "Preempt for the pods the webhook marked.",
+    "run": "Serve and reconcile in one process.",
+    "review": "Say what the policies would of manifests, or answer AdmissionReviews, from files.",
+    "lint": "Check policy files.",
+    "test": "Run the declarative tests beside the policies.",
+    "schema": "Print the JSON schema of the policy files.",
+    "decide": "Decide preemption for clusters given as JSON lines.",
+    "explain": "Say why a live pod is pending and what preemption would do.",
+    "install": "Install giveway in a cluster, or upgrade it.",
+    "uninstall": "Take giveway out of a cluster.",
+    "scan": "Say what of a running cluster the policies would refuse.",
+    "doctor": "Say what in a cluster gets round the policies or is broken, and what to do.",
+    "snapshot": "Write a live cluster to a file, without anything secret.",
+    "simulate": "Say what policies, classes, workloads or lost nodes would do to whom.",
+    "compile": "Turn policies into the API server's own admission policies.",
+    "configurations": "Print the webhook configurations that `serve` keeps.",
+    "certs": "Issue, show and rotate the webhook's certificates.",
+    "cluster": "Start a control plane in one process, for trying and testing.",
+    "demo": "Show the six scenarios on an embedded cluster.",
 }
-"""Sub-command to its one-line help. `webhook/cli/NAME.py` holds the click command `command`."""
+"""Sub-command to its help in one sentence. `webhook/cli/NAME.py` holds the click command `command`."""
 
 
 class LazyGroup(click.Group):
@@ -57,6 +58,14 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(f"webhook.cli.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the sub-command; what it ends with names commands as this one was called."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            vars(error)["message"] = as_called(error.message)
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the sub-commands without importing them."""
         with formatter.section("Commands"):
@@ -76,4 +85,5 @@ def main() -> None:
 
 def run() -> None:
     """Run the command under the name by which it was called; the entry point of both console scripts."""
+    click.Context.formatter_class = CalledFormatter
     main(prog_name=called_as(sys.argv[0]))

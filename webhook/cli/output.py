@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from webhook.cli.called import as_called
 
-__all__ = ["literal", "people_console", "print_yaml", "progress_display", "shown_progress", "warn"]
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+__all__ = ["literal", "people_console", "print_table", "print_yaml", "progress_display", "shown_progress", "warn"]
 
 _LINE_END = re.compile(r"\s*\n\s*")
 _LONGEST = 1000
 _UNCUT = 10_000
-"""Columns of a pipe: whoever reads it wraps by itself, and a program must find each row on one line."""
+"""Columns of a pipe: whoever reads it wraps by itself."""
+_PAGE = 160
+"""Columns of a table in a pipe: beyond that nobody finds a row again, and programs read JSON."""
 
 
 def people_console(*, stderr: bool = False) -> Console:
     """A console on standard output, or on standard error.
 
-    It is as wide as the terminal or COLUMNS say; in a pipe it is so wide that nothing is cut.
+    It is as wide as the terminal or COLUMNS say; in a pipe it is so wide that no text is cut.
     """
     from rich.console import Console  # noqa: PLC0415 - only for people
 
@@ -34,18 +38,28 @@ def people_console(*, stderr: bool = False) -> Console:
     return Console(highlight=False, width=wide, stderr=stderr)
 
 
+def print_table(console: Console, table: RenderableType) -> None:
+    """Print a table, in a pipe no wider than a page; a cell that is too long goes on below."""
+    for column in getattr(table, "columns", ()):
+        column.overflow = "fold"
+    console.print(table, width=_PAGE if console.width == _UNCUT else None)
+
+
 def warn(text: str) -> None:
     """Say on standard error what does not stop a command."""
-    click.echo(f"Warning: {text}", err=True)
+    click.echo(as_called(f"Warning: {text}"), err=True)
 
 
 def literal(text: str, most: int = _LONGEST) -> str:
-    """A text for a rich console, on one line: nothing in it is markup or moves the cursor, and it is not too long."""
+    """A text for a rich console, on one line: nothing in it is markup or moves the cursor, and it is not too long.
+
+    Commands in it are named as this one was called.
+    """
     from rich.markup import escape  # noqa: PLC0415 - only for people
 
     from webhook.component_base.logs import visible  # noqa: PLC0415
 
-    line = _LINE_END.sub(" ", text.strip())
+    line = as_called(_LINE_END.sub(" ", text.strip()))
     cut = line if len(line) <= most else f"{line[:most]}… ({len(line)} characters)"
     return escape(visible(cut))
 

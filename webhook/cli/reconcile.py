@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.running import runs
+from webhook.cli.running import kubeconfig_option, runs
 from webhook.cli.serve import kept_policies_from, manager_options_from
 from webhook.cli.targets import NameInNamespace
 from webhook.kube.client import ApiError, Client, ConfigError
@@ -88,7 +88,7 @@ def add_reconciler(
 
 
 @click.command()
-@click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster.")
+@kubeconfig_option
 @click.option(
     "--policies",
     envvar="GIVEWAY_POLICIES",
@@ -111,7 +111,14 @@ def add_reconciler(
     is_flag=True,
     help="Without --kept-policies: take policies into use that give up rules or rights in force.",
 )
-@click.option("--bind-address", envvar="GIVEWAY_BIND_ADDRESS", show_envvar=True, default="::", show_default=True)
+@click.option(
+    "--bind-address",
+    envvar="GIVEWAY_BIND_ADDRESS",
+    show_envvar=True,
+    default="::",
+    show_default=True,
+    help="The address to listen on; :: is every one, IPv4 and IPv6.",
+)
 @click.option(
     "--health-port",
     envvar="GIVEWAY_HEALTH_PORT",

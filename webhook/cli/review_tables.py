@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from webhook.admission.webhook import Phase, Reviewed
-from webhook.cli.output import literal, people_console
+from webhook.cli.output import literal, people_console, print_table
 from webhook.component_base.logs import visible
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.manifests import ManifestReport, ManifestVerdict
 from webhook.policy.evaluation.engine import RuleTrace
+from webhook.policy.evaluation.rules import without_name
 
 __all__ = ["FAILING", "print_report", "trace_table", "write_junit"]
 
@@ -39,7 +40,7 @@ def print_report(report: ManifestReport, *, named: bool) -> None:
             for said in verdict.said:
                 what = f"[{_COLOURS[said.verdict]}]{said.verdict}[/]"
                 table.add_row(what, f"{literal(verdict.title)} by {literal(said.rule)}\n{literal(said.message)}")
-        console.print(table)
+        print_table(console, table)
         console.print()
     for text in report.warnings:
         console.print(f"[yellow]Warning[/yellow]: {literal(text)}")
@@ -74,7 +75,9 @@ def write_junit(file: Path, report: ManifestReport, failing: tuple[str, ...]) ->
 def _case(case: ET.Element, verdict: ManifestVerdict, failing: tuple[str, ...]) -> None:
     if verdict.problem:
         ET.SubElement(case, "error", message=visible(verdict.problem))
-    lines = [f"{said.verdict} by {said.rule}: {visible(said.message)}" for said in verdict.said]
+    lines = [
+        f"{said.verdict} by {said.rule}: {visible(without_name(said.rule, said.message))}" for said in verdict.said
+    ]
     if verdict.has(failing):
         ET.SubElement(case, "failure", message=lines[0]).text = "\n".join(lines)
     elif lines:
@@ -87,7 +90,8 @@ def trace_table(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> Non
     traced = {f"{row.policy}/{row.rule}" for row in trace}
     for verdict in reviewed.answer.verdicts:
         if verdict.id not in traced:
-            table.add_row(verdict.id, "yes", verdict.outcome, Text(visible(verdict.message)))
+            why = without_name(verdict.id, verdict.message)
+            table.add_row(verdict.id, "yes", verdict.outcome, Text(visible(why)))
     for row in trace:
         rule = f"{row.policy}/{row.rule}" if row.rule else "every rule"
         # Mutation refuses nothing, so there it is what validation would say of the object as sent
@@ -96,8 +100,8 @@ def trace_table(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> Non
             rule,
             "yes" if row.applied else "no",
             f"{row.outcome}, at validation" if phase == "mutate" and refuses else row.outcome,
-            Text(visible(row.why)),
+            Text(visible(without_name(rule, row.why))),
         )
     console = people_console(stderr=True)
-    console.print(table)
+    print_table(console, table)
     console.print(f"{phase}: {reviewed.answer.verdict}")

@@ -1,4 +1,4 @@
-"""Commands that are coroutines: each runs to its end, and what may fail ends it with a sentence."""
+"""Commands that are coroutines, most of them about a cluster: what may fail ends them with a sentence."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-__all__ = ["runs"]
+__all__ = ["kubeconfig_option", "runs"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    envvar="GIVEWAY_KUBECONFIG",
+    show_envvar=True,
+    help="How to reach the cluster. By default: KUBECONFIG, ~/.kube/config, or the pod's own account.",
+)
+"""Adds `--kubeconfig`: every command finds the same cluster."""
 
 
 def runs(

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
-from webhook.cli.output import literal, people_console, progress_display
+from webhook.cli.output import literal, people_console, print_table, progress_display
 from webhook.inspection.cluster_findings import counted
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.policy_reports import REPORT_GROUPS, write_policy_reports
@@ -120,7 +120,7 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
             what = "its template" if row.objects == 1 else counted(row.objects, row.kind)
         cells = (row.namespace or "-", row.owner, what, *([example] if wide else []))
         table.add_row(*map(literal, cells))
-    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    print_table(console, Padding(table, (0, 0, 0, 2), expand=False))
     if len(rows) > _MOST_ROWS:
         console.print(f"  and {len(rows) - _MOST_ROWS} more owners; --format json lists all of them")
     console.print()

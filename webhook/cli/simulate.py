@@ -106,7 +106,12 @@ def _instant(context: click.Context, parameter: click.Parameter, value: str | No
     "--fail-on", multiple=True, metavar="CONDITION", help="Exit with 1 if this holds, such as 'evictions > 50'."
 )
 @click.option(
-    "--format", "layout", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True
+    "--format",
+    "layout",
+    type=click.Choice(["table", "json", "markdown"]),
+    default="table",
+    show_default=True,
+    help="For people, for programs, or for a comment under a pull request.",
 )
 @click.option("--html", type=_PATH, metavar="FILE", help="Write one HTML file with pictures, too.")
 def command(

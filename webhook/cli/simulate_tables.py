@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from webhook.cli.output import literal
+from webhook.cli.output import literal, print_table
 from webhook.kube.instants import time_span
 from webhook.simulation.report.compare import differences, ending, metric_text
 from webhook.simulation.report.summary import METRICS, Summary
@@ -92,6 +92,6 @@ def _print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence
         table.add_column(literal(head), overflow="fold")
     for row in rows[:most]:
         table.add_row(*map(literal, row))
-    console.print(table)
+    print_table(console, table)
     if len(rows) > most:
         console.print(f"and {len(rows) - most} more; --format json lists all")

@@ -12,6 +12,7 @@ import click
 
 from webhook.cli.inspecting import inspects
 from webhook.cli.output import progress_display
+from webhook.cli.running import kubeconfig_option
 from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.shapes.findings import PolicyError
@@ -25,7 +26,7 @@ __all__ = ["command"]
 
 @click.command("snapshot")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster.")
+@kubeconfig_option
 @click.option(
     "--policies",
     multiple=True,

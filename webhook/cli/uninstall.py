@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from webhook.cli.install import installs, kubeconfig_option
+from webhook.cli.install import installs
+from webhook.cli.running import kubeconfig_option
 from webhook.installation.applier import ObjectApplier
 from webhook.installation.kustomize import all_components, manifests, render
 from webhook.installation.uninstall import keys_to_remove, remove

@@ -30,7 +30,7 @@ from webhook.inspection.checks import (
 from webhook.inspection.cluster_findings import Check, ClusterFinding, FindingSeverity
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 
-__all__ = ["CHECKS", "examine"]
+__all__ = ["CHECKS", "examine", "left_out"]
 
 _RBAC = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 
@@ -84,13 +84,18 @@ CHECKS = (
 """Every check: its name, what must be readable, and the function. docs/operations.md explains each by its name."""
 
 
+def left_out(observed: Observed) -> frozenset[str]:
+    """The checks that are not made because no policies are known."""
+    return frozenset(check.name for check in CHECKS if check.by_policies) if observed.no_policies else frozenset()
+
+
 def examine(observed: Observed) -> Iterator[ClusterFinding]:
     """What all checks find; a check that lacks something it needs says so instead."""
-    skipped = [check.name for check in CHECKS if check.by_policies] if observed.no_policies else []
-    if skipped and installation.there(observed):
+    skipped = left_out(observed)
+    if skipped:
         yield ClusterFinding(
             FindingSeverity.NOT_CHECKED,
-            f"Not checked, because no policies are known: {', '.join(skipped)}.",
+            f"Not checked, because no policies are known: {', '.join(sorted(skipped))}.",
             "What these checks look for may be there.",
             "See the findings about the webhook; --policies DIR looks by files of your own.",
             "policies",

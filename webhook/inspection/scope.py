@@ -30,9 +30,9 @@ APPLIED = "giveway-policies"
 class NoPoliciesError(Exception):
     """The policies in force cannot be read from the cluster: `why`; the text says what would help, too."""
 
-    def __init__(self, why: str, fix: str) -> None:
+    def __init__(self, why: str, fix: str, *, is_forbidden: bool = False) -> None:
         super().__init__(f"{why}: {fix}")
-        self.why = why
+        self.why, self.is_forbidden = why, is_forbidden
 
 
 async def read_policies(client: Client, directory: Path | None, namespace: str) -> Policies:
@@ -51,6 +51,7 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
             raise NoPoliciesError(
                 f"no right to get ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force",
                 "name the files with --policies DIR",
+                is_forbidden=True,
             ) from error
         raise
     configuration = VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway")

@@ -18,16 +18,18 @@ from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.resources import LEASE, POD
 from webhook.policy.model import NOTICE, PLAN, POD_ANNOTATIONS
+from webhook.reconciler.plans.history_store import history_lease
 from webhook.reconciler.state.notices import withdrawn_condition
 
 __all__ = ["keys_to_remove", "remove"]
 
 Json = dict[str, Any]
 
+_LEASE = "giveway-reconciler"
 _OWN = (
     *MADE_BY_WEBHOOK,
     Key("v1", "ConfigMap", NAMESPACE, INVENTORY),
-    Key(LEASE.api_version, "Lease", NAMESPACE, "giveway-reconciler"),
+    *(Key(LEASE.api_version, "Lease", NAMESPACE, name) for name in (_LEASE, history_lease(_LEASE))),
 )
 """What giveway makes by itself, in its namespace."""
 _POLL = 0.3

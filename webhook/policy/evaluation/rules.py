@@ -8,6 +8,7 @@ report, and give nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ __all__ = [
     "excepted_text",
     "on_error",
     "shield_verdicts",
+    "without_name",
 ]
 
 Twins = Mapping[str, tuple[str, ...]]
@@ -367,4 +369,10 @@ def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> s
     """What the author of an excepted request is told; the end comes first, since long warnings are cut."""
     until = rfc3339(exception.until)
     account = f"{exception.owner}: {exception.reason}"
-    return f"rule {rule_id} lets this in by an exception until {until} ({account}): {violation}"
+    text = without_name(rule_id, violation)
+    return f"rule {rule_id} lets this in by an exception until {until} ({account}): {text}"
+
+
+def without_name(rule_id: str, text: str) -> str:
+    """A text that says `this rule` instead of the rule's name, for a line that has named it."""
+    return re.sub(rf"\brule {re.escape(rule_id)}(?![\w/-])", "this rule", text.removesuffix(f" (rule {rule_id})"))
