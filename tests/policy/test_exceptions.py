@@ -68,7 +68,7 @@ def test_the_warning_says_until_when_why_and_who_answers_for_it():
     request = create(pod("other"), now=BEFORE)
     assert only_message(engine(excepting(ALLOWED)), request) == (
         "rule p/allowed lets this in by an exception until 2026-12-01T00:00:00Z (team-a: batch moves): PriorityClass"
-        ' "other" may not be used in namespace team-a: rule p/allowed allows standard'
+        ' "other" may not be used in namespace team-a: this rule allows standard'
     )
 
 

@@ -267,40 +267,6 @@ def test_rules_that_read_what_is_not_there_cannot_be_judged():
     }
 
 
-@pytest.mark.parametrize(
-    ("expression", "keys"),
-    [
-        ("object.metadata.annotations[?'team'].orValue('') != ''", {"team"}),
-        ("object.metadata.?annotations[?'team'].hasValue()", {"team"}),
-        ("object.metadata.?annotations.orValue({})['team'] == 'x'", {"team"}),
-        ("object['metadata']['annotations'].team == 'x'", {"team"}),
-        ("has(object.metadata.annotations) && 'a/b' in object.metadata.annotations", {"a/b"}),
-        ("has(object.metadata.annotations.team)", {"team"}),
-        ("cel.bind(a, object.metadata.annotations, a['k'] == 'v')", {"k"}),
-        ("namespaceObject.metadata.annotations['team'] == 'x'", {"team"}),
-        ("oldObject == null || object != null && object.metadata.name != ''", set()),
-        ("object.metadata.labels.team == \"annotations['x']\"", set()),
-        ("object.metadata.annotations.exists(k, k.startsWith('a'))", None),
-        ("object.metadata.annotations['a' + object.metadata.name] == 'x'", None),
-        ("object.metadata.annotations.size() == 0", None),
-        ("object.metadata.annotations == oldObject.metadata.annotations", None),
-    ],
-)
-def test_annotations_are_read_off_the_syntax_tree(expression, keys):
-    """However an expression says it: those are kept, and what reads all of them cannot be judged."""
-    rule = json.dumps({"name": "r", "validate": {"expression": expression, "message": "m"}})
-    policies = loaded(RULES.partition("  rules:")[0] + f"  rules: [{rule}]\n")
-    objects = cluster_of([node("a", "1")], [])
-    objects.annotations = frozenset(keys or ())
-    why = judgeable(policies, objects).left_out.get("p/r", "")
-    assert why == (
-        "" if keys is not None else "it reads annotations whatever their keys are, and the snapshot has only some"
-    )
-    assert annotations_read([policies]) - annotations_read([]) == frozenset(keys or ())
-    objects.annotations = frozenset()
-    assert bool(judgeable(policies, objects).left_out) == (keys != set())
-
-
 def test_policies_say_which_annotations_they_read():
     """Victims', copied and protected annotations and those in expressions; giveway's own are no policy's."""
     custom = POLICY.replace("opt-in}", "opt-in, annotations: {preemptible: [example.com/may-go]}}")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from webhook.admission.policytest import CaseResult, run
 from webhook.admission.policytest_files import TestFileError, find
-from webhook.cli.output import people_console, print_table
+from webhook.cli.output import people_console
 
 __all__ = ["command"]
 
@@ -41,7 +41,7 @@ def command(paths: tuple[Path, ...], junit: Path | None) -> None:
     for result in results:
         mark = Text("FAILED", "red") if result.failures else Text("ok", "green")
         table.add_row(Text(result.test), Text(result.case), result.verdict, mark)
-    print_table(console, table)
+    console.print(table)
     failed = [result for result in results if result.failures]
     for result in failed:
         console.print(Text(f"\n{result.place or result.file}: {result.test}: {result.case}", "bold"))
