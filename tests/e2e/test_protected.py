@@ -140,7 +140,7 @@ async def test_a_new_pod_loses_what_only_giveway_writes(sandbox, kubeconfig, tmp
         }
         await sandbox.client.create(sandbox.pods, body)
         found = (await sandbox.get("p"))["metadata"]
-        assert not own.keys() & found["annotations"].keys()
+        assert not {PLAN, DECISION, GIVEN, CREATION} & found["annotations"].keys()
         assert found["annotations"]["example.com/a"] == "b"
         assert found["labels"] == {"app": "p"}
 

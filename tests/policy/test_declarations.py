@@ -6,16 +6,14 @@ import msgspec
 import pytest
 
 from tests.admission.builders import HERE, ask, make_context, make_pod, make_policy, make_review, response
-from tests.native.test_compiler import SETTINGS
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.inspection.makers import bounded
-from webhook.native.compiler import compile_policies
 from webhook.policy.evaluation import engine as engine_module
 from webhook.policy.evaluation.reads import PARTS, reads_on_update
 from webhook.policy.evaluation.request import PODS
 from webhook.policy.evaluation.rules import CompiledRule, RuleResult, compile_judging
 from webhook.policy.model import Enforcement, Policies, PriorityRule
-from webhook.policy.model.declarations import UNDECLARED, Declaration
+from webhook.policy.model.declarations import Declaration
 from webhook.policy.shapes.object_shape import Field, mapping
 from webhook.policy.shapes.shapes import Text
 from webhook.simulation.judgeable import judgeable
