@@ -131,13 +131,8 @@ async def test_a_new_pod_loses_what_only_giveway_writes(sandbox, kubeconfig, tmp
     """A copied manifest's plan, decision, record and stray mark are taken off, and the pod gets in."""
     async with served(sandbox, kubeconfig, tmp_path):
         body = pod("p", labels={MARK: MANAGED, "app": "p"}, nodeSelector={LABEL: sandbox.id})
-        body["metadata"]["annotations"] = {
-            PLAN: FORGED,
-            DECISION: FORGED,
-            GIVEN: "{}",
-            CREATION: "{}",
-            "example.com/a": "b",
-        }
+        own = {PLAN: FORGED, DECISION: FORGED, GIVEN: "{}", CREATION: "{}"}
+        body["metadata"]["annotations"] = {**own, "example.com/a": "b"}
         await sandbox.client.create(sandbox.pods, body)
         found = (await sandbox.get("p"))["metadata"]
         assert not {PLAN, DECISION, GIVEN, CREATION} & found["annotations"].keys()
