@@ -12,6 +12,7 @@ from webhook.kube.bounded import BoundedCache, Newest, bounded, bounded_cache
 
 ROOT = Path(webhook.__file__).parent
 UNBOUNDED = {
+    "webhook/admission/kubectl_yaml.py": "by texts in manifests that a command reads; no server reads any",
     "webhook/kube/client.py": "by types of the program",
     "webhook/kube/instants.py": "by whole seconds, and by texts that are instants: others raise, and no error is kept",
     "webhook/kube/loaders.py": "without arguments",
