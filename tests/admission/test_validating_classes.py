@@ -10,6 +10,7 @@ from tests.admission.builders import (
     ask,
     make_class,
     make_context,
+    make_pod,
     make_policy,
     make_review,
     make_rule,
@@ -17,7 +18,15 @@ from tests.admission.builders import (
     message_of,
     response,
 )
-from webhook.policy.model import Definers, MatchCondition, Reserve, Subject, Validate
+from webhook.policy.model import (
+    Definers,
+    MatchCondition,
+    ProtectAnnotations,
+    RequestMatch,
+    Reserve,
+    Subject,
+    Validate,
+)
 
 
 def make_body(name="mine", value=5, **more):
@@ -204,3 +213,46 @@ def test_an_owner_of_a_class_is_added_by_those_who_may_define_it(before, after, 
     old, new = of_band(ownerReferences=before), of_band(ownerReferences=after)
     assert judged(context, new, old)["allowed"] is allowed
     assert judged(context, new, old, user="root")["allowed"] is True
+
+
+KEY = "example.com/may-go"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "user", "allowed"),
+    [
+        pytest.param({}, {KEY: "true"}, "alice", False, id="set"),
+        pytest.param({KEY: "false"}, {KEY: "true"}, "alice", False, id="changed"),
+        pytest.param({KEY: "false"}, {}, "alice", False, id="removed"),
+        pytest.param({KEY: "false"}, {KEY: "true"}, "root", True, id="by who may"),
+        pytest.param({KEY: "true"}, {KEY: "true", "a": "b"}, "alice", True, id="another one"),
+        pytest.param(None, {KEY: "true"}, "alice", False, id="on a new class"),
+        pytest.param(None, {KEY: "true"}, "root", True, id="on a new class, by who may"),
+    ],
+)
+@pytest.mark.parametrize("going", [False, True])
+def test_annotations_of_classes_are_protected(before, after, user, allowed, going):
+    """Outside every range, too, a class opens its running pods only by those who may; a namespace has no such right."""
+    rights = RequestMatch(subjects=(Subject("User", "root"),)), RequestMatch(namespaces=("*",))
+    protected = {"keys": (KEY,), "allow": rights, "operations": ("CREATE", "UPDATE")}
+    about = ("priorityclasses",)
+    rule = make_rule("guard", protect_annotations=ProtectAnnotations(**protected, resources=about))
+    of_pods = make_rule("pods", protect_annotations=ProtectAnnotations(**{**protected, "allow": ()}))
+    context = make_context(policies=(make_policy("p", rule, of_pods),))
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if going and before is not None else {}
+    old = None if before is None else make_body(metadata={"name": "mine", "annotations": before, **gone})
+    new = make_body(metadata={"name": "mine", "annotations": after, **gone})
+    answer = judged(context, new, old, user=user)
+    assert answer["allowed"] is allowed
+    if not allowed:
+        assert "rule p/guard leaves that to User root" in message_of(answer)
+        assert message_of(answer).endswith("; leave it out" if before is None else "; leave it as it is")
+
+
+def test_pods_have_the_annotations_of_their_own_rules():
+    """A rule about PriorityClasses protects nothing on pods."""
+    rule = make_rule("guard", protect_annotations=ProtectAnnotations(keys=(KEY,), resources=("priorityclasses",)))
+    context = make_context(policies=(make_policy("p", rule),))
+    spec = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+    old, new = make_pod(**spec), make_pod(meta={"annotations": {KEY: "true"}}, **spec)
+    assert judged(context, new, old)["allowed"] is True

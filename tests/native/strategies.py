@@ -138,7 +138,12 @@ def bodies(draw: Any) -> dict[str, Any]:
     if kind == "protect":
         operations = draw(some(["CREATE", "UPDATE"]))
         return {
-            "protect_annotations": ProtectAnnotations(keys=draw(some(KEYS)), allow=draw(rights), operations=operations)
+            "protect_annotations": ProtectAnnotations(
+                keys=draw(some(KEYS)),
+                allow=draw(rights),
+                operations=operations,
+                resources=draw(some(["pods", "priorityclasses"])),
+            )
         }
     resources = draw(some(["pods", "priorityclasses"]))
     words = draw(st.sampled_from(["", "'name ' + object.metadata.name", "'a\\n b'", "object.spec.nothing"]))

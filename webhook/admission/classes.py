@@ -23,7 +23,9 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
     priority_class = review.priority_class()
     if priority_class.metadata.deletion_timestamp and review.has_old:
         # Until it is gone it speaks for its pods
-        answer.add(context.engine.judge_definition(context.request(review, review.object, review.old_object)))
+        request = context.request(review, review.object, review.old_object)
+        answer.add(context.engine.judge_definition(request))
+        answer.add(context.engine.judge_annotations(request))
         return
     name, value = bounded(priority_class.metadata.name), priority_class.value
     if value not in _INT32:

@@ -156,7 +156,7 @@ def excluded(exclude: RequestMatch | None, asked: Asked) -> str:
     """The request is excluded; no PriorityClass lies in an excluded namespace."""
     if exclude is None or exclude == RequestMatch():
         return FALSE
-    if asked.kind != PODS and (exclude.namespaces is not None or exclude.namespace_selector is not None):
+    if asked.kind != PODS and exclude.in_namespaces:
         return FALSE
     return who_is_given(exclude, asked)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from webhook.admission.validating import AS_IT_IS, OF_A_NODE
 from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, negate, quote, shown
 from webhook.native.matching import (
-    BINDING,
+    CHANGED_CLASS,
     CHANGED_POD,
     HAS_CONTROLLER,
     MIRROR,
@@ -28,14 +28,18 @@ from webhook.native.matching import (
 )
 from webhook.native.objects import (
     EXCEPTED,
-    CompiledCondition,
     Object,
     Validation,
-    binding,
-    namespaces_reached,
-    object_name,
-    resource_rule,
-    validating_policy,
+)
+from webhook.native.places import (
+    BINDINGS,
+    CHANGED_CLASSES,
+    CHANGES,
+    NEW_CLASSES,
+    NEW_PODS,
+    TRIED_PODS,
+    Place,
+    place_policy,
 )
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
@@ -44,6 +48,7 @@ from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import NEVER, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
+from webhook.policy.evaluation.request import CLASSES, PODS
 from webhook.policy.evaluation.rules import BUILTIN, SHIELD, SHIELD_INSTEAD, WHERE, excepted_text
 from webhook.policy.model import (
     MANAGED,
@@ -56,6 +61,7 @@ from webhook.policy.model import (
     PriorityPolicy,
     PriorityRule,
     ProtectAnnotations,
+    RequestMatch,
 )
 
 __all__ = ["protected_objects"]
@@ -69,31 +75,6 @@ _OF_BINDING = (
 _FROM_BINDING = [("pod", _OF_BINDING), ("podBefore", "dyn({'metadata': {'labels': {}, 'annotations': {}}})")]
 """What conditions read of the pod that a Binding changes: its own labels are no pod's (`validate_binding`)."""
 _VARIABLES = [*_FROM_BINDING, _CLASS_VARIABLE, ("resolved", _RESOLVED), GIVEN_VARIABLE]
-
-
-class _Place(NamedTuple):
-    """Where the metadata of a pod is written; `what` is part of the objects' names, `does` of their descriptions."""
-
-    what: str
-    asked: Asked
-    resources: tuple[str, ...]
-    does: str
-
-
-_PODS = _Place("pods", NEW_POD, ("pods",), "Judges giveway's own keys and protected annotations of new pods")
-_TRIED_PODS = _Place("newannotations", NEW_POD, ("pods",), "Judges annotations of new pods by rules on trial")
-_CHANGES = _Place(
-    "annotations",
-    CHANGED_POD,
-    ("pods", "pods/status"),
-    "Keeps protected annotations and giveway's own keys of pods as they are",
-)
-_BINDINGS = _Place(
-    "bindings",
-    BINDING,
-    ("pods/binding", "bindings"),
-    "Keeps Bindings from setting protected annotations and giveway's own keys of pods",
-)
 
 
 class _Shield(NamedTuple):
@@ -110,13 +91,17 @@ class _Shield(NamedTuple):
     def applies(self, asked: Asked) -> str:
         return applies(self.policy, asked)
 
+    def allow(self, asked: Asked) -> list[RequestMatch]:
+        """The rights that hold there: no PriorityClass lies in a namespace."""
+        return [right for right in self.body.allow if asked.kind == PODS or not right.in_namespaces]
+
     def grants(self, asked: Asked) -> str:
         """It applies, and allows the change: the policy's own `match` is part of the right."""
-        return all_of([self.applies(asked), who_is_given(self.policy.match, asked), may(self.body.allow, asked)])
+        return all_of([self.applies(asked), who_is_given(self.policy.match, asked), may(self.allow(asked), asked)])
 
 
 def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[Object]:
-    """The policies about new pods, about changes of pods, and about Bindings, with their bindings."""
+    """The policies about new pods, changes of pods, Bindings, and PriorityClasses, with their bindings."""
     shields: list[_Shield] = []
     for policy in policies.priority:
         for rule in policy.rules:
@@ -128,26 +113,38 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
             except InexpressibleError as error:
                 sink.inexpressible.append(Inexpressible(shield.id, str(error)))
                 continue
-            if table is None and "CREATE" in shield.body.operations:
+            of_new_pods = PODS in shield.body.resources and "CREATE" in shield.body.operations
+            if table is None and of_new_pods:
                 reason = "at CREATE it turns on what the pod's class says: give the classes"
                 whole = shield.body.operations == ("CREATE",)
                 sink.inexpressible.append(Inexpressible(shield.id, reason, enforced=not whole))
-            elif table is not None and "CREATE" in shield.body.operations:
+            elif table is not None and of_new_pods:
                 for key in shield.body.keys:
                     sink.differs(shield.id, table, key)
             shields.append(shield)
+    of_classes = [shield for shield in shields if CLASSES in shield.body.resources]
+    shields = [shield for shield in shields if PODS in shield.body.resources]
     yield from _new_pods(policies, shields, table, sink)
     # Changes through a pod and through its status, which the reconciler writes, and Bindings, whose annotations and
     # labels go to a pod that is not known here
     enforced = [shield for shield in shields if shield.rule.enforcement is Enforcement.ENFORCE]
     builtin = shielded(policies.preemption)
     keys = sorted(builtin | {key for shield in shields for key in shield.body.keys})
-    for place in (_CHANGES, _BINDINGS):
+    changes = (CHANGES, BINDINGS)
+    for place in changes:
         own = _own_keys(place.asked, sink.settings.reconciler)
         rows, told = _key_rows(place.asked, enforced, builtin, keys, sink)
-        yield from _policy(BUILTIN, place, "enforce", [*own, *rows], sink, _VARIABLES)
-        yield from _policy(BUILTIN, place, EXCEPTED, told, sink, _VARIABLES)
-    yield from _on_trial(shields, table, sink)
+        yield from place_policy(BUILTIN, place, "enforce", [*own, *rows], sink, _VARIABLES)
+        yield from place_policy(BUILTIN, place, EXCEPTED, told, sink, _VARIABLES)
+    yield from _on_trial(shields, (TRIED_PODS, *changes) if table is not None else changes, table, sink)
+    enforced = [shield for shield in of_classes if shield.rule.enforcement is Enforcement.ENFORCE]
+    keys = sorted({key for shield in enforced for key in shield.body.keys})
+    classes = (NEW_CLASSES, CHANGED_CLASSES)
+    for place in classes:
+        rows, told = _key_rows(place.asked, enforced, frozenset(), keys, sink)
+        yield from place_policy(BUILTIN, place, "enforce", rows, sink)
+        yield from place_policy(BUILTIN, place, EXCEPTED, told, sink)
+    yield from _on_trial(of_classes, classes, table, sink)
 
 
 def _builtin(rule: str, expression: str, *text: str) -> Validation:
@@ -209,9 +206,9 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
         rows, told = _key_rows(NEW_POD, enforced, frozenset(), keys, sink)
         validations += rows
         variables += [(value_variable(key, keys), table.annotation(key)) for key in keys]
-        yield from _policy(BUILTIN, _PODS, EXCEPTED, told, sink, variables)
-    yield from _policy(BUILTIN, _PODS, "enforce", validations, sink, variables)
-    yield from _policy(BUILTIN, _PODS, "warn", warned, sink, variables)
+        yield from place_policy(BUILTIN, NEW_PODS, EXCEPTED, told, sink, variables)
+    yield from place_policy(BUILTIN, NEW_PODS, "enforce", validations, sink, variables)
+    yield from place_policy(BUILTIN, NEW_PODS, "warn", warned, sink, variables)
 
 
 _OTHER_VALUE = f"; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out"
@@ -249,7 +246,9 @@ def _own_keys(asked: Asked, reconciler: str) -> list[Validation]:
     return [*rows, _builtin("mark", any_of([_unchanged(asked, "labels", MARK), writes]), *mark)]
 
 
-def _on_trial(shields: list[_Shield], table: ClassTable | None, sink: Sink) -> Iterator[Object]:
+def _on_trial(
+    shields: list[_Shield], places: Sequence[Place], table: ClassTable | None, sink: Sink
+) -> Iterator[Object]:
     """Rules under `warn` and `audit` report, each for itself, and give no rights."""
     groups: dict[tuple[str, str], list[_Shield]] = {}
     for shield in shields:
@@ -258,12 +257,12 @@ def _on_trial(shields: list[_Shield], table: ClassTable | None, sink: Sink) -> I
     for (policy, how), group in groups.items():
         keys = sorted({key for shield in group for key in shield.body.keys})
         values = [(value_variable(key, keys), table.annotation(key)) for key in keys] if table is not None else []
-        for place in (_TRIED_PODS, _CHANGES, _BINDINGS) if table is not None else (_CHANGES, _BINDINGS):
+        for place in places:
             made = [_key_rows(place.asked, [shield], frozenset(), keys, sink) for shield in group]
             rows, told = ([row for pair in made for row in pair[side]] for side in (0, 1))
-            yield from _policy(policy, place, how, rows, sink, [*_VARIABLES, *values])
+            yield from place_policy(policy, place, how, rows, sink, [*_VARIABLES, *values])
             if how == "warn":
-                yield from _policy(policy, place, EXCEPTED, told, sink, [*_VARIABLES, *values])
+                yield from place_policy(policy, place, EXCEPTED, told, sink, [*_VARIABLES, *values])
 
 
 def _key_rows(
@@ -303,7 +302,7 @@ def _key_rows(
 def _unchanged(asked: Asked, field: str, key: str) -> str:
     """A label or annotation is as it was; it was not there if nothing is known of before."""
     path = f"metadata.?{field}[?{quote(key)}]"
-    if asked == CHANGED_POD:
+    if asked in (CHANGED_POD, CHANGED_CLASS):
         return f"object.{path} == oldObject.{path}"
     return f"!object.{path}.hasValue()"
 
@@ -315,8 +314,8 @@ def _annotation(of: str, key: str) -> str:
 def _text(asked: Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
     """What whoever changed a key is told; without a shield the built-in rule speaks."""
     rule = shield.id if shield else f"{BUILTIN}/{SHIELD}"
-    who = rights_text(shield.body.allow) if shield else "nobody once the pod exists"
-    lacks = lacking(shield.body.allow, asked) if shield else ""
+    who = rights_text(shield.allow(asked)) if shield else "nobody once the pod exists"
+    lacks = lacking(shield.allow(asked), asked) if shield else ""
     now, was = _annotation("object", key), _annotation("oldObject", key)
     value, before = Cel(shown(f"{now}.value()")), Cel(shown(f"{was}.value()"))
     set_to = concatenation(['set to "', value, '"'])
@@ -332,47 +331,6 @@ def _text(asked: Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
         for begin, end in (SHIELD_INSTEAD[done].split("{where}") for done in ("removed", "set"))
     ]
     end = Cel(if_else(f"!{now}.hasValue()", *ends)) if did != set_to else f"; {SHIELD_INSTEAD['CREATE']}"
+    if asked == CHANGED_CLASS:
+        end = f"; {SHIELD_INSTEAD[CLASSES]}"
     return (f"annotation {key} may not be ", Cel(did), f": rule {rule} leaves that to {who}", lacks, end)
-
-
-def _policy(  # noqa: PLR0917 - a row of a table
-    policy: str,
-    place: _Place,
-    enforcement: str,
-    validations: list[Validation],
-    sink: Sink,
-    variables: Sequence[tuple[str, str]] = (),
-) -> Iterator[Object]:
-    """The policy for one place and enforcement, with its binding; nothing without validations."""
-    if not validations:
-        return
-    conditions = []
-    if place is _CHANGES:
-        # A pod that is being deleted is no exception: until it is gone, its keys decide about other pods
-        by_reconciler = ["request.?subResource.orValue('') != 'status'", f"{USER} != {quote(sink.settings.reconciler)}"]
-        conditions.append(CompiledCondition("not-the-reconciler", any_of(by_reconciler)))
-    operation = "UPDATE" if place is _CHANGES else "CREATE"
-    made = validating_policy(
-        object_name(policy, place.what, enforcement),
-        policy,
-        description=f"{place.does} ({enforcement}).",
-        constraints={
-            "namespaceSelector": namespaces_reached(sink.settings),
-            "resourceRules": [resource_rule(place.resources, [operation])],
-        },
-        conditions=conditions,
-        validations=validations,
-        variables=_used(variables, repr([(validation.expression, validation.text) for validation in validations])),
-    )
-    yield made
-    yield binding(made, enforcement)
-
-
-def _used(variables: Sequence[tuple[str, str]], by: str) -> list[tuple[str, str]]:
-    """The variables that expressions use, by themselves or through others."""
-    used: list[tuple[str, str]] = []
-    for name, expression in reversed(variables):
-        if f"variables.{name}" in by:
-            used.append((name, expression))
-            by += expression
-    return used[::-1]

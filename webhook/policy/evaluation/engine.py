@@ -24,7 +24,7 @@ from webhook.policy.evaluation.rules import (
     Verdict,
     compile_define,
     compile_judging,
-    compile_shield,
+    compile_shields,
     compile_use,
     excepted_text,
     on_error,
@@ -72,7 +72,7 @@ class CompiledPolicy:
                 self.defaults.append((rule.default_priority_class, rule_id))
             self.copies += [(key, rule_id) for key in rule.copy_annotations or ()]
             if rule.protect_annotations is not None:
-                self.shields.append(compile_shield(policy, rule, rule.protect_annotations))
+                self.shields += compile_shields(policy, rule, rule.protect_annotations)
             if rule.reserve is not None:
                 start, end = rule.reserve.from_, rule.reserve.to
                 self.uses.append((start, end, (self, compile_use(policy, rule, rule.reserve))))
@@ -238,9 +238,11 @@ class Engine:
         }
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
-        self._protected = self.shielded.union(
-            *(shield.keys for compiled in self._compiled for shield in compiled.shields)
-        )
+        shields = [shield for compiled in self._compiled for shield in compiled.shields]
+        self._protected = {
+            kind: builtin.union(*(shield.keys for shield in shields if shield.kind == kind))
+            for kind, builtin in ((PODS, self.shielded), (CLASSES, frozenset[str]()))
+        }
         self.asks_who = any(policy.asks_who for policy in policies.priority)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
         waits = any(scale_up_delay(policy.preemptors) for policy in policies.preemption)
@@ -304,7 +306,7 @@ class Engine:
                 # An owner is as good as a deletion, of which conditions are not asked
                 if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
                     evaluation.run(rule)
-        if attributes.question == PODS:
+        if attributes.question in self._protected:
             self._judge_annotations(evaluation)
         self._except(evaluation)
         if trace is not None:
@@ -333,11 +335,12 @@ class Engine:
 
     def _judge_annotations(self, evaluation: RuleEvaluation) -> None:
         attributes = evaluation.attributes
-        changed = attributes.annotation_changes(self._protected)
+        changed = attributes.annotation_changes(self._protected[attributes.kind])
         if changed:
             concerned = filter(evaluation.concerns, self._indexes[_SHIELD].candidates(attributes))
-            shields = [shield for policy in concerned for shield in policy.shields]
-            evaluation.verdicts += shield_verdicts(attributes, changed, shields, self.shielded)
+            shields = [shield for policy in concerned for shield in policy.shields if shield.kind == attributes.kind]
+            builtin = self.shielded if attributes.kind == PODS else frozenset[str]()
+            evaluation.verdicts += shield_verdicts(attributes, changed, shields, builtin)
 
     def _except(self, evaluation: RuleEvaluation) -> None:
         """Let in whom an exception names. A condition that failed has no rule, so no exception is about it."""

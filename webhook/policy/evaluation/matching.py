@@ -132,10 +132,9 @@ def exclusion(exclude: RequestMatch | None) -> list[Test]:
     if exclude is None or exclude == RequestMatch():
         return []
     parts = parts_of(exclude, gives=True)
-    by_namespace = exclude.namespaces is not None or exclude.namespace_selector is not None
 
     def excluded(attributes: RequestAttributes) -> str | None:
-        if by_namespace and attributes.kind != PODS:
+        if exclude.in_namespaces and attributes.kind != PODS:
             return None
         return "exclude holds" if all(part(attributes) is None for part in parts) else None
 

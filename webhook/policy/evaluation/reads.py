@@ -111,7 +111,8 @@ def protected_annotations(policies: Policies) -> frozenset[str]:
     keys = {*OWN_ANNOTATIONS, *shielded(policies.preemption)}
     for policy in policies.priority:
         for rule in policy.rules:
-            keys.update(rule.protect_annotations.keys if rule.protect_annotations else ())
+            body = rule.protect_annotations
+            keys.update(body.keys if body and PODS in body.resources else ())
     return frozenset(keys)
 
 

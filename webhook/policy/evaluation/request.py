@@ -214,7 +214,7 @@ class RequestAttributes:
         """
         new = _strings(self.new, "annotations")
         if self.operation == "CREATE":
-            given = self.request.priority_class
+            given = self.request.priority_class if self.kind == PODS else None
             copied: Mapping[str, str] = (given.metadata.annotations if given else None) or {}
             return {key: (None, new[key]) for key in keys if key in new and copied.get(key) != new[key]}
         old = _strings(self.old, "annotations")

@@ -20,7 +20,7 @@ from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
 from webhook.policy.cel.program import CelRuntimeError, TooLargeError, compile_bool, compile_text
 from webhook.policy.evaluation.matching import Rights, anyone_of, definers, definers_text, rights_text
-from webhook.policy.evaluation.request import GROUPS, PODS, AnnotationChange, RequestAttributes
+from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model import (
     Enforcement,
     PolicyException,
@@ -52,7 +52,7 @@ __all__ = [
     "classes_text",
     "compile_define",
     "compile_judging",
-    "compile_shield",
+    "compile_shields",
     "compile_use",
     "excepted_text",
     "on_error",
@@ -73,6 +73,7 @@ DEFINE_INSTEAD = {
 """What would be right for whoever may not define a PriorityClass of this value, by the operation."""
 SHIELD_INSTEAD = {
     "CREATE": "leave it out",
+    CLASSES: "leave it as it is",
     "set": "set it {where} or on the PriorityClass, where it holds for new pods",
     "removed": "take it away {where} and from the PriorityClass, where that holds for new pods",
 }
@@ -280,8 +281,9 @@ def _compile_validate(policy: PriorityPolicy, rule: PriorityRule, body: Validate
 
 @dataclass(frozen=True, slots=True)
 class Shield:
-    """A compiled `protectAnnotations` rule."""
+    """A compiled `protectAnnotations` rule, for one kind of objects."""
 
+    kind: str
     policy: str
     rule: str
     enforcement: Enforcement
@@ -304,18 +306,21 @@ class Shield:
         return Verdict(self.policy, self.rule, self.enforcement, "deny", text)
 
 
-def compile_shield(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> Shield:
-    """Compile a `protectAnnotations` body."""
-    return Shield(
-        policy.name,
-        rule.name,
-        rule.enforcement,
-        frozenset(body.keys),
-        body.operations,
-        anyone_of((policy.match,)),
-        anyone_of(body.allow),
-        rights_text(body.allow),
-    )
+def compile_shields(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> Iterator[Shield]:
+    """Compile a `protectAnnotations` body; no PriorityClass lies in a namespace that has a right."""
+    for kind in body.resources:
+        allow = [right for right in body.allow if kind == PODS or not right.in_namespaces]
+        yield Shield(
+            kind,
+            policy.name,
+            rule.name,
+            rule.enforcement,
+            frozenset(body.keys),
+            body.operations,
+            anyone_of((policy.match,)),
+            anyone_of(allow),
+            rights_text(allow),
+        )
 
 
 def shield_verdicts(
@@ -351,6 +356,8 @@ def _refusal(attributes: RequestAttributes, key: str, change: AnnotationChange, 
         done = f'changed from "{before}" to "{after}"'
     new = attributes.operation == "CREATE" or not attributes.request.labels_known
     instead = SHIELD_INSTEAD["CREATE" if new else "removed" if after is None else "set"]
+    if attributes.kind == CLASSES and not new:
+        instead = SHIELD_INSTEAD[CLASSES]
     where = WHERE[attributes.has_controller]
     return f"annotation {key} may not be {done}: {leaves}; {instead.format(where=where)}"
 

@@ -217,6 +217,11 @@ class RequestMatch(msgspec.Struct, frozen=True, kw_only=True):
     operations: Annotated[tuple[str, ...] | None, Field("CREATE, UPDATE or both (when absent).", OPERATIONS)] = None
 
     @property
+    def in_namespaces(self) -> bool:
+        """Whether it means objects in namespaces, be it in all of them; a PriorityClass lies in none."""
+        return self.namespaces is not None or self.namespace_selector is not None
+
+    @property
     def by_namespace(self) -> bool:
         """Whether it tells namespaces apart: one that nobody named or labelled is not meant.
 

@@ -134,8 +134,8 @@ def _check_requesters(values: Values, nodes: Nodes, reader: Reader) -> None:
             about_new_pods = validates = True
             expressions.append((rule["validate"].expression, rule["source"]))
         elif "validate" not in rule:
-            at_create = "protect_annotations" not in rule or "CREATE" in rule["protect_annotations"].operations
-            about_new_pods = about_new_pods or at_create
+            body = rule.get("protect_annotations")
+            about_new_pods |= body is None or ("CREATE" in body.operations and "pods" in body.resources)
     if not about_new_pods:
         return
     if "CREATE" not in (match.operations or ("CREATE",)):

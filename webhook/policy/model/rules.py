@@ -43,6 +43,10 @@ __all__ = [
 _PRIORITY = Whole("a priority", -(2**31), 2**31 - 1)
 _VARIABLES = ", ".join(VARIABLES)
 _PODS = frozenset({"pods"})
+_RESOURCES = ListOf(
+    Choice("a resource", {"pods": "pods and the pod templates of workloads", "priorityclasses": "PriorityClasses"}),
+    least=1,
+)
 _FILLS_IN = Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, always_asked=False, asks_who=False, rights=())
 """What fills something in where a pod is made, and refuses nothing."""
 
@@ -132,11 +136,15 @@ class Reserve(Checked, frozen=True, kw_only=True):
 
 @mapping("protectAnnotations rule")
 class ProtectAnnotations(Checked, frozen=True, kw_only=True):
-    """Who may set, change or remove annotations of pods. Rules that enforce add up: one that allows suffices."""
+    """Who may set, change or remove annotations. Rules that enforce add up: one that allows suffices.
+
+    No PriorityClass lies in a namespace, so a right by namespaces gives nothing there.
+    """
 
     keys: Annotated[tuple[str, ...], Field("The annotations.", ListOf(ANNOTATION, least=1))]
     allow: Annotated[tuple[RequestMatch, ...], Field("Who may; nobody if absent.", OneOrMore(RIGHT))] = ()
     operations: Annotated[tuple[str, ...], Field("When the rule holds.", OPERATIONS)] = ("UPDATE",)
+    resources: Annotated[tuple[str, ...], Field("Whose annotations they are.", _RESOURCES)] = ("pods",)
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
@@ -149,7 +157,7 @@ class ProtectAnnotations(Checked, frozen=True, kw_only=True):
     def declaration(self) -> Declaration:
         """It looks at its annotations, and asks who changes them."""
         return Declaration(
-            about=_PODS,
+            about=frozenset(self.resources),
             fields=frozenset(("metadata", "annotations", key) for key in self.keys),
             always_asked=False,
             asks_who=_by_subjects(self.allow),
@@ -171,16 +179,7 @@ class Validate(Checked, frozen=True, kw_only=True):
     message_expression: Annotated[str, Field("CEL that makes the message.", Expression(compile_text))] = ""
     resources: Annotated[
         tuple[str, ...],
-        Field(
-            "What the expression is about.",
-            ListOf(
-                Choice(
-                    "a resource",
-                    {"pods": "pods and the pod templates of workloads", "priorityclasses": "PriorityClasses"},
-                ),
-                least=1,
-            ),
-        ),
+        Field("What the expression is about.", _RESOURCES),
     ] = ("pods",)
 
     @staticmethod
