@@ -30,6 +30,12 @@ KEPT_FOR = 4.0
 """Seconds for which nobody is evicted."""
 IN_BAND, OUTSIDE = 71_500, 70_000
 BAND = {"from": 71_000, "to": 72_000, "define": [{"subjects": [{"kind": "Group", "name": "e2e-platform"}]}]}
+GUARDED = {
+    "keys": [CAN_BE_PREEMPTED],
+    "allow": [{"subjects": [{"kind": "Group", "name": "e2e-platform"}]}],
+    "operations": ["CREATE", "UPDATE"],
+    "resources": ["priorityclasses"],
+}
 PLATFORM = ("--as", "e2e-owner", "--as-group", "e2e-platform")
 MISSING = {"apiVersion": "v1", "kind": "Node", "name": "e2e-is-not-there", "uid": "e2e-is-not-there"}
 
@@ -77,7 +83,7 @@ async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubec
 @asynccontextmanager
 async def judged(sandbox: Any, kubeconfig: str, directory: Any, *, natively: bool) -> AsyncIterator[None]:
     """The band is in force, by the webhook or natively."""
-    spec = {"rules": [{"name": "band", "reserve": BAND}]}
+    spec = {"rules": [{"name": "band", "reserve": BAND}, {"name": "opens", "protectAnnotations": GUARDED}]}
     head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PriorityPolicy", "metadata": {"name": "e2e"}}
     if natively:
         await need_admission_policies(sandbox.client)
@@ -92,7 +98,10 @@ async def judged(sandbox: Any, kubeconfig: str, directory: Any, *, natively: boo
 
 @pytest.mark.parametrize("natively", [False, True], ids=["webhook", "native"])
 async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, kubeconfig, kubectl, tmp_path, natively):
-    """Neither a deletion nor an owner that does not exist takes it away; the platform team may do both."""
+    """Neither a deletion nor an owner that does not exist takes it away; the platform team may do both.
+
+    Outside the band a rule keeps the annotation that opens the pods of a class.
+    """
     for who in (CLASS_ADMIN, PLATFORM):
         await may_change_classes(sandbox, who)
     steady = await sandbox.priority_class("steady", IN_BAND)
@@ -114,6 +123,10 @@ async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, kubeconfig
         said = await kubectl("patch", "priorityclass", steady, "-p", owned, *CLASS_ADMIN, code=1)
         assert "/band reserves" in said
         await sandbox.client.get(path)
+        opens = f"{CAN_BE_PREEMPTED}=true"
+        said = await kubectl("annotate", "priorityclass", loose, opens, *CLASS_ADMIN, code=1)
+        assert "/opens leaves that to Group e2e-platform; leave it as it is" in said
+        await kubectl("annotate", "priorityclass", loose, opens, *PLATFORM)
         await kubectl("patch", "priorityclass", loose, "-p", '{"description": "x"}', *CLASS_ADMIN)
         await kubectl("delete", "priorityclass", loose, *CLASS_ADMIN)
         await kubectl("patch", "priorityclass", steady, "-p", owned, *PLATFORM)
