@@ -22,9 +22,11 @@ from tests.simulation.clusters import (
 )
 from webhook.cli.main import main
 from webhook.clusters.simulated.objects import BY_KIND, ClusterObjects
+from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.simulation.cluster_file.reading import read_cluster
 from webhook.simulation.report.html import page
 from webhook.simulation.report.markdown import markdown
+from webhook.simulation.report.not_played import not_played
 from webhook.simulation.report.summary import summarize
 
 
@@ -79,7 +81,7 @@ def test_a_runtime_class_that_is_not_there_is_named():
 
 QUOTAS = [rules(f"q{number}", spec={"hard": {"pods": "1"}}) for number in range(5)]
 NOT_PLAYED = {
-    "LimitRange spec.limits[] (min, max, maxLimitRequestRatio)": "no pod is refused by it (default/lr)",
+    "LimitRange spec.limits[].min": "no pod is refused by it (default/lr)",
     "ResourceQuota spec.hard": "no pod is refused by it (default/q0, default/q1, default/q2 and 2 more)",
     "CronJob spec.schedule": "no Job is made (default/cj)",
     "ReplicaSet spec.minReadySeconds": "a ready pod is available (default/web)",
@@ -89,7 +91,10 @@ NOT_PLAYED = {
 def test_every_layout_names_what_is_not_played(tmp_path):
     """By kind and field, with the objects that ask for it: table, JSON, Markdown and HTML."""
     slow = with_template(
-        bare(limits={"cpu": "2"}), LimitRange=[LIMIT_RANGE], ResourceQuota=QUOTAS, CronJob=[rules("cj")]
+        bare(limits={"cpu": "2"}),
+        LimitRange=[LIMIT_RANGE],
+        ResourceQuota=QUOTAS,
+        CronJob=[rules("cj", spec={"schedule": "* * * * *"})],
     )
     slow.of("ReplicaSet")["default/web"].spec.min_ready_seconds = 5
     summary = summarize("x", run(slow))
@@ -114,3 +119,50 @@ def test_a_pod_on_the_network_of_its_host_keeps_its_ports(tmp_path):
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     assert len(waits(run(read_cluster([file]), loaded(POLICY), "0s:scale default/web=2"))) == 1
+
+
+CLAIMS = {"claims": [{"metadata": {"name": "data"}}], "policy": {"whenDeleted": "Retain", "whenScaled": "Delete"}}
+RULES_ABOUT_CODES = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1]}}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "expected"),
+    [
+        pytest.param(
+            "Job", {"podFailurePolicy": RULES_ABOUT_CODES}, "podFailurePolicy.rules[].onExitCodes", id="codes"
+        ),
+        pytest.param("Job", {"successPolicy": {"rules": [{"succeededCount": 1}]}}, "successPolicy", id="success"),
+        pytest.param("Job", {"activeDeadlineSeconds": 5}, "activeDeadlineSeconds", id="deadline"),
+        pytest.param("Job", {"ttlSecondsAfterFinished": 0}, "ttlSecondsAfterFinished", id="ttl"),
+        pytest.param("Job", {"managedBy": "kueue"}, "managedBy", id="managed"),
+        pytest.param("StatefulSet", {"volumeClaimTemplates": CLAIMS["claims"]}, "volumeClaimTemplates", id="claims"),
+        pytest.param(
+            "StatefulSet",
+            {"persistentVolumeClaimRetentionPolicy": CLAIMS["policy"]},
+            "persistentVolumeClaimRetentionPolicy.whenScaled",
+            id="retention",
+        ),
+        pytest.param(
+            "StatefulSet",
+            {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}}},
+            "updateStrategy.rollingUpdate.maxUnavailable",
+            id="several at a time",
+        ),
+        pytest.param("DaemonSet", {"minReadySeconds": 5}, "minReadySeconds", id="min ready"),
+        pytest.param(
+            "DaemonSet",
+            {"template": {"spec": {"resourceClaims": [{"name": "g"}]}}},
+            "template.spec.resourceClaims",
+            id="devices",
+        ),
+    ],
+)
+def test_fields_that_are_not_played_are_named(kind, spec, expected, tmp_path):
+    """By kind and field, of what a file holds; without the field nothing is named."""
+    for number, given in enumerate((spec, {"podFailurePolicy": {"rules": [{}]}, "updateStrategy": {}})):
+        body = {"apiVersion": BY_KIND[kind].resource.api_version, "kind": kind, **rules("x", spec=given)}
+        file = tmp_path / f"{number}.json"
+        items = [{"apiVersion": "v1", "kind": "Node", **node("a", "8")}, body]
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        named = set(not_played(ObjectTracker(read_cluster([file]))))
+        assert named == ({f"{kind} spec.{expected}"} if number == 0 else set())

@@ -119,6 +119,7 @@ KEYS = """
     PodStatus.resource_claim_statuses StorageClass.allowed_topologies WorkloadSpec.selector WorkloadSpec.strategy
     WorkloadSpec.update_strategy NewPodRules.overhead NewPodRules.scheduling NewPodRules.spec
     WorkloadSpec.ordinals WorkloadSpec.pod_failure_policy WorkloadSpec.success_policy
+    WorkloadSpec.persistent_volume_claim_retention_policy
 """
 """The maps whose keys stay: those by resource, attribute or label, and those by field."""
 

@@ -130,6 +130,25 @@ def test_a_stateful_pod_keeps_its_volume():
     assert "StatefulSet spec.volumeClaimTemplates" in summarize("x", result).not_played
 
 
+@pytest.mark.parametrize("step", ["0s:without-node a", "0s:drain a"])
+@pytest.mark.parametrize(("action", "number"), [("Ignore", 1), ("Count", 0)])
+def test_a_pod_of_a_job_that_loses_its_node_has_been_disrupted(step, action, number):
+    """A policy that ignores disruptions lets its Job go on, and the Job fails without one."""
+    rules = [{"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+    template = replica_set("once", 1, "2", **GRACE)["spec"]["template"]
+    spec = {"template": template, "backoffLimit": 0, "podFailurePolicy": {"rules": rules}}
+    job = {"metadata": {"name": "once", "namespace": "default", "uid": "uid-once"}, "spec": spec}
+    result = run(cluster_of(NODES, [small("once-x", "a", "Job", "once")], Job=[job]), None, step)
+    assert len(keys(result)) == number
+
+
+def test_a_template_may_name_its_node():
+    """Nobody chooses a node for its pods."""
+    objects = cluster_of(NODES, [], ReplicaSet=[replica_set("web", 1, nodeName="b")])
+    result = run(objects, None, "0s:scale default/web=2")
+    assert [one.spec.node_name for one in result.tracker.all("Pod").values()] == ["b", "b"]
+
+
 def test_an_indexed_job_goes_on_with_the_indexes_that_are_missing():
     """Those that its status counts as done are not done again, and the evicted pod's index is."""
     index = "batch.kubernetes.io/job-completion-index"

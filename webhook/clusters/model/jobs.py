@@ -60,6 +60,10 @@ class JobProgress:
     _counted: set[str] = field(default_factory=set)
     _there: dict[str, Pod] = field(default_factory=dict)
 
+    def note(self, pod: Pod) -> None:
+        """Keep what a pod says before it is gone."""
+        self._there[pod.metadata.uid] = pod
+
     def look(self, spec: WorkloadSpec, pods: Iterable[Pod], status: Mapping[str, Any]) -> None:
         """Count the pods that have ended since the last look; one that is gone without having ended has failed.
 

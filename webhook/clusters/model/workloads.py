@@ -58,5 +58,7 @@ class WorkloadSpec(KubeStruct):
     template: PodTemplate | None = None
     min_ready_seconds: int | None = None
     active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    persistent_volume_claim_retention_policy: dict[str, Any] | None = None
     success_policy: dict[str, Any] | None = None
     managed_by: str | None = None

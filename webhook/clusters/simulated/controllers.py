@@ -74,7 +74,7 @@ class PodOwner:
         `ordinal` is that of a StatefulSet's pod, or the index of a Job's.
         """
         meta, spec = template.metadata, msgspec.to_builtins(template.spec)
-        for filled_in in _FILLED_IN:
+        for filled_in in _FILLED_IN if isinstance(template, Pod) else ():
             spec.pop(filled_in, None)
         if on:
             spec = pinned(spec, on)
@@ -174,6 +174,8 @@ class Controllers:
             return
         was_active = change.key in owner.active
         if new is None:
+            if owner.kind == "Job":
+                self._progress[owner.uid].note(pod)
             for keys in (owner.active, owner.leaving, owner.ended):
                 keys.pop(change.key, None)
         else:

@@ -61,15 +61,23 @@ class SimulatedWorkload(KubeStruct):
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
 
-class SimulatedObject(KubeStruct):
-    """An object of which nothing decides but that it is there, and reports name it: a CronJob."""
+class CronJobSpec(KubeStruct):
+    """When it makes Jobs."""
+
+    schedule: str = ""
+
+
+class CronJob(KubeStruct):
+    """A CronJob, which reports name: it makes no Jobs here."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: CronJobSpec = msgspec.field(default_factory=CronJobSpec)
 
 
-class NewPodRules(SimulatedObject):
+class NewPodRules(KubeStruct):
     """A LimitRange or a ResourceQuota (`spec`), or a RuntimeClass: what new pods get of it, or may not have."""
 
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: dict[str, Any] | None = None
     overhead: dict[str, Any] | None = None
     scheduling: dict[str, Any] | None = None
@@ -108,7 +116,7 @@ KINDS: tuple[Kind, ...] = (
     *(Kind(kind.resource, kind.type_, kind.resource in _NEEDED) for kind in SNAPSHOT_KINDS if kind is not PODS),
     Kind(SERVICE, SimulatedService),
     *(Kind(resource, NewPodRules) for resource in (LIMIT_RANGE, RESOURCE_QUOTA, RUNTIME_CLASS)),
-    Kind(CRON_JOB, SimulatedObject),
+    Kind(CRON_JOB, CronJob),
     Kind(DEPLOYMENT, SimulatedWorkload),
     Kind(REPLICA_SET, SimulatedWorkload),
     Kind(REPLICATION_CONTROLLER, SimulatedWorkload),

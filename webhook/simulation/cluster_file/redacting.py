@@ -48,7 +48,7 @@ _CONDITIONS = frozenset(
 )
 _VOCABULARY = _CONDITIONS | {
     "Complete", "Failed",
-    "Recreate", "RollingUpdate", "OnDelete", "Indexed", "TerminatingOrFailed",
+    "Recreate", "RollingUpdate", "OnDelete", "Indexed", "TerminatingOrFailed", "Delete",
     "Container", "Pod", "PodGroup", "PersistentVolumeClaim",
     "resource.kubernetes.io/delete-protection",
 }  # fmt: skip
