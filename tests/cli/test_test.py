@@ -88,6 +88,16 @@ def test_a_case_that_holds_passes(write, name, expect):
     assert "1 passed, 0 failed" in result.output
 
 
+def test_a_patch_is_compared_without_records(write):
+    """What the webhook records of new pods is no part of what the author of a test expects."""
+    directory = write("standard", f"{{verdict: allow, patch: {STANDARD_PATCH}}}")
+    groups = "{preemptors: {priorityClasses: [other]}, groups: {disruption: Never}}"
+    head = "apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {name: groups}\n"
+    (directory / "groups.yaml").write_text(f"{head}spec: {groups}\n")
+    result = run(directory)
+    assert result.exit_code == 0, result.output
+
+
 @pytest.mark.parametrize(
     ("name", "expect", "words"),
     [

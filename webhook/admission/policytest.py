@@ -20,7 +20,7 @@ from webhook.kube.json_patch import apply_json_patch, escape
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.files.loading import SUFFIXES, PolicyError, load_or_raise
-from webhook.policy.model import GIVEN, Policies, SourcePosition
+from webhook.policy.model import WEBHOOK_ANNOTATIONS, Policies, SourcePosition
 from webhook.policy.shapes.findings import Finding, Severity
 
 __all__ = ["CaseResult", "run", "tests_of", "unknown_rule"]
@@ -143,14 +143,15 @@ def _failures(policies: Policies, expect: Expect, answers: dict[Phase, Answer], 
 
 
 def _without_record(patch: list[Operation]) -> list[Operation]:
-    """A patch as authors of policies write it: without the record that the webhook keeps of what it gave."""
+    """A patch as authors of policies write it: without the records that the webhook keeps of new pods."""
+    records = {f"/metadata/annotations/{escape(key)}" for key in WEBHOOK_ANNOTATIONS}
     shown: list[Operation] = []
     for operation in patch:
         path, value = operation["path"], operation.get("value")
-        if path == f"/metadata/annotations/{escape(GIVEN)}":
+        if path in records:
             continue
-        if path == "/metadata/annotations" and isinstance(value, dict) and GIVEN in value:
-            value = {key: text for key, text in value.items() if key != GIVEN}
+        if path == "/metadata/annotations" and isinstance(value, dict):
+            value = {key: text for key, text in value.items() if key not in WEBHOOK_ANNOTATIONS}
             if not value:
                 continue
             operation = {**operation, "value": value}  # noqa: PLW2901 - the rest of it stays as it is

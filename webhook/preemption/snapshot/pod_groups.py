@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, PodGroup
-from webhook.policy.model.creation import INDEX_LABELS, at_creation
+from webhook.policy.model.creation import GROUP_ANNOTATIONS, INDEX_LABELS, at_creation
 from webhook.preemption.snapshot.interning import Interner
 
 __all__ = [
@@ -63,9 +63,7 @@ class GroupSource(NamedTuple):
     name: Callable[[Pod], str]
 
 
-_VOLCANO_NAME = "scheduling.k8s.io/group-name"
-_KUEUE_COUNT = "kueue.x-k8s.io/pod-group-total-count"
-_KUEUE_GROWS = "kueue.x-k8s.io/pod-group-fast-admission"
+_VOLCANO_NAME, _KUEUE_COUNT, _KUEUE_GROWS = GROUP_ANNOTATIONS
 POD_GROUP = "PodGroup"
 COSCHEDULING = "coscheduling PodGroup"
 VOLCANO = "Volcano PodGroup"
