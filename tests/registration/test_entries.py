@@ -91,10 +91,10 @@ def verdict(context, old, new):
     return answer["allowed"], answer.get("warnings")
 
 
-def test_a_class_is_also_mutated_when_its_manifest_is_applied_again():
-    """A managed class stays Never at an UPDATE too, so the API server has to ask about it."""
-    [rule] = by_name(PLAIN, "priorityclasses.mutate.giveway.dev")["rules"]
-    assert rule["operations"] == ["CREATE", "UPDATE"]
+def test_a_class_is_mutated_when_its_manifest_is_applied_again_and_judged_until_it_goes():
+    """A managed class stays Never at an UPDATE too; who may define a class may delete it, under one failure policy."""
+    asked = [by_name(PLAIN, f"priorityclasses.{phase}.giveway.dev")["rules"][0] for phase in ("mutate", "validate")]
+    assert [rule["operations"] for rule in asked] == [["CREATE", "UPDATE"], ["CREATE", "UPDATE", "DELETE"]]
 
 
 @pytest.mark.parametrize("name", SETS)
