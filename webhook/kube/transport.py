@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from contextvars import ContextVar
 from importlib.metadata import version
 from typing import Any
 
@@ -15,10 +16,13 @@ from yarl import URL
 from webhook.kube.endpoint import Endpoint
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
 
-__all__ = ["USER_AGENT", "Transport", "split_lines", "warning_texts"]
+__all__ = ["BEFORE_SENDING", "USER_AGENT", "Transport", "split_lines", "warning_texts"]
 
 USER_AGENT = f"giveway/{version('giveway')}"
 
+BEFORE_SENDING: ContextVar[Callable[[], None] | None] = ContextVar("before_sending", default=None)
+"""Called when the body of a request is about to be sent, over a connection that is open. If it raises, the server gets
+no request, and the caller an ApiError."""
 _CONNECT = 10.0
 """Seconds a connection may take to be made."""
 _TRIES = 2
@@ -104,10 +108,13 @@ class Transport:
         warnings: list[str] | None,
     ) -> bytes:
         """One request without a further try."""
-        headers = {} if data is None else {"Content-Type": content_type}
+        headers, check = {} if data is None else {"Content-Type": content_type}, BEFORE_SENDING.get()
+        body: bytes | _Checked | None = data
+        if data is not None and check is not None:
+            headers["Content-Length"], body = str(len(data)), _Checked(data, check)
         options = await self._options(headers, self._limits)
         try:
-            async with self._session().request(method, self._url(path, query), data=data, **options) as answer:
+            async with self._session().request(method, self._url(path, query), data=body, **options) as answer:
                 if answer.status >= 300:
                     raise await _error(answer)
                 if warnings is not None:
@@ -162,6 +169,17 @@ def _socket(address: Any) -> socket.socket:
         if hasattr(socket, name):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
+
+
+class _Checked:
+    """The body of a request; it is asked for when there is a connection, and the check may still raise then."""
+
+    def __init__(self, data: bytes, check: Callable[[], None]) -> None:
+        self._data, self._check = data, check
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self._check()
+        yield self._data
 
 
 _ENDLESS = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT)

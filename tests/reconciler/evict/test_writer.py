@@ -7,11 +7,14 @@ import math
 
 import pytest
 
+from tests.kube.server import Server
 from tests.workloads import eventually
-from webhook.kube.errors import ApiError
+from webhook.kube.client import Client
+from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Condition, ObjectMeta, Pod, PodSpec, PodStatus
 from webhook.kube.pods import RESIZE_PENDING
+from webhook.kube.resources import POD
 from webhook.policy.model import PLAN
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.writer import EvictionResult, Writer
@@ -296,3 +299,25 @@ async def test_a_write_waits_while_the_lease_is_in_doubt(lost: bool):
     assert (evicting.done(), server.times) == (False, 0)
     await asyncio.wait({evicting})
     assert isinstance(evicting.exception(), DeposedError) if lost else evicting.result() is EvictionResult.ASKED
+
+
+@pytest.mark.parametrize(
+    ("fences", "requests"),
+    [
+        pytest.param([10.0, 10.0], 1, id="it leads"),
+        pytest.param([10.0, 0.0], 0, id="it stood still until there was a connection"),
+    ],
+)
+async def test_the_fence_is_asked_again_when_the_request_is_sent(fences: list[float], requests: int):
+    """The server gets no request from a process that lost its lease while it opened the connection."""
+    asked = iter(fences)
+    async with Server() as server, Client.for_server(server.url, timeout=2) as client:
+        writer = Writer(client, lambda: next(asked, 0.0), lambda *_: None)
+        with pytest.raises((ApiError, DeposedError)) as caught:
+            await writer.timely(
+                "evict", lambda: client.create(f"{POD.path('default')}/v/eviction", {"kind": "Eviction"})
+            )
+        assert [path for method, path, *_ in server.requests if method == "POST"] == [
+            "/api/v1/namespaces/default/pods/v/eviction"
+        ] * requests
+        assert requests or caught.value.status == NO_ANSWER

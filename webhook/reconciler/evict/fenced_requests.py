@@ -12,6 +12,7 @@ from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
+from webhook.kube.transport import BEFORE_SENDING
 from webhook.reconciler.state.annotations import PlanVictim, plans_growth
 
 __all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "TRIES", "DeposedError", "FencedRequests", "StaleError", "may_pass"]
@@ -46,8 +47,9 @@ class StaleError(Exception):
 class FencedRequests:
     """Asks through `client`. Methods raise DeposedError if this process does not lead.
 
-    `fence()` is asked before every request: for how many seconds from now nobody else may lead, 0 if this process
-    does not. A request takes no longer than that. As long as it is `in_doubt()` whether this process leads, it waits.
+    `fence()` is asked before every request, and when it is about to be sent: for how many seconds from now nobody else
+    may lead, 0 if this process does not. A request takes no longer than that. As long as it is `in_doubt()` whether
+    this process leads, it waits.
     `wrote` is told of every answer: the kind of write and the seconds it took.
     """
 
@@ -126,13 +128,20 @@ class FencedRequests:
             if patience <= 0:
                 raise DeposedError("this process does not hold the lease")
             begun = time.perf_counter()
+            before = BEFORE_SENDING.set(self._check)
             try:
                 async with asyncio.timeout(patience):
                     return await ask()
             except TimeoutError as error:
                 raise ApiError(NO_ANSWER, "Timeout", f"no answer within {patience:.3g} s") from error
             finally:
+                BEFORE_SENDING.reset(before)
                 self._wrote(what, time.perf_counter() - begun)
+
+    def _check(self) -> None:
+        """Until there was a connection this process may have stood still, and lost the lease."""
+        if self._fence() <= 0:
+            raise DeposedError("this process does not hold the lease any more")
 
 
 def may_pass(error: ApiError) -> bool:
