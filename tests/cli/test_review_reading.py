@@ -88,8 +88,13 @@ def test_a_value_is_the_number_that_kubectl_reads(review, value, rules):
     assert said(review("--format", "json", "--as", "alice", stdin=manifest)) == {"PriorityClass /a": rules}
 
 
-def test_null_is_absent(review):
-    """As for the API server; templates of charts leave such fields."""
+def test_null_is_absent(review, tmp_path):
+    """As for the API server, and an empty text as a label's value; templates of charts leave such fields."""
+    rule = "{name: labelled, validate: {expression: \"object.metadata.labels.c == ''\", message: m}}"
+    policy = (
+        f"apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {{name: l}}\nspec: {{rules: [{rule}]}}\n"
+    )
+    (tmp_path / "policies" / "labels.yaml").write_text(policy)
     manifest = deployment("standard").replace("{labels: {a: b}}", "{labels: {a: b, c: }, annotations: , name: ~}")
     assert said(review("--format", "json", stdin=manifest)) == {"Deployment team-a/web": ["warned trial/standard"]}
 

@@ -17,11 +17,11 @@ from webhook.inspection.manifests import ManifestReport, ManifestVerdict
 from webhook.policy.evaluation.engine import RuleTrace
 from webhook.policy.evaluation.rules import without_name
 
-__all__ = ["FAILING", "print_report", "trace_table", "write_junit"]
+__all__ = ["COLOURS", "FAILING", "print_report", "trace_table", "write_junit"]
 
 FAILING = {"refused": ("refused",), "warned": ("refused", "warned"), "audited": ("refused", "warned", "audited")}
 """The verdicts that count as failures, by the mildest of them."""
-_COLOURS = {"refused": "red", "warned": "yellow", "audited": "cyan", CANNOT_BE_JUDGED: "magenta"}
+COLOURS = {"refused": "red", "warned": "yellow", "audited": "cyan", CANNOT_BE_JUDGED: "magenta"}
 
 
 def print_report(report: ManifestReport, *, named: bool) -> None:
@@ -38,7 +38,7 @@ def print_report(report: ManifestReport, *, named: bool) -> None:
             elif not verdict.said:
                 table.add_row("[green]allowed[/green]", literal(verdict.title))
             for said in verdict.said:
-                what = f"[{_COLOURS[said.verdict]}]{said.verdict}[/]"
+                what = f"[{COLOURS[said.verdict]}]{said.verdict}[/]"
                 table.add_row(what, f"{literal(verdict.title)} by {literal(said.rule)}\n{literal(said.message)}")
         print_table(console, table)
         console.print()

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
 from webhook.cli.output import literal, people_console, print_table, progress_display
+from webhook.cli.review_tables import COLOURS, FAILING
 from webhook.inspection.cluster_findings import counted
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.policy_reports import REPORT_GROUPS, write_policy_reports
@@ -29,21 +30,19 @@ _MOST_ROWS = 15
 """Owners that are shown of a rule; the JSON has all of them."""
 _WIDE = 100
 """Columns of a terminal from which on an object is named for example."""
-_COLOURS = {"refused": "red", "warned": "yellow", "audited": "cyan", CANNOT_BE_JUDGED: "magenta"}
 _MEANINGS = {
     "refused": "refused if made again",
     "warned": "would pass with a warning",
     "audited": "would pass: the rule is under audit",
     CANNOT_BE_JUDGED: "may be refused",
 }
-_FAILING = {"refused": ("refused",), "warned": ("refused", "warned"), "audited": ("refused", "warned", "audited")}
 
 
 @click.command("scan")
 @inspection_options
 @click.option(
     "--fail-on",
-    type=click.Choice([*_FAILING, "never"]),
+    type=click.Choice([*FAILING, "never"]),
     default="refused",
     show_default=True,
     help="From which verdict on the exit code is 1.",
@@ -89,7 +88,7 @@ async def command(
         click.echo(f"{counted(written.reports, 'report')} written to {where}, {written.removed} taken away", err=True)
     elif written is not None:
         click.echo(f"No report was written: this cluster has neither {' nor '.join(REPORT_GROUPS)}.", err=True)
-    if any(report.count(verdict) for verdict in _FAILING.get(fail_on, ())):
+    if any(report.count(verdict) for verdict in FAILING.get(fail_on, ())):
         raise SystemExit(FOUND)
     if report.problems:
         raise SystemExit(INCOMPLETE)
@@ -101,7 +100,7 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
     for row in rows:
         kinds[row.kind] = kinds.get(row.kind, 0) + row.objects
     total = _listed(counted(count, kind) for kind, count in kinds.items())
-    colour = _COLOURS[verdict]
+    colour = COLOURS[verdict]
     console.print(f"[bold {colour}]{verdict}[/]  [bold]{literal(rule)}[/bold]  {total}: {_MEANINGS[verdict]}")
     example = "" if verdict == CANNOT_BE_JUDGED else "For example: "
     console.print(Padding(f"{example}{literal(rows[0].message)}", (0, 0, 0, 2), expand=False))

@@ -26,6 +26,7 @@ __all__ = ["ManifestReport", "ManifestVerdict", "author", "review_manifests"]
 
 _PLURALS = {kind: (group, plural) for plural, (group, kind) in KINDS.items()}
 _CONTROLLER = Maker("controller", CONTROLLER)
+_MAPS = frozenset({"annotations", "labels", "matchLabels", "nodeSelector"})
 _SHOWN = 10
 """Names that a list shows."""
 _encode = msgspec.json.Encoder().encode
@@ -127,10 +128,15 @@ def _checked(document: ObjectDocument) -> ObjectDocument:
     return document._replace(problem=problem)
 
 
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(part) for key, part in value.items() if part is not None}
-    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
+def _without_nulls(value: Any, field: str = "") -> Any:
+    """A value without null, which is absent in a field, and an empty text in a map of texts."""
+    if isinstance(value, list):
+        return [_without_nulls(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if field in _MAPS:
+        return {key: "" if part is None else part for key, part in value.items()}
+    return {key: _without_nulls(part, key) for key, part in value.items() if part is not None}
 
 
 class _Course:
