@@ -48,6 +48,10 @@ SURPRISING = {
         policy(ALLOW, **condition('object.spec.schedulerName == "default-scheduler"')),
         ROUND + 'a pod with spec.schedulerName "x" in some-namespace, made by anybody, gets PriorityClass c',
     ),
+    "a condition on the name": (
+        policy(ALLOW, **condition('!request.name.startsWith("debug-")')),
+        ROUND + 'a pod with metadata.name "debug-a" in some-namespace, made by anybody, gets PriorityClass c',
+    ),
     "a condition on owners": (
         policy(ALLOW, **condition("object.metadata.?ownerReferences.orValue([]).size() == 0")),
         ROUND + 'a pod with metadata.ownerReferences [{"name": "a"}] in some-namespace, made by anybody, gets',
@@ -295,6 +299,8 @@ UNSURPRISING = {
         validate('oldObject == null || object.metadata.labels[?"t"] == oldObject.metadata.labels[?"t"]')
     ),
     "classes with a description": policy(validate("has(object.description)", ", resources: [priorityclasses]")),
+    "requests in earnest": policy(ALLOW, **condition("request.?dryRun.orValue(false) == false")),
+    "pods and not their templates": policy(ALLOW, **condition('request.kind.kind == "Pod"')),
     "a rule on trial": policy(ALLOW, enforcement="warn", match="{objectSelector: {matchLabels: {a: b}}}"),
 }
 

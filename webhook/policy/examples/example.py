@@ -32,7 +32,7 @@ _PLAIN = {
     PODS: {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": _SPEC},
     CLASSES: {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {}},
 }
-_WRITTEN = {"object": ("object", "oldObject"), "change": ("object",), "request": ()}
+_WRITTEN = {"object": ("object", "oldObject"), "change": ("object",)}
 """Where a setting is written: an object has its settings before an UPDATE, too."""
 
 
@@ -50,6 +50,7 @@ class Example(NamedTuple):
         """The request as admission hands it to the engine, made at `now` (seconds since the epoch)."""
         plain = _PLAIN[self.resource]
         world = _copy({"object": plain, "oldObject": plain, "namespaceObject": {}, "priorityClass": {"metadata": {}}})
+        world["request"] = {"kind": {"kind": plain["kind"]}, "resource": {"resource": self.resource}, "subResource": ""}
         for path, value in self.settings:
             for variable in _WRITTEN.get(path[0], path[:1]):
                 _put(world, (variable, *path[1:]), value)
@@ -66,7 +67,9 @@ class Example(NamedTuple):
             resource=self.resource,
             object=world["object"],
             old_object=world["oldObject"] if self.get(OPERATION) else None,
+            name=world["object"]["metadata"]["name"],
             user=self.get(USER, ANYBODY),
+            raw=world["request"],
             now=now,
         )
         if self.resource == PODS:
@@ -91,8 +94,8 @@ def _words(path: Path, value: Any) -> str:
         case (variable, "metadata", ("labels" | "annotations") as kind, key):
             whose = {"namespaceObject": "namespace ", "priorityClass": "class "}.get(variable, "")
             return f"the {whose}{kind[:-1]} {key}={value}"
-        case ("object" | "oldObject", *steps):
-            field = ".".join(steps).replace(f".{ELEMENT}", ELEMENT)
+        case ("object" | "oldObject" | "request", *_) if path not in (OPERATION, USER):
+            field = ".".join(path).removeprefix("object.").replace(f".{ELEMENT}", ELEMENT)
             return f"{len(value)} {field}" if isinstance(value, list) and value[1:] else f"{field} {json.dumps(value)}"
     return ""
 

@@ -27,9 +27,12 @@ _SYSTEM = "system-"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SYNTAX = re.compile(r"\\.|\[[^\]]*\]|\{[^}]*\}|[\^$.*+?()]|\|.*")
 """What of a regular expression stands for something else than itself."""
-_WRITABLE = ("metadata", "spec", "description", "globalDefault", "preemptionPolicy")
-"""Parts of an object that are not given by the request itself, or by the API server."""
+_OF_OBJECT = ("metadata", "spec", "description", "globalDefault", "preemptionPolicy")
+_OF_REQUEST = ("dryRun", "kind", "subResource")
+"""What may differ, and is not given by another part of the request, or by the API server."""
+_OWN_NAME = ("object", "metadata", "name")
 _ALIASES = {
+    ("request", "name"): _OWN_NAME,
     ("object", "spec", "priorityClassName"): NAME,
     ("object", "spec", "priority"): VALUE,
     ("object", "value"): VALUE,
@@ -98,7 +101,8 @@ def _question(
     free: Parts = []
     places: Parts = []
     for path, values in {**read, **own}.items():
-        if path[1] in _WRITABLE and path not in (NAME, VALUE, NAMESPACE):
+        may_differ = _OF_REQUEST if path[0] == "request" else _OF_OBJECT
+        if path[1] in may_differ and path not in (NAME, VALUE, NAMESPACE):
             settings: list[Settings] = [(), *(((path, value),) for value in values)]
             (free if path[0] == "object" and path not in own else places).append(settings)
     rights = [right for given in rule.declaration.rights or () for right in given.alternatives]
@@ -133,7 +137,8 @@ def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
     for expression in expressions:
         for path, field in fields_read(compile_bool(expression).tree, (kind,)).items():
             values = _values(field.type, field.literals)
-            place = NAME if path[1:] == ("metadata", "name") and kind == CLASSES else _ALIASES.get(path, path)
+            place = _ALIASES.get(path, path)
+            place = NAME if place == _OWN_NAME and kind == CLASSES else place
             wanted = int if place == VALUE else str if place in (NAME, NAMESPACE, USER) else object
             tries.setdefault(place, []).extend(value for value in values if isinstance(value, wanted) and value != "")
     return tries
