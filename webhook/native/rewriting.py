@@ -7,12 +7,12 @@ be absent become optionals. What giveway's CEL has and the API server's has not 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
 from webhook.native.expressions import TRUE
 from webhook.policy.cel.program import compile_bool, is_certain
+from webhook.policy.cel.string_functions import TOKEN
 
 __all__ = ["InexpressibleError", "condition", "text"]
 
@@ -21,14 +21,6 @@ class InexpressibleError(Exception):
     """Why the API server cannot be given a rule, or a part of one."""
 
 
-_TOKEN = re.compile(
-    r"""//[^\n]*
-    |[rRbB]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3})
-    |[rR][bB]?(?:"[^"\n]*"|'[^'\n]*')
-    |[bB]?(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-    |[A-Za-z_]\w*|\d[\w.]*|\s+|&&|\|\||[=!<>]=|\.\?|\[\?|.""",
-    re.VERBOSE | re.DOTALL,
-)
 _EMPTY = {"labels": "orValue({})", "annotations": "orValue({})"}
 _REQUEST = {"name": 'orValue("")', "namespace": 'orValue("")', "dryRun": "orValue(false)", "subResource": 'orValue("")'}
 """Fields of `request` that giveway fills in and the API server leaves out if they are empty."""
@@ -53,7 +45,7 @@ def condition(expression: str, instead: Mapping[str, str] = MappingProxyType({})
 def text(expression: str, instead: Mapping[str, str] = MappingProxyType({})) -> str:
     """A messageExpression. Raises InexpressibleError."""
     words, spaces = list[str](), [""]
-    for token in _TOKEN.finditer(expression.strip()):
+    for token in TOKEN.finditer(expression.strip()):
         if token[0].startswith("//"):
             continue  # comments are for readers of the policy file
         if token[0].isspace():

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from webhook.kube import protobuf_wire
+from webhook.policy.cel.string_functions import plain
 
 __all__ = ["Comprehension", "Constant", "FunctionCall", "Identifier", "ListOrMap", "Select", "Tree", "parse"]
 
@@ -112,7 +113,7 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case 6:
             operands = [*_messages(body, 1), *_messages(body, 3)]
             arguments = tuple(_tree(operand, scalars) for operand in operands)
-            return FunctionCall(_text(body, 2), arguments, _number(node, 2) in scalars)
+            return FunctionCall(plain(_text(body, 2)), arguments, _number(node, 2) in scalars)
         case 7:
             return ListOrMap(tuple(_tree(element, scalars) for element in _messages(body, 1)))
         case 8:

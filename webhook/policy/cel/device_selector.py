@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from webhook.kube.bounded import bounded_cache
+from webhook.policy.cel import string_functions
 from webhook.policy.cel.ast import parse
 from webhook.policy.cel.cost import BUDGET, Cost, CostError
 from webhook.policy.cel.opaque import FUNCTIONS
@@ -123,7 +124,7 @@ def device_selector(text: str) -> SelectorProgram:
     if len(text) > LONGEST_SELECTOR:
         raise CelError([CelProblem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_SELECTOR}")])
     try:
-        expression = _env().compile(_with_empty_domains(text))
+        expression = _env().compile(string_functions.renamed(_with_empty_domains(text)))
     except Exception as error:
         raise CelError([CelProblem(1, 1, _plain(str(error)))]) from error
     try:
@@ -183,7 +184,10 @@ def _env() -> Any:
         functions.setdefault(declared.name, []).append(overload)
     return cel.NewEnv(
         variables={"device": cel.Type.DYN},
-        functions=[cel.FunctionDecl(name, overloads) for name, overloads in functions.items()],
+        functions=[
+            *(cel.FunctionDecl(name, overloads) for name, overloads in functions.items()),
+            *string_functions.declared(cel),
+        ],
         extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
     )
 
@@ -199,4 +203,5 @@ def _plain(report: str) -> str:
     """The first line of the library's report, without its status codes."""
     line = re.sub(r"\s*\[[A-Z_]+\]\s*$", "", report.strip()).splitlines()[0] if report.strip() else "unknown error"
     line = re.sub(r"^ERROR: <input>:-?\d+:-?\d+: ", "", re.sub(r"^(?:[A-Z_]+: )+(?!<)", "", line))
-    return re.sub(r"^(?:ERROR: )?<input>:-?\d+:-?\d+: ", "", line).removesuffix(" (in container '')")
+    line = re.sub(r"^(?:ERROR: )?<input>:-?\d+:-?\d+: ", "", line).removesuffix(" (in container '')")
+    return string_functions.plain(line)

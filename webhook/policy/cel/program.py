@@ -16,6 +16,7 @@ import msgspec
 from webhook.policy.cel.ast import Tree, parse
 from webhook.policy.cel.cost import BUDGET, LARGEST, Cost, CostError
 from webhook.policy.cel.messages import plain_words
+from webhook.policy.cel.string_functions import declared, plain, renamed
 
 __all__ = [
     "LONGEST_MESSAGE",
@@ -70,6 +71,7 @@ def _env() -> Any:
     return cel.NewEnv(
         variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
         extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+        functions=declared(cel),
     )
 
 
@@ -263,7 +265,7 @@ def _compile(text: str, wanted: Any, words: str) -> Program:
     if len(text) > LONGEST_EXPRESSION:
         raise CelError([CelProblem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")])
     try:
-        expression = _env().compile(text)
+        expression = _env().compile(renamed(text))
     except Exception as error:
         rows = [(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(str(error))]
         # What follows a syntax error is only its consequence.
@@ -284,4 +286,4 @@ def _plain(report: str) -> str:
     """One line of the library's report, without its status codes."""
     line = re.sub(r"\s*\[[A-Z_]+\]\s*$", "", report.strip()).splitlines()[0] if report.strip() else "unknown error"
     line = re.sub(r"^(?:[A-Z_]+: )+", "", line)
-    return line.removesuffix(" (in container '')")
+    return plain(line.removesuffix(" (in container '')"))

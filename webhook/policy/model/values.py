@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from webhook.kube.pods import POD_DELETION_COST
+from webhook.policy.cel.differences import differences
 from webhook.policy.cel.fields import unknown_fields
 from webhook.policy.cel.program import CelError, CelProblem, Program
 from webhook.policy.model.globs import WILDCARD
@@ -186,6 +187,8 @@ class Expression:
                 line, column = _place(node, problem, reader)
                 reader.at(Severity.ERROR, line, column, f"CEL: {problem.message}")
             return INVALID
+        for word, offset, what in differences(text):
+            _warn_at(node, text, offset, f"{word} {what}", len(word), reader)
         return text
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
@@ -196,13 +199,18 @@ class Expression:
 
 def warn_of_unknown_fields(program: Program, node: YamlNode, reader: Reader, about: Collection[str]) -> None:
     """Point out what an expression that stands at `node` reads and no object of these kinds has."""
-    assert isinstance(node, YamlScalar)
     for unknown in unknown_fields(program.text, program.tree, about):
-        before = program.text[: unknown.offset]
-        problem = CelProblem(before.count("\n") + 1, unknown.offset - (before.rfind("\n") + 1) + 1, "")
-        line, column = _place(node, problem, reader)
-        message = f"CEL: {unknown}{reader.nearest(unknown.name, unknown.known)}"
-        reader.at(Severity.WARNING, line, column, message, width=len(unknown.name))
+        message = f"{unknown}{reader.nearest(unknown.name, unknown.known)}"
+        _warn_at(node, program.text, unknown.offset, message, len(unknown.name), reader)
+
+
+def _warn_at(node: YamlNode, text: str, offset: int, message: str, width: int, reader: Reader) -> None:  # noqa: PLR0917
+    """Warn of a place in the expression `text` that stands at `node`."""
+    assert isinstance(node, YamlScalar)
+    before = text[:offset]
+    problem = CelProblem(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1, "")
+    line, column = _place(node, problem, reader)
+    reader.at(Severity.WARNING, line, column, f"CEL: {message}", width=width)
 
 
 def _place(node: YamlScalar, problem: CelProblem, reader: Reader) -> tuple[int, int]:
