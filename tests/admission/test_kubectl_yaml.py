@@ -8,6 +8,7 @@ import time
 from io import StringIO
 
 import pytest
+import yaml
 
 from webhook.admission import kubectl_yaml
 from webhook.admission.kubectl_yaml import Remark, read_yaml, yaml_writer
@@ -30,6 +31,9 @@ SCALARS = {
     "-0.0": 0,
     "1e-7": 1e-7,
     "1e+400": "1e+400",
+    "9" * 400: "9" * 400,
+    "9" * 5000: "9" * 5000,
+    "1" + "0" * 300: 1e300,
     "1e": "1e",
     "0777": 511,
     "0o777": 511,
@@ -129,11 +133,14 @@ def test_a_value_is_what_it_is_to_kubectl(text, value):
 
 
 @pytest.mark.parametrize(("text", "words"), REFUSED.items())
-def test_what_kubectl_refuses_is_told_with_its_place(text, words):
-    """A document that cannot be read is one problem, on a line of the file."""
+def test_what_kubectl_refuses_is_told_with_its_place(text, words, monkeypatch):
+    """A document that cannot be read is one problem, on a line of the file; no parser lets it pass."""
     [first, broken, last] = read_yaml(f"{HEAD}---\n{text}\n---\n{HEAD}".encode())
     assert (first.problem, last.problem, last.line) == (None, None, 6 + text.count("\n") + 1)
     assert words in broken.problem.text
+    monkeypatch.setattr(kubectl_yaml, "_Loader", yaml.SafeLoader)
+    [other] = read_yaml(f"{HEAD}{text}\n".encode())
+    assert other.problem is not None
     assert 4 <= broken.problem.line <= 6 + text.count("\n")
 
 
@@ -177,6 +184,13 @@ DOCUMENTS = [
 def test_documents(text, count):
     """Each is one, however the file says so."""
     assert [value["kind"] for value in values(text)] == ["ConfigMap"] * count
+
+
+def test_without_libyaml_the_parser_in_python_reads(monkeypatch):
+    """PyYAML may have been built without it: slower, and stricter about tabs."""
+    monkeypatch.setattr(kubectl_yaml, "_Loader", yaml.SafeLoader)
+    rows = "".join(f"r{number}: {text}\n" for number, text in enumerate(SCALARS))
+    assert values(f"{HEAD}---\n{rows}")[1] == {f"r{number}": value for number, value in enumerate(SCALARS.values())}
 
 
 @pytest.mark.kubectl

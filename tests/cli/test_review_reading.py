@@ -28,6 +28,9 @@ UNREADABLE = [
         f'{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "a"}}, "x": "{chr(92)}ud800"}}\n',
         id="half a character",
     ),
+    pytest.param(
+        '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}}\n', id="half a character in a name"
+    ),
 ]
 
 
@@ -35,7 +38,7 @@ UNREADABLE = [
     ("where", "text"),
     [
         pytest.param(where, *row.values, id=f"{row.id}, {where}")
-        for where, rows in (("file", UNREADABLE), ("directory", UNREADABLE[1:]), ("objects", UNREADABLE[:-2]))
+        for where, rows in (("file", UNREADABLE), ("directory", UNREADABLE[1:]), ("objects", UNREADABLE[:-3]))
         for row in rows
     ],
 )
@@ -52,6 +55,7 @@ def test_a_document_that_cannot_be_read_hides_no_verdict(review, tmp_path, text,
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert {f"refused Deployment team-{letter}/web by teams/allowed" for letter in "ab"} <= set(lines)
     assert "2 judged, 2 refused, 1 could not be judged" in lines
+    assert not [line for line in lines if "`apiVersion` is missing" in line]
 
 
 def test_what_cannot_be_read_is_shown_with_its_place(review, tmp_path):

@@ -128,7 +128,8 @@ class _Reader:
     """Makes plain data of what the parser finds in one document that begins on this line of a file."""
 
     def __init__(self, text: str, line: int) -> None:
-        self._loader, self._line = _Loader(text), line
+        self._text, self._line = text, line
+        self._loader: Any = None
         self._warnings: list[Remark] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         """What an anchor names, and how many values that are."""
@@ -138,6 +139,7 @@ class _Reader:
         """The document; without a value if the text has none."""
         line, value = self._line, None
         try:
+            self._loader = _Loader(self._text)
             self._next()
             if not isinstance(self._next(), events.StreamEndEvent):
                 first = self._next()
@@ -230,12 +232,12 @@ def _meaning(text: str) -> Any:
     if match is None:
         return text
     sign, *whole, fraction = match.groups()
-    number = (
-        float(fraction)
-        if fraction
-        else next(int(digits, base) for digits, base in zip(whole, _BASES, strict=True) if digits)
-    )
-    return text if math.isinf(number) else _integral(-number if sign == "-" else number)
+    try:
+        digits = next((int(digits, base) for digits, base in zip(whole, _BASES, strict=True) if digits), 0)
+        number = float(fraction) if fraction else digits
+        return text if math.isinf(number) else _integral(-number if sign == "-" else number)
+    except (OverflowError, ValueError):  # beyond all that Go has
+        return text
 
 
 def _integral(number: float) -> float:

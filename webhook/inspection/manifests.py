@@ -118,12 +118,15 @@ def _checked(document: ObjectDocument) -> ObjectDocument:
     try:
         document = document._replace(content=_without_nulls(document.content))
         msgspec.convert(document.metadata, ObjectMeta)
+        _encode((document.kind, document.metadata))
         typed(document)
     except msgspec.ValidationError as error:
         problem = f"{document.place}: metadata: {error}; texts such as `y`, `on` and `5` need quotes"
-    except (ObjectsError, RecursionError) as error:
+    except ObjectsError as error:
         problem = str(error)
-    if not document.content.get("apiVersion"):
+    except (OverflowError, RecursionError, UnicodeEncodeError) as error:
+        return ObjectDocument(document.where, "", {}, document.line, f"{document.place}: cannot be read: {error}")
+    if not problem and not document.content.get("apiVersion"):
         problem = f"{document.place}: not a Kubernetes object: `apiVersion` is missing"
     return document._replace(problem=problem)
 
