@@ -146,6 +146,8 @@ def test_keep_stays_until_it_is_told_to_go(cluster, tmp_path, trouble):
             ["issue", "--dir", "x", "--service", "giveway"], 2, "not of the form NAMESPACE/NAME", id="service"
         ),
         pytest.param(["issue", "--dir", "x", *SERVICE, "--ca-days", "100"], 2, "three times as long", id="short-ca"),
+        pytest.param(["issue", "--dir", "x", *SERVICE, "--days", "9e9"], 2, "0<x<=36500", id="days"),
+        pytest.param(["client", "--dir", "x", "--days", "3000000"], 2, "0<x<=36500", id="days-of-a-client"),
         pytest.param(["issue", "--dir", "x", *SERVICE, "--keep"], 2, "--keep goes with --secret", id="keep"),
         pytest.param(["issue", "--dir", "x", *SERVICE, "--webhook-config", "g"], 2, "with --secret", id="config"),
         pytest.param(["show", "--dir", "x"], 1, "there are no certificates yet", id="nothing-to-show"),

@@ -31,6 +31,8 @@ __all__ = ["command", "keep_current"]
 
 log = logging.getLogger(__name__)
 
+_DAYS = click.FloatRange(min=0, max=36_500, min_open=True)
+"""How long a certificate may be valid: a certificate names no date after year 9999."""
 _PERIOD = 60.0
 """Seconds between two looks at what is due."""
 
@@ -58,10 +60,10 @@ _ISSUE_OPTIONS = [
     ),
     click.option("--name", "names", multiple=True, help="A further DNS name or IP address. May be repeated."),
     click.option(
-        "--days", type=float, default=90, show_default=True, help="How long serving certificates are valid, in days."
+        "--days", type=_DAYS, default=90, show_default=True, help="How long serving certificates are valid, in days."
     ),
     click.option(
-        "--ca-days", type=float, default=3650, show_default=True, help="How long authorities are valid, in days."
+        "--ca-days", type=_DAYS, default=3650, show_default=True, help="How long authorities are valid, in days."
     ),
 ]
 
@@ -151,7 +153,7 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
 @click.option("--url", type=WebhookUrl(), help="Where a webhook outside the cluster is reached: https://HOST:PORT.")
 @click.option(
     "--days",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_DAYS,
     default=3650,
     show_default=True,
     help="How long the certificate is valid, in days.",
