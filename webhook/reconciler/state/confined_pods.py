@@ -53,6 +53,10 @@ class ConfinedPods:
         self._unjudged: set[_Confinement] = set()
         """Those of which that is not worked out yet."""
         self._on_one_node: set[str] = set()
+        self._using: dict[str, _Confinement] = {}
+        """By uid, those of pods with devices."""
+        self._drivers: dict[str, Mask] = {}
+        """The nodes that have devices of each driver."""
 
     def put(self, key: str, pod: Pod) -> None:
         """Add or update a pod."""
@@ -64,6 +68,8 @@ class ConfinedPods:
             group = _Confinement(placement, named, pod.metadata.uid if spec.resource_claims else "")
             self._of[key] = group
             self._pods.setdefault(group, {})[key] = pod
+            if group.devices:
+                self._using[group.devices] = group
             if group not in self._node:
                 self._unjudged.add(group)
             elif self._node[group] in ("", spec.node_name):
@@ -78,6 +84,7 @@ class ConfinedPods:
                 del self._pods[group]
                 self._node.pop(group, None)
                 self._unjudged.discard(group)
+                self._using.pop(group.devices, None)
 
     def changed(self, change: Change[Any]) -> None:
         """A node, volume, claim or device changed: what was worked out by it is worked out again."""
@@ -85,14 +92,20 @@ class ConfinedPods:
             case Node():
                 old, new = change.old, change.new
                 if old is None or new is None or old.metadata.labels != new.metadata.labels:
+                    self._drivers.clear()
                     self._judge_again(self._node)
             case PersistentVolume(spec=spec):
                 holder = spec.claim_ref
                 self._judge_claim(f"{holder.namespace}/{holder.name}" if holder else "")
             case PersistentVolumeClaim() as claim:
                 self._judge_claim(key_of(claim))
-            case ResourceClaim() | ResourceSlice():
-                self._judge_again(group for group in self._node if group.devices)
+            case ResourceSlice():
+                self._drivers.clear()
+                self._judge_again(self._using.values())
+            case ResourceClaim():
+                claims = [claim for claim in (change.old, change.new) if claim is not None]
+                users = {user.uid for claim in claims for user in claim.status.reserved_for or ()}
+                self._judge_again(self._using[uid] for uid in users & self._using.keys())
             case _:
                 pass
 
@@ -100,7 +113,7 @@ class ConfinedPods:
         self._judge_again(group for group in self._node if claim in group.claims)
 
     def _judge_again(self, groups: Iterable[_Confinement]) -> None:
-        for group in list(groups):
+        for group in [group for group in groups if group in self._node]:
             del self._node[group]
             self._unjudged.add(group)
             self._on_one_node.difference_update(self._pods[group])
@@ -139,7 +152,9 @@ class ConfinedPods:
         mask = np.ones(nodes.rows, np.bool_)
         for claim in (snapshot.device_claims.claims[key] for key in snapshot.device_claims.used_by(uid)):
             for driver in {device.driver for device in devices_of(claim)}:
-                mask &= self._of_driver(driver)
+                if len(self._drivers.get(driver, ())) != nodes.rows:
+                    self._drivers[driver] = self._of_driver(driver)
+                mask &= self._drivers[driver]
             if claim.status.allocation and len(claim.status.reserved_for or ()) > 1:
                 mask &= affinity_mask(nodes, claim.status.allocation.node_selector)
         return mask
