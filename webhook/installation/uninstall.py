@@ -93,6 +93,8 @@ async def _delete(cluster: ObjectApplier, keys: Iterable[Key], told: Callable[[s
 async def _take_plans_off(client: Client) -> tuple[int, int]:
     """Clear plans, nominations and notices: nobody else clears a nomination (docs/kubernetes-behaviour.md K11).
 
+    So go records of what pods said: nobody guards them any more, and giveway would believe them if it came back.
+
     Returns from how many pods a plan was taken, and from how many a notice.
     """
     plans = notices = 0

@@ -90,7 +90,7 @@ class PodAnnotation:
     by: Literal["reconciler", "webhook", "pod"]
     """Who alone writes it; `pod`: it is the pod's answer to what the reconciler wrote, and anybody's to write."""
     goes: bool
-    """Whether `giveway uninstall` takes it off: it says what giveway is about to do."""
+    """Whether `giveway uninstall` takes it off: it says what giveway is about to do, or is believed if it comes back."""
 
 
 POD_ANNOTATIONS = (
@@ -99,7 +99,7 @@ POD_ANNOTATIONS = (
     PodAnnotation(NOTICE, "reconciler", goes=True),
     PodAnnotation(READY, "pod", goes=True),
     PodAnnotation(GIVEN, "webhook", goes=False),
-    PodAnnotation(CREATION, "webhook", goes=False),
+    PodAnnotation(CREATION, "webhook", goes=True),
 )
 """All of them: whoever reads, keeps or takes off several goes by these rows."""
 RECONCILER_ANNOTATIONS = tuple(row.key for row in POD_ANNOTATIONS if row.by == "reconciler")
