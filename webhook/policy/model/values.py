@@ -90,7 +90,7 @@ class PodAnnotation:
     by: Literal["reconciler", "webhook", "pod"]
     """Who alone writes it; `pod`: it is the pod's answer to what the reconciler wrote, and anybody's to write."""
     goes: bool
-    """Whether `giveway uninstall` takes it off: it says what giveway is about to do, or is believed if it comes back."""
+    """Whether `giveway uninstall` takes it off: it says what giveway is about to do, or giveway believes it later."""
 
 
 POD_ANNOTATIONS = (
