@@ -141,6 +141,8 @@ def test_annotations_that_a_preemption_policy_reads_are_known():
     """A key that some PreemptionPolicy reads may be copied and protected; one like a known key is a misspelling."""
     copy = policy("a", "rules:\n- {name: c, copyAnnotations: [example.com/evictable]}")
     assert [row[0] for row in told(copy)] == ["warning"]
+    known = policy("a", "rules:\n- {name: c, copyAnnotations: [cluster-autoscaler.kubernetes.io/pod-scale-up-delay]}")
+    assert told(known) == []
     reads = policy(
         "b",
         "preemptors: {priorityClasses: [x]}\nvictims: {annotations: {preemptible: [example.com/evictable]}}",

@@ -178,6 +178,12 @@ def test_errors(spec, place, words):
         pytest.param("match: {namespaces: [1-1-1, 2026-01-01]}\n" + RULES, "2026-01-01", "for a date", id="date"),
         pytest.param(rule("validate: {expression: 'true'}"), "'true'", 'without "message"', id="no message"),
         pytest.param(
+            rule("validate: {expression: 'duration(object.metadata.name).getMilliseconds() > 5', message: m}"),
+            "getMilliseconds",
+            "CEL: getMilliseconds of a duration gives what is beyond the second here",
+            id="another value in the API server",
+        ),
+        pytest.param(
             rule("validate: {expression: 'object.spec.priorty > 5', message: m}"),
             "priorty",
             '; did you mean "priority"?',
