@@ -134,3 +134,14 @@ def test_annotations_that_are_no_text_count_as_absent():
     """What the API server will refuse anyway does not confuse the rule."""
     request = update(pod(annotations={KEY: "true"}), pod(annotations={KEY: ["true"]}))
     assert outcomes(engine(NONE), request) == {"builtin/shield": "deny"}
+
+
+def test_a_right_that_only_the_policy_keeps_from_holding_lacks_nothing():
+    """The policy's own match is part of the right: where that does not hold, no empty reason is told."""
+    allow = "{namespaces: [team-a], objectSelector: {matchExpressions: [{key: x, operator: DoesNotExist}]}}"
+    spec = rules(
+        f"{{name: s, protectAnnotations: {{keys: [{KEY}], allow: {allow}}}}}",
+        match="{subjects: [{kind: Group, name: leads}]}",
+    )
+    request = change("true", "false", user=user("system:serviceaccount:team-a:bot"))
+    assert "()" not in only_message(engine(spec), request)

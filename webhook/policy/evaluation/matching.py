@@ -54,7 +54,7 @@ class Rights:
         texts = []
         for parts in self._alternatives:
             reasons = [reason for part in parts if (reason := part(attributes)) is not None]
-            if len(reasons) < len(parts):
+            if 0 < len(reasons) < len(parts):
                 texts.append(" and ".join(reasons))
         return f" ({'; or '.join(texts)})" if texts else ""
 
