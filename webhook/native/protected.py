@@ -43,13 +43,13 @@ from webhook.native.places import (
 )
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import CLASS_NAME, applies, excepting
+from webhook.native.rules import CLASS_NAME, applies, excepting, told_by_exception
 from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import NEVER, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.request import CLASSES, PODS
-from webhook.policy.evaluation.rules import BUILTIN, SHIELD, SHIELD_INSTEAD, WHERE, excepted_text
+from webhook.policy.evaluation.rules import BUILTIN, SHIELD, SHIELD_INSTEAD, WHERE
 from webhook.policy.model import (
     MANAGED,
     MARK,
@@ -291,7 +291,7 @@ def _key_rows(
             expression = any_of([test, *(holds for _, holds in excepted)])
             rows.append(Validation(rule=shield.id, expression=expression, text=text))
             for exception, holds in excepted:
-                said = (excepted_text(shield.id, exception, ""), *text)
+                said = told_by_exception(shield.id, exception, text)
                 told.append(Validation(rule=shield.id, expression=any_of([test, negate(holds)]), text=said))
         if key in builtin:
             test = any_of([unchanged, *(shield.applies(asked) for shield in speaking)])

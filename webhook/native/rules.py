@@ -63,7 +63,15 @@ from webhook.policy.cel.program import LONGEST_MESSAGE
 from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS
-from webhook.policy.evaluation.rules import DEFINE_INSTEAD, REGARDLESS, TWIN_OF, Twins, classes_text, excepted_text
+from webhook.policy.evaluation.rules import (
+    DEFINE_INSTEAD,
+    REGARDLESS,
+    TWIN_OF,
+    Twins,
+    classes_text,
+    excepted_text,
+    without_name,
+)
 from webhook.policy.model import MARK, Policies, PolicyException, PriorityPolicy, PriorityRule, RequestMatch, Reserve
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.registration.conditions import changed, changed_key, changed_metadata
@@ -76,6 +84,7 @@ __all__ = [
     "conditions_of",
     "excepting",
     "policy_objects",
+    "told_by_exception",
 ]
 
 CLASS_NAME, PRIORITY = "variables.className", "variables.priority"
@@ -137,11 +146,17 @@ def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator
             if enforcement == "audit":
                 continue
             for exception, holds in excepted:
-                text = (excepted_text(rule_id, exception, ""), *row.text)
+                text = told_by_exception(rule_id, exception, row.text)
                 told = row._replace(test=any_of([row.test, negate(holds)]), text=text)
                 groups.setdefault((row.kind, EXCEPTED), []).append(told)
     for (kind, enforcement), rows in groups.items():
         yield from _group(policy, kind, enforcement, rows, sink.settings)
+
+
+def told_by_exception(rule_id: str, exception: PolicyException, text: Sequence[str]) -> tuple[str, ...]:
+    """What whoever uses an exception is told: what the rule says of the request, in the webhook's words."""
+    said = (part if isinstance(part, Cel) else without_name(rule_id, part) for part in text)
+    return excepted_text(rule_id, exception, ""), *said
 
 
 def excepting(
