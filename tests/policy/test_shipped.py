@@ -9,7 +9,7 @@ import pytest
 
 from tests.policy.builders import create, define, outcomes, pod, priority_class, update, user
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.examples.findings import example_findings
+from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.files.loading import load, load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.policy.shapes.findings import Severity

@@ -15,7 +15,7 @@ from webhook.admission.context import SYSTEM_CLASSES
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.admission.policytest import tests_of
 from webhook.cli.output import people_console, print_table, warn
-from webhook.policy.examples.findings import example_findings
+from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load

@@ -13,8 +13,18 @@ from msgspec.structs import replace
 
 from webhook.policy.evaluation.engine import Engine, Verdict
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
-from webhook.policy.examples.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Example, Settings
-from webhook.policy.examples.questions import SYSTEM, UNNAMED, RuleQuestion, near, questions, samples
+from webhook.policy.example_requests.example import (
+    ANYBODY,
+    CHANGE,
+    NAME,
+    NAMESPACE,
+    OPERATION,
+    USER,
+    VALUE,
+    Example,
+    Settings,
+)
+from webhook.policy.example_requests.questions import SYSTEM, UNNAMED, RuleQuestion, near, questions, samples
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     Enforcement,

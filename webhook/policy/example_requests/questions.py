@@ -11,7 +11,7 @@ from webhook.kube.objects import LabelSelector
 from webhook.policy.cel.fields import Path, fields_read
 from webhook.policy.cel.program import compile_bool
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
-from webhook.policy.examples.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
+from webhook.policy.example_requests.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
 from webhook.policy.model import CAN_BE_PREEMPTED, PriorityClasses, PriorityPolicy, PriorityRule
 from webhook.policy.model.globs import WILDCARD
 

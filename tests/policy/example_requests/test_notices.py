@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.policy.examples.builders import COPY, KEY, SYSTEM, policy, told
+from tests.policy.example_requests.builders import COPY, KEY, SYSTEM, policy, told
 from webhook.policy.files.loading import load_texts
 from webhook.policy.shapes.findings import Severity
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.policy.examples.builders import (
+from tests.policy.example_requests.builders import (
     ALLOW,
     COPY,
     DEFAULT,

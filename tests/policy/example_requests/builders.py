@@ -1,7 +1,7 @@
 """Builders: policies of one or two rules, and what example requests show of them."""
 
 from tests.policy.builders import indented
-from webhook.policy.examples.findings import example_findings
+from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.files.loading import load_texts
 from webhook.policy.shapes.findings import Severity
 
