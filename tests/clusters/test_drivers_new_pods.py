@@ -1,4 +1,4 @@
-"""New pods are completed alike by both drivers: the embedded control plane and the simulation."""
+"""New pods ask for what the API server completes; `tests/e2e/test_new_pods.py` compares them field by field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.both_drivers import Json, Scenario, embedded_does, simulation_does
+from tests.clusters.both_drivers import Json, Scenario, simulation_does
 from tests.workloads import deployment
 
 
@@ -70,13 +70,6 @@ SCENARIOS = {
         ]
     ),
 }
-
-
-@pytest.mark.skipped_waits
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
-async def test_the_embedded_cluster_does_it(scenario):
-    """Each action is followed by its views, one after the other, over HTTP."""
-    await embedded_does(scenario)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
