@@ -5,6 +5,7 @@ A Deployment has a ReplicaSet for each template; `webhook.clusters.model.deploym
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -32,15 +33,26 @@ class Workloads:
     def __init__(self, tracker: ObjectTracker, controllers: Controllers) -> None:
         self._tracker = tracker
         self._controllers = controllers
+        self._sets: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        """The keys of ReplicaSets by that of their Deployment."""
+        for key, replica_set in tracker.all("ReplicaSet").items():
+            self._note_set(Change("added", key, None, replica_set))
+        tracker.hook("ReplicaSet", self._note_set)
         tracker.hook("Pod", self._pod_changed)
+
+    def _note_set(self, change: Change[SimulatedWorkload]) -> None:
+        above = controller_of(change.new.metadata) if change.new is not None else None
+        if above is not None and above.kind == "Deployment":
+            self._sets[f"{change.key.partition('/')[0]}/{above.name}"][change.key] = None
 
     def fill(self) -> None:
         """Give Deployments the ReplicaSets that a cluster file lacks, by their pods; the newest has the template."""
+        unknown = self._unknown_sets()
         for key, deployment in self._tracker.all("Deployment").items():
             template = deployment.spec.template
             if template is None or self._sets_of(key):
                 continue
-            sets = self._unknown_sets(key)
+            sets = unknown.get(key, [])
             sets.sort(key=lambda owner: max(map(self._created, owner.active), default=""))
             for owner in sets:
                 sample = owner.sample
@@ -51,14 +63,14 @@ class Workloads:
                 self._replica_set(deployment, made_of, name, owner.uid, digest)
             self._roll(key, deployment)
 
-    def _unknown_sets(self, deployment: str) -> list[PodOwner]:
-        """The ReplicaSets of a Deployment that are known by their pods alone."""
-        rows = []
-        for (kind, name), owner in self._controllers.by_key.items():
-            labels = (owner.sample.metadata.labels or {}) if owner.sample is not None else {}
-            if kind == "ReplicaSet" and labels.get(TEMPLATE_HASH) and name == f"{deployment}-{labels[TEMPLATE_HASH]}":
-                rows.append(owner)
-        return rows
+    def _unknown_sets(self) -> dict[str, list[PodOwner]]:
+        """By the key of their Deployment the ReplicaSets that are known by their pods alone."""
+        sets: dict[str, list[PodOwner]] = {}
+        for (kind, key), owner in self._controllers.by_key.items():
+            digest = (owner.sample.metadata.labels or {}).get(TEMPLATE_HASH) if owner.sample is not None else None
+            if kind == "ReplicaSet" and digest and key.endswith(f"-{digest}"):
+                sets.setdefault(key.removesuffix(f"-{digest}"), []).append(owner)
+        return sets
 
     def apply(self, kind: str, body: Json) -> None:
         """Take in a workload that is new or was changed."""
@@ -97,7 +109,7 @@ class Workloads:
         owners = [by_key[kind, key] for kind in kinds if (kind, key) in by_key][:1]
         if not owners:
             # A Deployment that is not in the cluster file is known by the names of its ReplicaSets
-            owners = self._unknown_sets(key)
+            owners = self._unknown_sets().get(key, [])
         if owners:
             self._controllers.scale(max(owners, key=lambda owner: len(owner.active)), replicas)
         return bool(owners)
@@ -105,11 +117,10 @@ class Workloads:
     def _sets_of(self, deployment: str) -> list[tuple[PodOwner, SimulatedWorkload]]:
         """The ReplicaSets of a Deployment."""
         sets = []
-        for replica_set in self._tracker.all("ReplicaSet").values():
-            above, owner = controller_of(replica_set.metadata), self._controllers.by_uid.get(replica_set.metadata.uid)
-            if owner is None or above is None or above.kind != "Deployment":
-                continue
-            if deployment == f"{replica_set.metadata.namespace}/{above.name}":
+        for key in self._sets.get(deployment, ()):
+            replica_set = self._tracker.get("ReplicaSet", key)
+            owner = self._controllers.by_uid.get(replica_set.metadata.uid) if replica_set is not None else None
+            if owner is not None:
                 sets.append((owner, replica_set))
         return sets
 
