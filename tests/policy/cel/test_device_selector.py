@@ -58,6 +58,7 @@ GPU = Facts(
         (f'"x" in device.attributes[device.attributes["{OWN}"].model]', False),
         ('"device.attributes[\'x\']" == "device." + "attributes[\'x\']"', True),
         ('device.attributes[?"other.example.com"].orValue({}).size() == 0', True),
+        ("'abc'.substring(0, 3) == 'abc' && ''.split('').size() == 0", True),
     ],
 )
 def test_what_a_selector_says(expression, expected):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.policy.cel.ends import DIFFER, FAIL, HOLD
@@ -58,3 +60,12 @@ def test_a_mistake_is_told_in_the_words_of_its_author():
         compile_bool("'abc'.substring('a') == ''")
     with pytest.raises(CelError):
         compile_bool("'abc'._substring(0) == ''")
+
+
+def test_a_search_from_behind_is_no_slower_than_one_from_the_front():
+    """Whatever is searched: two texts of an object that take quadratic time would hold up all reviews."""
+    part = "a" * 100_000 + "b" + "a" * 100_000
+    inputs = Inputs(lambda: {"object": {"a": "a" * 250_000, "b": part}})
+    began = time.thread_time()
+    assert compile_bool("object.a.lastIndexOf(object.b) == -1").evaluate(inputs) is True
+    assert time.thread_time() - began < 0.5

@@ -21,6 +21,7 @@ from typing import TypeAlias
 import msgspec
 
 from webhook.policy.cel.ast import Comprehension, Constant, FunctionCall, Identifier, ListOrMap, Select, Tree
+from webhook.policy.cel.string_functions import DECLARED
 
 __all__ = ["BUDGET", "LARGEST", "Cost", "CostError"]
 
@@ -35,6 +36,8 @@ _ITERATIONS = 10_000
 """The library's own bound, over all loops of an evaluation."""
 _STEP = 60.0
 """Nanoseconds for one operation, whatever it reads."""
+_CALL = 1000.0
+"""Nanoseconds to call a function that is declared again: it is one of Python's."""
 _COPY = 25.0
 """Nanoseconds for each element that `map` and `filter` have collected, at every further one, and that `+` joins."""
 _SCALAR = 8.0
@@ -192,6 +195,8 @@ class _Estimate:
         """The value of a function or operator; its result is as long as its arguments together unless known better."""
         name, sizes = call.function, [value.size for value in values]
         result = _Value(_sum(*sizes), sum(value.elements for value in values))
+        if name in DECLARED:
+            self._charge(_number(_CALL))
         if name in _COMPARISONS:
             self._charge(_times(_smaller(*sizes), _COMPARED))
         elif name in _SEARCHES:

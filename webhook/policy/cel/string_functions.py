@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["TOKEN", "declared", "plain", "renamed"]
+__all__ = ["DECLARED", "TOKEN", "declared", "plain", "renamed"]
 
 TOKEN = re.compile(
     r"""//[^\n]*
@@ -22,6 +22,8 @@ TOKEN = re.compile(
 )
 """A literal, a comment, a word, space or an operator of an expression."""
 _NAMES = {"substring": "_ubstring", "split": "_plit", "indexOf": "_ndexOf", "lastIndexOf": "_astIndexOf"}
+DECLARED = frozenset(_NAMES)
+"""The functions that are declared again."""
 _PLAIN = {made: name for name, made in _NAMES.items()}
 
 
@@ -85,8 +87,11 @@ def _index_of(text: str, part: str, start: int = 0) -> int:
 def _last_index_of(text: str, part: str, start: int | None = None) -> int:
     if not part:
         return len(text) if start is None else start
-    if start is None:
-        return text.rfind(part)
-    if start < 0:
+    if start is not None and start < 0:
         raise ValueError(f"index out of range: {start}")
-    return text.rfind(part, 0, start + len(part)) if start < len(text) else -1
+    if start is not None and start >= len(text):
+        return -1
+    # From behind, because `rfind` takes quadratic time where `find` does not
+    searched = text if start is None else text[: start + len(part)]
+    place = searched[::-1].find(part[::-1])
+    return -1 if place < 0 else len(searched) - place - len(part)
