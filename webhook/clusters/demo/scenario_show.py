@@ -37,8 +37,11 @@ _SYSTEM = "giveway-system"
 _REFRESH = 8
 
 
-async def show_scenarios(console: Console, *, keep: bool) -> bool:
-    """Play the scenarios and show what became of them; True if all went as documented. `keep` waits for Ctrl-C."""
+async def show_scenarios(console: Console, *, keep: bool, explain: str = "giveway explain") -> bool:
+    """Play the scenarios and show what became of them; True if all went as documented. `keep` waits for Ctrl-C.
+
+    `explain` is the command that says more, as it was called.
+    """
     console.rule("Six scenarios, played with real API calls on a control plane in this process", align="left")
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="giveway-demo-") as temporary:
@@ -65,7 +68,7 @@ async def show_scenarios(console: Console, *, keep: bool) -> bool:
                         f"\nIt is all still running, and shown live on {page}\nIn another terminal:\n",
                         f"  export KUBECONFIG={cluster.kubeconfig}",
                         "  kubectl get pods -A -o wide\n  kubectl get events -A",
-                        f"  giveway explain pod scenario-4/nginx-preemptor --policies {policies}",
+                        f"  {explain} pod scenario-4/nginx-preemptor --policies {policies}",
                         f"\n[dim]log: {log}[/dim]\nCtrl-C ends it.",
                     ):
                         console.print(line, soft_wrap=True)
