@@ -20,7 +20,7 @@ from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MANAGED, MARK
+from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MANAGED, MARK, POD_SCALE_UP_DELAY
 
 pytestmark = pytest.mark.kubectl
 SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")
@@ -86,13 +86,14 @@ async def test_a_pod_is_applied_again(  # noqa: PLR0917 - fixtures and cases
         await eventually(lambda: at_work(sandbox, old), 60, "pods are moved")
         # What else the API server fills in only when a pod is made, so that replace has it
         plain = {"automountServiceAccountToken": False, "tolerations": [{"operator": "Exists"}]}
+        plain |= {"serviceAccountName": "default", "serviceAccount": "default"}
         body = pod("tp", schedulerName="nobody", priorityClassName=old, **plain, **spelled)
         manifest = json.dumps(body)
         here = ("-n", sandbox.id, "-f", "-")
         await kubectl("apply", *how, *here, stdin=manifest)
         first = await sandbox.get("tp")
         assert (first["spec"]["priorityClassName"], first["metadata"]["labels"][MARK]) == (twin, MANAGED)
-        assert {CAN_BE_PREEMPTED, GIVEN} <= first["metadata"]["annotations"].keys()
+        assert {CAN_BE_PREEMPTED, GIVEN, POD_SCALE_UP_DELAY} <= first["metadata"]["annotations"].keys()
         assert await kubectl("diff", *how, *here, stdin=manifest) == ""
         await kubectl("apply", *how, *here, stdin=manifest)
         assert changed_since(first, await sandbox.get("tp")) == {}
@@ -103,7 +104,7 @@ async def test_a_pod_is_applied_again(  # noqa: PLR0917 - fixtures and cases
         await kubectl("replace", *here, stdin=manifest)
         again = await sandbox.get("tp")
         assert again["spec"] == first["spec"]
-        for key in (GIVEN, CAN_BE_PREEMPTED):
+        for key in (GIVEN, CAN_BE_PREEMPTED, POD_SCALE_UP_DELAY):
             assert again["metadata"]["annotations"][key] == first["metadata"]["annotations"][key]
         assert again["metadata"]["labels"][MARK] == MANAGED
         refused = await kubectl("label", "pod", "tp", "-n", sandbox.id, f"{MARK}-", code=1)
