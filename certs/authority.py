@@ -13,19 +13,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = [
-    "BACKDATED",
-    "KeyPair",
-    "fingerprint",
-    "make_authority",
-    "make_client",
-    "make_serving",
-    "names_of",
-    "pem",
-    "service_names",
-    "signed_by",
-]
-
 BACKDATED = timedelta(minutes=5)
 """How far validity begins before now, for clients whose clocks are behind."""
 

@@ -21,8 +21,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.authority import KeyPair, pem, signed_by
 
-__all__ = ["FILES", "PRIVATE", "SERVED", "Bundle", "BundleError", "parse"]
-
 FILES = ("tls.crt", "tls.key", "ca.crt", "ca.key", "retired.crt")
 """All files of a bundle."""
 SERVED = ("tls.crt", "tls.key", "ca.crt")

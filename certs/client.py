@@ -8,8 +8,6 @@ from pathlib import Path
 
 from certs.authority import make_authority, make_client, pem
 
-__all__ = ["ADMISSION", "write_client_files"]
-
 ADMISSION = "/etc/kubernetes/admission"
 """Where the files lie on the control plane, as they name each other."""
 _CONFIGURATION = f"""\

@@ -17,8 +17,6 @@ from pathlib import Path
 from certs.bundle import FILES, PRIVATE, Bundle, BundleError, parse
 from certs.rotation import CertificateSettings, begin, renew_authority, renew_serving
 
-__all__ = ["maintain_files", "read_bundle", "read_files", "write_files"]
-
 _DATA = "..data"
 
 

@@ -13,8 +13,6 @@ from datetime import datetime, timedelta
 from certs.authority import BACKDATED, make_authority, make_serving, names_of, signed_by
 from certs.bundle import Bundle
 
-__all__ = ["SETTLE", "CertificateSettings", "begin", "renew_authority", "renew_serving"]
-
 SETTLE = timedelta(minutes=10)
 """How long a new authority is trusted before it signs what is served."""
 

@@ -17,8 +17,6 @@ from typing import Any, Protocol
 from certs.bundle import Bundle, BundleError, parse
 from certs.rotation import CertificateSettings, begin, renew_authority, renew_serving
 
-__all__ = ["SecretClient", "SecretName", "inject", "maintain", "read_secret"]
-
 log = logging.getLogger(__name__)
 
 _ATTEMPTS = 10

@@ -18,8 +18,6 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
-__all__ = ["GivewayProcess", "start_giveway"]
-
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.preloaded"])
 

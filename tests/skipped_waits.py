@@ -15,8 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-__all__ = ["SkippingLoop"]
-
 _MOMENT = 0.001
 """Seconds without an event after which nothing is on its way any more: loopback delivers at once."""
 

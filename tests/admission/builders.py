@@ -9,20 +9,16 @@ from typing import Any
 from webhook.admission.context import Context, Objects
 from webhook.admission.own_reviews import review_of
 from webhook.admission.webhook import Reviewed, review
-from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    PROTECTION_DURATION,
-    Enforcement,
-    Policies,
-    PreemptionPolicy,
-    Preemptors,
-    PriorityPolicy,
-    PriorityRule,
-    RequestMatch,
-    SourcePosition,
-)
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import Enforcement, PriorityRule
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 HERE = SourcePosition("policies.yaml", 1, 1)

@@ -21,7 +21,8 @@ from tests.admission.builders import (
 from webhook.admission import mutating
 from webhook.admission.undecoded import MOST_VALUES, values
 from webhook.admission.webhook import review
-from webhook.policy.model import GIVEN, MARK, PLAN, PriorityClasses
+from webhook.policy.model.rules import PriorityClasses
+from webhook.policy.model.values import GIVEN, MARK, PLAN
 
 LONG = "n" * 250_000
 CLASS = make_class("high", 100)

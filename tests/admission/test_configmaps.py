@@ -7,7 +7,7 @@ import pytest
 from tests.admission.builders import UID, ask, make_context, make_policy, make_review, make_rule, message_of, response
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES, PROBE, answers
 from webhook.policy.cel.program import AllowanceError
-from webhook.policy.model import PriorityClasses
+from webhook.policy.model.rules import PriorityClasses
 
 TEAMS = """\
 apiVersion: giveway.dev/v1alpha1

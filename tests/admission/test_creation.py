@@ -9,21 +9,11 @@ import msgspec
 import pytest
 
 from tests.admission.builders import HERE, ask, make_context, make_pod, make_review, message_of, patch_of, response
-from webhook.kube.objects import LabelSelector, Requirement
-from webhook.policy.model import (
-    CREATION,
-    GIVEN,
-    MARK,
-    GroupDisruption,
-    Groups,
-    LabelRate,
-    Limits,
-    PodsMatch,
-    PreemptionPair,
-    PreemptionPolicy,
-    Preemptors,
-    Victims,
-)
+from webhook.kube.objects.meta import LabelSelector, Requirement
+from webhook.policy.model.limits import LabelRate, Limits
+from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy, Preemptors
+from webhook.policy.model.values import CREATION, GIVEN, MARK
+from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 
 SPEC = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
 JOB_SET, VOLCANO = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.admission.builders import make_class, make_context, make_policy, make_rule, manage, patch_of, response
 from webhook.admission.webhook import review
-from webhook.policy.model import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION
 
 pytestmark = pytest.mark.slow
 

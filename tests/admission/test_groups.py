@@ -23,8 +23,10 @@ from tests.admission.builders import (
 from webhook.admission.context import Context, Objects
 from webhook.admission.review import PodSpecView, PodView
 from webhook.kube.json_patch import apply_json_patch
-from webhook.kube.objects import Namespace, ObjectMeta
-from webhook.policy.model import PriorityClasses, ProtectAnnotations, RequestMatch, Reserve, Subject, Validate
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.rules import PriorityClasses, ProtectAnnotations, Reserve, Validate
 
 PREEMPT = "PreemptLowerPriority"
 HIGH, LOW = make_class("high", 950), make_class("low", 10)

@@ -19,7 +19,8 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
-from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MARK, POD_SCALE_UP_DELAY, PROTECTION_DURATION, Validate
+from webhook.policy.model.rules import Validate
+from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK, POD_SCALE_UP_DELAY, PROTECTION_DURATION
 
 PREEMPT = "PreemptLowerPriority"
 HIGH = make_class("high", 100)

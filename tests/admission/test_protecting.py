@@ -19,20 +19,10 @@ from tests.admission.builders import (
     response,
 )
 from webhook.admission.context import RECONCILER, Context
-from webhook.kube.objects import LabelSelector
-from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    CREATION,
-    DECISION,
-    GIVEN,
-    MARK,
-    PLAN,
-    PROTECTION_DURATION,
-    ProtectAnnotations,
-    RequestMatch,
-    Subject,
-    Validate,
-)
+from webhook.kube.objects.meta import LabelSelector
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.rules import ProtectAnnotations, Validate
+from webhook.policy.model.values import CAN_BE_PREEMPTED, CREATION, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION
 
 HIGH = make_class("high", 100)
 BATCH = make_class("batch", 10, never=True)

@@ -27,21 +27,12 @@ from tests.admission.builders import (
 from webhook.admission import classes, groups, validating
 from webhook.admission.context import Context, Objects
 from webhook.admission.review import PodSpecView, PodView
-from webhook.kube.objects import LabelSelector, Namespace, ObjectMeta
-from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    GIVEN,
-    MARK,
-    PLAN,
-    Definers,
-    MatchCondition,
-    PriorityClasses,
-    ProtectAnnotations,
-    RequestMatch,
-    Reserve,
-    Subject,
-    Validate,
-)
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.meta import LabelSelector, ObjectMeta
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.priority import MatchCondition
+from webhook.policy.model.rules import Definers, PriorityClasses, ProtectAnnotations, Reserve, Validate
+from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK, PLAN
 
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 LEADS = Subject(kind="Group", name="leads")

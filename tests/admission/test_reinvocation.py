@@ -20,7 +20,15 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
-from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, POD_SCALE_UP_DELAY, PROTECTION_DURATION
+from webhook.policy.model.values import (
+    CAN_BE_PREEMPTED,
+    DECISION,
+    GIVEN,
+    MARK,
+    PLAN,
+    POD_SCALE_UP_DELAY,
+    PROTECTION_DURATION,
+)
 
 PREEMPT = "PreemptLowerPriority"
 OFFLINE = make_class("offline", 10, never=True, preemptible="true", protection="30")

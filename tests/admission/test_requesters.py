@@ -17,7 +17,8 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
-from webhook.policy.model import RequestMatch, Reserve, Subject, Validate
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.rules import Reserve, Validate
 
 CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
 RUNNER = "system:serviceaccount:ci:runner"

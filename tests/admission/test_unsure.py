@@ -18,7 +18,8 @@ from tests.admission.builders import (
     response,
 )
 from webhook.admission.context import Context, Overlay
-from webhook.kube.objects import Namespace, ObjectMeta
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.meta import ObjectMeta
 
 PREEMPT = "PreemptLowerPriority"
 HIGH = make_class("high", 100)

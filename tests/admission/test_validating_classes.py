@@ -18,15 +18,9 @@ from tests.admission.builders import (
     message_of,
     response,
 )
-from webhook.policy.model import (
-    Definers,
-    MatchCondition,
-    ProtectAnnotations,
-    RequestMatch,
-    Reserve,
-    Subject,
-    Validate,
-)
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.priority import MatchCondition
+from webhook.policy.model.rules import Definers, ProtectAnnotations, Reserve, Validate
 
 
 def make_body(name="mine", value=5, **more):

@@ -17,17 +17,9 @@ from tests.admission.builders import (
     message_of,
     response,
 )
-from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    GIVEN,
-    MARK,
-    Enforcement,
-    PriorityClasses,
-    ProtectAnnotations,
-    RequestMatch,
-    Reserve,
-    Validate,
-)
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.rules import Enforcement, PriorityClasses, ProtectAnnotations, Reserve, Validate
+from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK
 
 PREEMPT = "PreemptLowerPriority"
 HIGH = make_class("high", 100)

@@ -25,7 +25,7 @@ from tests.bench.load import Load, drive
 from tests.serving.certificates import Authority
 from webhook.admission.webhook import review
 from webhook.clusters.demo.recorded_reviews import recorded
-from webhook.policy.model import PriorityClasses
+from webhook.policy.model.rules import PriorityClasses
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS, ROUNDS, SECONDS = 16, 15, 1.0

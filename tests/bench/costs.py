@@ -18,19 +18,14 @@ from tests.preemption.building import NOW, as_pod, snapshot_of
 from tests.preemption.costs import EVERY, SAVED
 from tests.preemption.dense import dense
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
-from webhook.policy.model import (
-    POD_DELETION_COST,
-    EvictionCost,
-    PreemptionPolicy,
-    SourcePosition,
-    VictimMode,
-    Victims,
-)
+from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import POD_DELETION_COST
+from webhook.policy.model.cost import EvictionCost
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.victims import VictimMode, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import Rules, compile_rules
-
-__all__ = ["main"]
 
 Json = dict[str, Any]
 _UPDATES = 50

@@ -21,22 +21,15 @@ import msgspec
 from tests.preemption.building import NOW, as_pod, snapshot_of
 from tests.preemption.dense import dense
 from tests.preemption.parts import HOST, ZONE
-from webhook.kube.objects import Node, Pod
-from webhook.policy.model import (
-    GroupDisruption,
-    Groups,
-    PreemptionPolicy,
-    Protection,
-    SourcePosition,
-    VictimMode,
-    Victims,
-)
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy, Protection
+from webhook.policy.model.victims import VictimMode, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
-
-__all__ = ["main"]
 
 Json = dict[str, Any]
 SCHEDULER = {(1000, 30): 68.0, (5000, 30): 265.0}

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from tests.preemption.building import NOW, as_pod
-from webhook.kube.objects import DeviceClass, Node, Pod, ResourceClaim, ResourceSlice
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
-
-__all__ = ["main"]
 
 DRIVER, NODES, PER_NODE = "gpu.example.com", 5000, 8
 SELECTOR = f'device.driver == "{DRIVER}"'

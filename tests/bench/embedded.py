@@ -16,8 +16,6 @@ from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.kube.client import Client
 from webhook.kube.resources import NAMESPACE, NODE, POD, PRIORITY_CLASS
 
-__all__ = ["main"]
-
 NODES = 1000
 PODS = 10_000
 BURST = 200

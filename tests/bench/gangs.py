@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 
 from tests.preemption.building import NOW, as_pod, node, pod, rules
-from webhook.kube.objects import Node, Pod, PodGroup
-from webhook.policy.model import GroupDisruption
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.scheduling import PodGroup
+from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
-
-__all__ = ["main"]
 
 NODES, PER_NODE, MEMBERS = 5000, 30, 64
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"

@@ -8,8 +8,6 @@ import ssl
 import time
 from dataclasses import dataclass
 
-__all__ = ["Load", "drive"]
-
 _LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
 
 

@@ -6,22 +6,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from webhook.kube.objects import LabelSelector, Namespace, ObjectMeta, PriorityClass
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.meta import LabelSelector, ObjectMeta
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest, UserInfo
 from webhook.policy.files.loading import load
-from webhook.policy.model import (
-    Enforcement,
-    Policies,
-    PriorityClasses,
-    PriorityPolicy,
-    PriorityRule,
-    RequestMatch,
-    Reserve,
-    SourcePosition,
-    Subject,
-    Validate,
-)
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import Enforcement, PriorityClasses, PriorityRule, Reserve, Validate
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 COUNTS = (10, 100, 1000)
 POLICIES = Path(__file__).parents[2] / "policies"

@@ -28,17 +28,18 @@ from tests.bench.waiting import in_front, waiting
 from tests.reconciler.builders import Setting, node, preemptor
 from tests.workloads import pod, priority_class
 from webhook.kube.client import Client
-from webhook.kube.informer import Change, Informer
-from webhook.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from webhook.kube.informer import Informer
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.resources import POD, PRIORITY_CLASS
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.reconciler import Reconciler as InProcess
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord, PlanStage
-
-__all__ = ["main"]
 
 NODES, PODS_A_NODE, PREEMPTORS = 1000, 4, 200
 PATROL_NODES, VOLUMES = 3000, 10_000

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.simulation.clusters import POLICY, large, loaded, write
 from webhook.kube.client import Client
-from webhook.policy.model import DECISION, PLAN
+from webhook.policy.model.values import DECISION, PLAN
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
 from webhook.simulation.cluster_file.collecting import collect
 from webhook.simulation.cluster_file.reading import read_cluster

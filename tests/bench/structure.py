@@ -35,12 +35,11 @@ from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
 from webhook.clusters.simulated.clock import VirtualLoop
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Node
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN, PriorityClasses
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.policy.model.rules import PriorityClasses
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import Rules, kubernetes_rules
-
-__all__ = ["WAYS", "Package", "Way", "follow", "main", "packages"]
 
 ROOT = Path(__file__).parents[2]
 Json = dict[str, Any]

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from tests.reconciler.builders import START, Desk, Setting, node, pod, preemptor
 
-__all__ = ["in_front", "waiting"]
-
 NODES, PODS_A_NODE, SHAPES = 5000, 4, 20
 SECONDS, EVENTS = 20.0, 40
 """Seconds that pass, after as many in which back-off grows; events a second."""

@@ -12,7 +12,8 @@ from certs.rotation import SETTLE, CertificateSettings
 from certs.secret import SecretName, inject, maintain, read_secret
 from tests.certs.handshake import server_context, shake_hands
 from tests.kube.server import Server, answer, delay
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 
 SECRET = SecretName("giveway-system", "giveway-tls")
 SETTINGS = CertificateSettings(("giveway.giveway-system.svc",))

@@ -25,7 +25,8 @@ from webhook.admission.context import Objects
 from webhook.cli.certs import keep_current
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, POD, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.webhook_component import AdmissionWebhook

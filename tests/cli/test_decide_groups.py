@@ -11,8 +11,9 @@ from tests.reconciler.builders import node as watched_node
 from tests.reconciler.builders import pod as watched_pod
 from webhook.cli.explain_show import show
 from webhook.cli.main import main
-from webhook.policy.model import GroupDisruption, Groups
-from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, encode
+from webhook.policy.model.preemption import GroupDisruption, Groups
+from webhook.policy.model.values import DECISION
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, encode
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1

@@ -9,22 +9,16 @@ import pytest
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.cli.explain_show import show
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import PriorityClass
-from webhook.policy.model import (
-    NOTICE,
-    PLAN,
-    PROTECTION_DURATION,
-    READY,
-    ExtenderConfig,
-    Limits,
-    Rate,
-    Schedule,
-    VictimMode,
-    Victims,
-)
-from webhook.reconciler.state.annotations import DECISION, DecisionRecord, PlanRecord, PlanVictim, encode
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.policy.model.extender import ExtenderConfig
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.schedule import Schedule
+from webhook.policy.model.values import DECISION, NOTICE, PLAN, PROTECTION_DURATION, READY
+from webhook.policy.model.victims import VictimMode, Victims
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode
 from webhook.reconciler.state.notices import NoticeRecord
 from webhook.reconciler.state.notices import encode as encode_notice
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 
 def said(setting, one, capsys):

@@ -7,7 +7,7 @@ from tests.inspection.command import giveway
 from tests.reconciler.acting import managing, playing
 from tests.workloads import eventually
 from webhook.kube.events import EventRecorder
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -16,7 +16,7 @@ from webhook.kube.resources import (
     POD,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from webhook.policy.model import Limits, Rate
+from webhook.policy.model.limits import Limits, Rate
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.plan import Plan

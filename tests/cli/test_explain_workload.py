@@ -5,8 +5,11 @@ import pytest
 from tests.reconciler.builders import START, FakeClock, pod
 from webhook.cli.explain_workload import _cycles, explain_workload, read_past, workload_named
 from webhook.kube.errors import ApiError
-from webhook.kube.objects import ObjectMeta
-from webhook.policy.model import Limits, Policies, PreemptionPolicy, Preemptors, SourcePosition, WorkloadLimit
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.policy.model.limits import Limits, WorkloadLimit
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.workload_history import PastEviction, WorkloadHistory, written_text
 from webhook.reconciler.plans.eviction_ledger import EVICTIONS, write_ledger

@@ -9,10 +9,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.reviewing import CONTAINERS, POLICY, deployment, review, said
+from tests.cli.reviewing import CONTAINERS, POLICY, deployment, said
 from webhook.cli.review import command
-
-__all__ = ["review"]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.cli.reviewing import CLASSES, CONTAINERS, deployment, review, said
-
-__all__ = ["review"]
+from tests.cli.reviewing import CLASSES, CONTAINERS, deployment, said
 
 BROKEN = "a: [\n"
 UNREADABLE = [

@@ -21,7 +21,8 @@ from webhook.clusters.model.kubelet import RUN_SECONDS
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import PodDisruptionBudget, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.resources import (
     DAEMON_SET,
     DEPLOYMENT,
@@ -35,7 +36,7 @@ from webhook.kube.resources import (
     STATEFUL_SET,
     Resource,
 )
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.simulation.simulation import Options, Running, simulate
 from webhook.simulation.whatif.steps import Apply
 

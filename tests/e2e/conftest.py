@@ -24,7 +24,8 @@ from webhook.clusters.demo.scenarios import class_is_usable
 from webhook.clusters.embedded.embedded_cluster import node
 from webhook.clusters.embedded.standins.controller import StandInInformers
 from webhook.clusters.embedded.standins.kubelet import Kubelet
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 
 LABEL = "giveway.dev/e2e"

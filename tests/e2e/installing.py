@@ -16,7 +16,8 @@ from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, Process, Software
 from tests.manifests.objects import POLICIES
 from tests.ports import free_port
 from tests.workloads import Json, eventually, pod
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{WEBHOOK}"
 NAMESPACE = f"{PATHS['Namespace']}/{SYSTEM}"

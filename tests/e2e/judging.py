@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from tests.preemption import oracle
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget
-
-__all__ = ["MayGo", "fits_on", "plans_for"]
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 
 Json = dict[str, Any]
 MayGo = oracle.MayGo

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import (
     MUTATING_ADMISSION_POLICY,
     MUTATING_ADMISSION_POLICY_BINDING,

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE, Resource
-
-__all__ = ["SCENARIOS", "Devices", "Scenario", "exactly", "plain", "skip_without_devices"]
 
 V1 = "resource.k8s.io/v1"
 TEMPLATE = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")

@@ -19,7 +19,8 @@ from certs.rotation import CertificateSettings
 from tests.ports import free_port
 from tests.processes import GivewayProcess, start_giveway
 from tests.workloads import eventually
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 
 BASE = Path(__file__).parents[2] / "manifests" / "base"
 SYSTEM = "giveway-system"

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.software import installed
 from tests.e2e.test_eviction_costs import YES, alive, made, policy
 from webhook.kube.resources import NODE
-from webhook.policy.model import MANAGED, MARK
+from webhook.policy.model.values import MANAGED, MARK
 
 ZONE = "e2e.example.com/zone"
 ALIKE = {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": ZONE}

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.native import applied, need_admission_policies
 from tests.policy.cel.ends import DIFFER, FAIL, HOLD
 from tests.workloads import eventually
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP
 from webhook.native.objects import CompiledCondition, Validation, binding, validating_policy
 

@@ -17,10 +17,10 @@ from tests.e2e.test_native import SETTINGS
 from tests.e2e.test_outcomes import here
 from tests.policy.builders import engine
 from tests.workloads import eventually, priority_class
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 
 pytestmark = pytest.mark.kubectl
 

@@ -16,7 +16,7 @@ import yaml
 from tests.admission.builders import make_pod, make_review
 from tests.e2e.software import FORBIDDEN_IMAGE, installed
 from tests.workloads import eventually, pod
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 FILES = os.environ.get("GIVEWAY_CLIENT_FILES", "")
 """The directory that `giveway certs client --url https://127.0.0.1:PORT` made, and the API server was started with."""

@@ -9,10 +9,9 @@ import pytest
 
 from tests.e2e.software import installed, policies
 from tests.workloads import eventually
-from webhook.kube.client import ApiError
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.kube.errors import ApiError
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
 from webhook.reconciler.evict.executor import FAULT_POINTS
-from webhook.reconciler.state.annotations import PLAN
 
 MAY_GO = {CAN_BE_PREEMPTED: "true"}
 

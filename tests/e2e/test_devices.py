@@ -13,8 +13,9 @@ import pytest
 
 from tests.e2e.playing_devices import SCENARIOS, Devices, Scenario, exactly, plain, skip_without_devices
 from tests.workloads import eventually
-from webhook.kube.client import ApiError, Client
-from webhook.kube.objects import Pod
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import RESOURCE_CLAIM
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision

@@ -15,8 +15,9 @@ import pytest
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import installed
 from tests.workloads import eventually, pod
+from webhook.kube.pods import POD_DELETION_COST
 from webhook.kube.resources import EVENT
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, POD_DELETION_COST
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 
 YES = {CAN_BE_PREEMPTED: "true"}
 KARPENTER = "karpenter.sh/do-not-disrupt"

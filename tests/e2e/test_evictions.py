@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.workloads import condition, eventually
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import POD_DISRUPTION_BUDGET
 
 WEB = {"app": "web"}

@@ -12,7 +12,7 @@ from tests.e2e.software import installed
 from tests.e2e.test_eviction_costs import KARPENTER, YES, alive, policy
 from tests.workloads import Json, eventually, pod
 from webhook.kube.resources import EVENT
-from webhook.policy.model import MANAGED, MARK
+from webhook.policy.model.values import MANAGED, MARK
 
 TOLERATES = "preemption-toleration.scheduling.x-k8s.io"
 

@@ -22,9 +22,10 @@ from webhook.inspection.cluster_findings import ClusterFinding
 from webhook.inspection.doctor import examine
 from webhook.inspection.observed import observe
 from webhook.inspection.scope import NoPoliciesError, read_policies
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, LEASE
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: e2e}\nspec:\n  rules:\n"
 POLICY = HEAD + "  - {name: none, priorityClasses: {deny: ['*-forbidden']}}\n"

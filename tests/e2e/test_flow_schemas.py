@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.manifests.objects import ROOT, documents
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 
 GROUP = "/apis/flowcontrol.apiserver.k8s.io/v1"
 SCHEMAS = documents(ROOT / "manifests" / "components" / "flow-schema" / "flow-schemas.yaml")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.e2e.software import installed
 from tests.e2e.test_eviction_costs import YES, alive, made, policy
-from webhook.policy.model import MANAGED, MARK
+from webhook.policy.model.values import MANAGED, MARK
 
 TRAIN = {"jobset.sigs.k8s.io/jobset-name": "train"}
 

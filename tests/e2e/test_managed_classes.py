@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.software import installed, policies
 from tests.workloads import eventually, priority_class
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import PRIORITY_CLASS
 
 pytestmark = pytest.mark.kubectl

@@ -14,13 +14,14 @@ from tests.e2e.conftest import LABEL
 from tests.e2e.native import applied, limited, need_admission_policies
 from tests.e2e.software import installed, policies
 from tests.workloads import eventually, pod
-from webhook.kube.client import ApiError
-from webhook.kube.objects import ObjectMeta, PriorityClass
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MANAGED, MARK, POD_SCALE_UP_DELAY
+from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MANAGED, MARK, POD_SCALE_UP_DELAY
 
 pytestmark = pytest.mark.kubectl
 SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")

@@ -17,7 +17,7 @@ from tests.policy.builders import engine
 from tests.workloads import deployment, eventually, pod
 from webhook.kube.errors import ApiError
 from webhook.native.compiler import compile_policies
-from webhook.policy.model import MANAGED, MARK
+from webhook.policy.model.values import MANAGED, MARK
 
 pytestmark = pytest.mark.kubectl
 

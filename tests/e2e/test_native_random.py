@@ -25,11 +25,13 @@ from tests.e2e.native import RESOURCES, need_admission_policies
 from tests.native.comparing import SETTINGS, Both, Result, forged, pod_request
 from tests.native.strategies import CLASS_NAMES, NAMESPACES, annotation_sets, clusters, labels, pods, policy_sets, users
 from webhook.installation.install import TAKES_EFFECT
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_or_raise
-from webhook.policy.model import GIVEN, Policies
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import GIVEN
 
 Json = dict[str, Any]
 REQUESTS = int(os.environ.get("GIVEWAY_RANDOM_REQUESTS", "200"))

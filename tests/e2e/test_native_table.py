@@ -13,12 +13,13 @@ from tests.e2e.native import RESOURCES, applied, limited, need_admission_policie
 from tests.policy.builders import engine, rules
 from tests.workloads import eventually, pod, priority_class
 from webhook.clusters.demo.scenarios import class_is_usable
-from webhook.kube.client import ApiError
-from webhook.kube.objects import ObjectMeta, PriorityClass
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import MUTATING, Settings
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")
 

@@ -14,9 +14,9 @@ from tests.simulation.clusters import added
 from tests.workloads import Json, deployment, eventually
 from webhook.clusters.embedded.embedded_cluster import node
 from webhook.clusters.simulated.objects import ClusterObjects
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import LIMIT_RANGE, REPLICA_SET, RUNTIME_CLASS
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.amounts import requests
 from webhook.simulation.simulation import simulate
 from webhook.simulation.whatif.steps import Apply

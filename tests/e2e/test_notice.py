@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.software import installed
 from tests.workloads import eventually
 from webhook.kube.resources import EVENT
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 from webhook.reconciler.evict.executor import NOTICE_FAULT_POINTS
 
 Json = dict[str, Any]

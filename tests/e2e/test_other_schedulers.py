@@ -10,7 +10,7 @@ from tests.e2e.conftest import LABEL
 from tests.e2e.software import installed, policies
 from tests.e2e.users import TENANT, may_edit
 from tests.workloads import pod
-from webhook.policy.model import MANAGED, MARK
+from webhook.policy.model.values import MANAGED, MARK
 
 pytestmark = pytest.mark.kubectl
 

@@ -10,8 +10,8 @@ import pytest
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import installed, policies
 from tests.workloads import Json, eventually
-from webhook.kube.client import ApiError
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.kube.errors import ApiError
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"

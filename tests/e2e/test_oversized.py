@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.software import installed
 from tests.workloads import eventually
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import DEPLOYMENT, PRIORITY_CLASS
 
 POLICIES = """

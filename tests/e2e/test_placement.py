@@ -14,8 +14,9 @@ from webhook.clusters.embedded.embedded_cluster import node
 from webhook.clusters.scheduling.default_spread import SELECTING, Selecting, Selectors
 from webhook.clusters.scheduling.scores import View, scores
 from webhook.clusters.scheduling.tally import Tally
-from webhook.kube.informer import Change
-from webhook.kube.objects import Namespace, Node, Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Namespace, Node
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, NODE, POD, minor_of
 from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.snapshot.amounts import CPU, MEMORY

@@ -19,7 +19,8 @@ from tests.e2e.software import installed
 from tests.e2e.test_protected import at_work, refused
 from tests.policy.builders import engine, rules
 from tests.workloads import eventually, pod
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 

@@ -13,7 +13,7 @@ from tests.e2e.software import SYSTEM, installed
 from tests.e2e.users import PIPELINE, TENANT, may_edit
 from tests.workloads import eventually, pod
 from webhook.admission.own_reviews import review_of
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: e2e}\nspec:\n  rules:\n"

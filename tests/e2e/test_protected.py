@@ -13,8 +13,18 @@ from tests.clusters.embedded.webhook_server import WebhookServer, configuration,
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import PATHS, RECONCILER, Software, installed
 from tests.workloads import eventually, pod
-from webhook.kube.client import ApiError, Client
-from webhook.policy.model import CAN_BE_PREEMPTED, CREATION, DECISION, GIVEN, MANAGED, MARK, PLAN, PROTECTION_DURATION
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
+from webhook.policy.model.values import (
+    CAN_BE_PREEMPTED,
+    CREATION,
+    DECISION,
+    GIVEN,
+    MANAGED,
+    MARK,
+    PLAN,
+    PROTECTION_DURATION,
+)
 
 FORGED = '{"id":"x","node":"n","attempt":-1000000}'
 ANNOTATIONS = [PLAN, DECISION, GIVEN, CREATION, CAN_BE_PREEMPTED, PROTECTION_DURATION]

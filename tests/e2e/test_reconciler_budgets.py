@@ -8,10 +8,9 @@ from tests.e2e.conftest import LABEL
 from tests.e2e.software import installed, policies
 from tests.workloads import deployment, eventually
 from webhook.kube.informer import Informer
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
-from webhook.reconciler.state.annotations import PLAN
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
 
 POOL = "giveway.dev/e2e-pool"
 REPLICAS, PREEMPTORS, UNAVAILABLE = 40, 30, 5

@@ -11,7 +11,8 @@ from ruamel.yaml import YAML
 
 from tests.e2e.software import FORBIDDEN_IMAGE, installed
 from tests.workloads import eventually, pod
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE
 from webhook.registration.entries import EXEMPT, PROBES
 

@@ -15,8 +15,7 @@ import pytest
 from tests.e2e.software import Process, Software, installed, policies
 from tests.workloads import eventually
 from webhook.kube.client import Client
-from webhook.policy.model import MANAGED, MARK
-from webhook.reconciler.state.annotations import PLAN
+from webhook.policy.model.values import MANAGED, MARK, PLAN
 
 
 class Growing:

@@ -15,7 +15,7 @@ from certs.rotation import CertificateSettings
 from tests.e2e.software import SHORT_LEASE, installed, policies
 from tests.ports import free_port
 from tests.workloads import eventually
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 
 
 def read(port: int, path: str) -> str:

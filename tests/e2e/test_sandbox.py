@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 
 
 class Lagging:

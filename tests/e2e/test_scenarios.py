@@ -14,7 +14,7 @@ from tests.e2e.software import installed
 from tests.workloads import eventually
 from webhook.admission.context import RECONCILER as RECONCILER_USER
 from webhook.clusters.demo.scenarios import POLICIES, SCENARIOS, Stage, prepare
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings

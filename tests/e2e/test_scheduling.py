@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.workloads import never
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 
 async def test_never_pod_that_does_not_fit_says_why(sandbox):

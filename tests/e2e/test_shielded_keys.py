@@ -12,11 +12,12 @@ from tests.e2e.software import installed
 from tests.e2e.test_protected import refused
 from tests.inspection.command import giveway
 from tests.workloads import eventually, pod
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
+from webhook.kube.pods import POD_DELETION_COST
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_or_raise
-from webhook.policy.model import CAN_BE_PREEMPTED, POD_DELETION_COST
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 SAVED = "example.com/saved-at"
 KARPENTER = "karpenter.sh/do-not-disrupt"

@@ -22,7 +22,8 @@ from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import epoch
 from webhook.kube.resources import NODE, POD, REPLICA_SET
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION, Policies
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 from webhook.simulation.cluster_file.collecting import collect
 from webhook.simulation.cluster_file.reading import read_cluster

@@ -19,16 +19,19 @@ from tests.e2e.conftest import LABEL
 from tests.e2e.judging import Json, fits_on, plans_for
 from tests.e2e.software import SYSTEM, installed, policies
 from tests.workloads import deployment, eventually
-from webhook.kube.client import ApiError
-from webhook.kube.informer import Change, Informer
+from webhook.kube.errors import ApiError
+from webhook.kube.informer import Informer
 from webhook.kube.instants import epoch
-from webhook.kube.objects import Node, Pod, key_of
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.resources import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN, PROTECTION_DURATION
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
-from webhook.reconciler.state.annotations import PLAN, UnreadableError, plan_of
+from webhook.reconciler.state.annotations import UnreadableError, plan_of
 
 SECONDS = float(os.environ.get("GIVEWAY_SOAK_SECONDS", "600"))
 NODES, MOST_PODS = 6, 60

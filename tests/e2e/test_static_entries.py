@@ -16,7 +16,8 @@ from tests.inspection.command import giveway
 from tests.ports import free_port
 from tests.workloads import eventually, pod
 from webhook.installation.kustomize import components, render
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP
 
 LABELS = '  - name: labels\n    validate: {expression: "size(object.metadata.?labels.orValue({})) < 9"}\n'

@@ -11,9 +11,9 @@ from ruamel.yaml import YAML
 from tests.e2e.native import RESOURCES, applied, need_admission_policies
 from tests.inspection.command import giveway
 from tests.workloads import eventually, pod, priority_class
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import PRIORITY_CLASS
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 POLICY = """
 apiVersion: giveway.dev/v1alpha1

@@ -16,11 +16,12 @@ from tests.e2e.conftest import LABEL
 from tests.e2e.native import applied, limited, need_admission_policies
 from tests.e2e.software import SYSTEM, Software, installed, policies
 from tests.workloads import eventually, never, pod
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import CREATION, PROTECTION_DURATION
+from webhook.policy.model.values import CREATION, PROTECTION_DURATION
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/{}"
 JOB_SET, VOLCANO = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.software import installed
 from tests.workloads import deployment, eventually, pod
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE
 
 pytestmark = pytest.mark.kubectl

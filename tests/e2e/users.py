@@ -5,9 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from webhook.kube.client import ApiError
-
-__all__ = ["PIPELINE", "TENANT", "may_edit"]
+from webhook.kube.errors import ApiError
 
 PIPELINE = ("--as", "e2e-pipeline")
 """Who writes the policies, and may do nothing else."""

@@ -9,8 +9,11 @@ from tests.admission.builders import make_class
 from webhook.admission.context import Objects
 from webhook.inspection.judge import Existing, Judge
 from webhook.inspection.makers import Maker
-from webhook.kube.objects import Namespace, ObjectMeta
-from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.priority import PriorityPolicy
 
 NAMESPACES = [Namespace(metadata=ObjectMeta(name="team-a", labels={"urgent": "allowed"}))]
 CLASSES = [make_class("standard", 1000), make_class("urgent", 500_000)]

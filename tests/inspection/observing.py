@@ -10,14 +10,9 @@ from tests.inspection.builders import policies
 from webhook.inspection.cluster_findings import ClusterFinding
 from webhook.inspection.observed import _AS_DATA, Observed, ObservedPod
 from webhook.inspection.scope import in_reach
-from webhook.kube.objects import (
-    LabelSelector,
-    Namespace,
-    ObjectMeta,
-    PodDisruptionBudget,
-    PodDisruptionBudgetSpec,
-    PriorityClass,
-)
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.meta import LabelSelector, ObjectMeta
+from webhook.kube.objects.pod import PodDisruptionBudget, PodDisruptionBudgetSpec
 
 NOW = 1_800_000_000.0
 PREEMPTIBLE = "godel.bytedance.com/can-be-preempted"

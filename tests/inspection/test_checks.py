@@ -36,23 +36,16 @@ from webhook.inspection.checks import (
 from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import LabelSelector, Node, ObjectMeta
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.meta import LabelSelector, ObjectMeta
 from webhook.kube.resources import OLDEST, TESTED
-from webhook.policy.model import (
-    CREATION,
-    NOTICE,
-    GroupDisruption,
-    Groups,
-    PodsMatch,
-    Policies,
-    PolicyException,
-    PreemptionPair,
-    PreemptionPolicy,
-    PriorityClasses,
-    RequestMatch,
-    VictimMode,
-    Victims,
-)
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy
+from webhook.policy.model.priority import PolicyException
+from webhook.policy.model.rules import PriorityClasses
+from webhook.policy.model.values import CREATION, NOTICE
+from webhook.policy.model.victims import PodsMatch, PreemptionPair, VictimMode, Victims
 
 
 def waiting(**fields):

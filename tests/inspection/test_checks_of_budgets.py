@@ -13,7 +13,7 @@ from tests.inspection.observing import (
 from webhook.inspection.checks import (
     budgets,
 )
-from webhook.kube.objects import Condition
+from webhook.kube.objects.meta import Condition
 
 
 def test_budgets():

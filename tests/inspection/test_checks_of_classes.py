@@ -17,7 +17,9 @@ from webhook.inspection.checks import (
     classes,
     ranges,
 )
-from webhook.policy.model import PodsMatch, PreemptionPair, RequestMatch, Reserve, Subject, Victims
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.rules import Reserve
+from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 
 HIGH = make_class("high", 1000)
 USES = summary("user", "high", 1000)

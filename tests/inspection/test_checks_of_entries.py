@@ -6,7 +6,7 @@ from tests.inspection.observing import found, observed
 from webhook.inspection.checks.entries import old
 from webhook.inspection.own_state import OwnState
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.registration import stored
 from webhook.registration.applied import applied_entries
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries

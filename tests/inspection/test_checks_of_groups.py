@@ -7,9 +7,9 @@ from tests.inspection.observing import NOW, found, observed, summary
 from tests.preemption import building
 from webhook.inspection.checks import groups, quotas
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import DeviceClass, Node, PodGroup
-from webhook.kube.objects.devices import DeviceClassSpec
-from webhook.kube.objects.scheduling import PodGroupSpec, SchedulingConstraints, TopologyConstraint
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import DeviceClass, DeviceClassSpec
+from webhook.kube.objects.scheduling import PodGroup, PodGroupSpec, SchedulingConstraints, TopologyConstraint
 
 RING = ("PodGroup", "team-a", "ring")
 

@@ -10,7 +10,7 @@ from webhook.inspection.checks import answering, installation, own_rights, polic
 from webhook.inspection.own_state import OwnState, PolicyMap
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease, LeaseSpec
-from webhook.kube.objects import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.registration.probe import Probe
 
 SERVICE = {"service": {"namespace": "giveway-system", "name": "giveway-webhook"}}

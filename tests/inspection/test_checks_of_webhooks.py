@@ -13,7 +13,7 @@ from tests.inspection.observing import (
 from webhook.inspection.checks import (
     webhooks,
 )
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
 
 OURS = configuration("giveway", entry("pods.mutate.giveway.dev", reinvocationPolicy="IfNeeded"))

@@ -6,19 +6,10 @@ import pytest
 from tests.admission.builders import HERE, make_policy, make_rule
 from tests.inspection.builders import owned_by, policies, running, said
 from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
-from webhook.kube.objects import LabelSelector
-from webhook.policy.model import (
-    Definers,
-    Enforcement,
-    MatchCondition,
-    PolicyException,
-    PriorityClasses,
-    ProtectAnnotations,
-    RequestMatch,
-    Reserve,
-    Subject,
-    Validate,
-)
+from webhook.kube.objects.meta import LabelSelector
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.priority import MatchCondition, PolicyException
+from webhook.policy.model.rules import Definers, Enforcement, PriorityClasses, ProtectAnnotations, Reserve, Validate
 
 LEADS = (Subject("Group", "leads"),)
 CONTROLLER = maker_of(owned_by("ReplicaSet")["ownerReferences"], {}, "n1")

@@ -7,7 +7,7 @@ from tests.inspection.observing import NOW, observed
 from webhook.inspection.checks import native, webhooks
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
-from webhook.policy.model import PriorityClasses
+from webhook.policy.model.rules import PriorityClasses
 
 POLICY = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
 ENTRIES = [{"name": "pods.validate.giveway.dev", "failurePolicy": "Ignore"}]

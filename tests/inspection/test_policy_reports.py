@@ -8,7 +8,8 @@ from aiohttp.test_utils import TestServer
 
 from webhook.inspection.policy_reports import MOST_RESULTS, policy_reports, write_policy_reports
 from webhook.inspection.scan import Report, Row
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 
 NOW = 1_800_000_000.0
 OLD, NEW = "wgpolicyk8s.io/v1alpha2", "openreports.io/v1alpha1"

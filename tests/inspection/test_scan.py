@@ -12,8 +12,9 @@ from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection import scan as scanning
 from webhook.inspection.scan import scan
 from webhook.kube import resources
-from webhook.kube.client import ApiError
-from webhook.policy.model import Policies, PriorityClasses, Reserve
+from webhook.kube.errors import ApiError
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.rules import PriorityClasses, Reserve
 
 OWN = "giveway-system"
 DENIES = policies(make_policy("p", make_rule("no-urgent", priority_classes=PriorityClasses(deny=("urgent",)))))

@@ -11,7 +11,7 @@ from tests.inspection.observing import found, observed
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection.checks.priorities import unjudged
 from webhook.inspection.served_priorities import ServedPriorities, priority_fields, read_served_priorities
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 CLASS = {"priorityClassName": {"type": "string"}}
 VOLCANO = ("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")

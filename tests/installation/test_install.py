@@ -9,25 +9,15 @@ from ruamel.yaml import YAML
 from tests.inspection.command import giveway
 from tests.manifests.objects import BASE, NAMESPACE, POLICIES
 from tests.manifests.test_install import CONFIGURATIONS, in_force
-from tests.manifests.test_staged import Installed
-from tests.workloads import eventually, namespace
+from tests.workloads import eventually
 from webhook.cli.install import _tell_policies
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.installation.applier import ObjectApplier, TooOldError
 from webhook.installation.install import apply, look
 from webhook.installation.kustomize import render
 from webhook.kube import resources
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 POLICY_MAP = resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies")
-
-
-@pytest.fixture
-async def bare(tmp_path):
-    """A cluster with two nodes and nothing of giveway; its webhook can be served."""
-    async with EmbeddedCluster(nodes=2) as cluster, cluster.client() as admin:
-        await admin.create(resources.NAMESPACE.path(), namespace("team-a"))
-        yield Installed(cluster, admin, tmp_path)
 
 
 def run(bare, name, *arguments):

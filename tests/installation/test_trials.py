@@ -8,8 +8,8 @@ import pytest
 
 from tests.policy.builders import engine, namespace, rules
 from webhook.installation.trials import try_pods
-from webhook.kube.client import ApiError
-from webhook.kube.objects import Namespace
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.cluster_scoped import Namespace
 
 ALLOWED = "{name: allowed, priorityClasses: {allow: [standard]}}"
 NEVER = '{name: never, validate: {expression: "false", message: no pods here}}'

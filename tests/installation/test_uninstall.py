@@ -8,15 +8,13 @@ import sys
 
 import pytest
 
-from tests.installation.test_install import POLICY_MAP, bare, everything, install, run
+from tests.installation.test_install import POLICY_MAP, everything, install, run
 from tests.manifests.objects import NAMESPACE
 from tests.workloads import pod
 from webhook.kube import resources
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import Resource
-from webhook.policy.model import DECISION, GIVEN, NOTICE_CONDITION, PLAN, POD_ANNOTATIONS, READY
-
-__all__ = ["bare"]
+from webhook.policy.model.values import DECISION, GIVEN, NOTICE_CONDITION, PLAN, POD_ANNOTATIONS, READY
 
 
 async def test_uninstalling_takes_plans_off_pods(bare):

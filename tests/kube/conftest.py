@@ -8,7 +8,7 @@ from tests.kube.server import Server
 from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.informer import Informer
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 
 PODS = resources.POD.path()
 

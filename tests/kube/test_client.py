@@ -11,9 +11,9 @@ from aiohttp import web
 
 from tests.kube.server import Server, answer, cut, delay, reply, until
 from webhook.kube import resources
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
-from webhook.kube.objects import Pod
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.objects.pod import Pod
 from webhook.kube.transport import split_lines
 
 PODS = resources.POD.path("team-a")

@@ -10,7 +10,8 @@ import pytest
 
 from tests.kube.server import Server, answer
 from webhook.kube import endpoint as endpoints
-from webhook.kube.client import Client, ConfigError
+from webhook.kube.client import Client
+from webhook.kube.endpoint import ConfigError
 from webhook.kube.loaders import loaders
 
 NAMESPACES = "/api/v1/namespaces"

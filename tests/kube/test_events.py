@@ -9,7 +9,7 @@ from tests.kube.server import Server, answer, cut, delay, until
 from webhook.kube import events, resources
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder, Occurrence, reference
-from webhook.kube.objects import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta
 
 pytestmark = pytest.mark.skipped_waits
 

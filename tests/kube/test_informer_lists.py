@@ -14,7 +14,7 @@ from webhook.kube import informer as caches
 from webhook.kube import resources
 from webhook.kube.client import Chunk, ChunkMeta
 from webhook.kube.informer import Informer
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 
 pytestmark = pytest.mark.skipped_waits
 

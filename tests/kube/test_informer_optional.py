@@ -8,7 +8,7 @@ from tests.kube.server import answer, until
 from webhook.kube import informer as caches
 from webhook.kube.client import Client
 from webhook.kube.informer import Informer
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
 
 pytestmark = pytest.mark.skipped_waits
 

@@ -6,9 +6,9 @@ import random
 import pytest
 
 from webhook.clusters.simulated.clock import VirtualLoop
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.lease import LeaderElector, Lease
-from webhook.kube.objects import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta
 
 pytestmark = pytest.mark.skipped_waits
 

@@ -1,16 +1,25 @@
 """Objects: what is decoded, and what is left alone."""
 
+import importlib
+import pkgutil
+
 import msgspec
 import pytest
 
 from webhook.kube import objects
-from webhook.kube.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, key_of
+from webhook.kube.objects.cluster_scoped import Namespace, Node, PriorityClass
+from webhook.kube.objects.meta import ObjectMeta, key_of
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 
-STRUCTS = [
-    getattr(objects, name)
-    for name in objects.__all__
-    if isinstance(getattr(objects, name), type) and issubclass(getattr(objects, name), msgspec.Struct)
-]
+STRUCTS = sorted(
+    {
+        item
+        for module in pkgutil.iter_modules(objects.__path__, f"{objects.__name__}.")
+        for item in vars(importlib.import_module(module.name)).values()
+        if isinstance(item, type) and issubclass(item, msgspec.Struct) and item is not msgspec.Struct
+    },
+    key=lambda struct: struct.__name__,
+)
 
 
 def said(part):
@@ -63,7 +72,7 @@ def test_keys():
     """Namespaced objects are keyed by namespace and name, others by name."""
 
     def meta(**fields):
-        return objects.ObjectMeta(**fields)
+        return ObjectMeta(**fields)
 
     assert key_of(Pod(metadata=meta(name="a", namespace="n"))) == "n/a"
     assert key_of(Node(metadata=meta(name="a"))) == "a"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from webhook.kube.objects import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
+from webhook.kube.objects.meta import LabelSelector, Requirement
+from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm
 from webhook.kube.selectors import SelectorError, label_matcher, node_matcher, parse_selector
 
 LABELS = {"app": "web", "tier": "front", "size": "5", "empty": "", "padded": "0" * 40 + "5"}

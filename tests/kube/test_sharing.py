@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.bench.large_cluster import REPLICAS, LargeCluster
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.sharing import SharedParts, SharedPods
 from webhook.kube.pods import RESIZE_PENDING
 from webhook.preemption.snapshot.snapshot import Snapshot

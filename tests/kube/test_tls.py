@@ -14,7 +14,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from certs.authority import KeyPair, make_authority, make_serving, pem
 from tests.kube.server import Server
 from webhook.kube import endpoint as endpoints
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 
 NAMESPACES = "/api/v1/namespaces"
 NOW = datetime.now(UTC)

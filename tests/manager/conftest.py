@@ -3,12 +3,10 @@
 import pytest
 
 from tests.manager.choosing import RANGE, SYSTEM, TEAMS, put
-from tests.serving.conftest import authority, start
+from tests.serving.conftest import authority, start  # noqa: F401
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.resources import NAMESPACE
-
-__all__ = ["authority", "start"]
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from tests.manager.choosing import RANGE, SYSTEM, TEAMS, allow_removal, files, held, names, put
 from webhook.admission.configmaps import ALLOW_REMOVAL
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP
 
 APPLIED = CONFIG_MAP.path(SYSTEM, "giveway-policies")

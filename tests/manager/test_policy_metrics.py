@@ -9,7 +9,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.admission.builders import make_policy
 from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.policy.model import Policies, PolicyException, RequestMatch, SourcePosition
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PolicyException
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 
 def test_exceptions_are_counted_as_of_the_scrape():

@@ -17,7 +17,7 @@ from tests.serving.conftest import trusting
 from webhook.admission.context import Objects
 from webhook.component_base import file_watcher
 from webhook.policy.files import loading
-from webhook.policy.files.loading import PolicyError
+from webhook.policy.shapes.findings import PolicyError
 from webhook.serving.tls_listener import TlsError, load_certificate
 
 POLICY = """\

@@ -28,10 +28,10 @@ from webhook.inspection.scan import scan
 from webhook.inspection.scope import read_policies
 from webhook.kube import resources
 from webhook.kube.client import Client
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.native.objects import Settings
 from webhook.native.policy_keeper import PolicyKeeper
-from webhook.policy.model import PriorityClasses
+from webhook.policy.model.rules import PriorityClasses
 
 COMPONENTS = ROOT / "manifests" / "components"
 _PATH = re.compile(r"/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/([^/]+)(?=/))?/([^/]+)(?:/([^/]+))?")

@@ -16,7 +16,7 @@ from tests.manifests.test_install import CONFIGURATIONS, answers, eventually, in
 from tests.manifests.test_staged import ACCOUNT, Installed
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 pytestmark = [
     pytest.mark.kubectl,

@@ -16,7 +16,7 @@ from tests.ports import free_port
 from tests.processes import start_giveway
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import Resource
 
 RESOURCES = {

@@ -22,7 +22,8 @@ from webhook.clusters.embedded.access.authorization import unused
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.installation.kustomize import components, render
 from webhook.kube import resources
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.reconciler.state.eviction_reviews import EvictionReviews
 

@@ -22,7 +22,7 @@ from tests.manifests.test_install import (
 from tests.ports import free_port
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.registration.entries import PROBES
 
 pytestmark = [

@@ -18,7 +18,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
 from webhook.kube.json_patch import apply_json_patch
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
 
 Json = dict[str, Any]

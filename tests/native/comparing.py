@@ -17,11 +17,12 @@ from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import Answer, enveloped, say
 from webhook.kube.instants import rfc3339
 from webhook.kube.json_patch import apply_json_patch
-from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.native.compiler import Compiled, compile_policies
 from webhook.native.objects import Settings
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.model import GIVEN, Policies
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import GIVEN
 
 Json = dict[str, Any]
 RECONCILER = "system:serviceaccount:giveway-system:giveway-reconciler"

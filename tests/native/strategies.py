@@ -6,8 +6,21 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from webhook.kube.objects import LabelSelector, Requirement
-from webhook.policy.model import (
+from webhook.kube.objects.meta import LabelSelector, Requirement
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy, Preemptors
+from webhook.policy.model.priority import MatchCondition, PolicyException, PriorityPolicy
+from webhook.policy.model.rules import (
+    Definers,
+    Enforcement,
+    PriorityClasses,
+    PriorityRule,
+    ProtectAnnotations,
+    Reserve,
+    Validate,
+)
+from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     CREATION,
     DECISION,
@@ -16,28 +29,9 @@ from webhook.policy.model import (
     MARK,
     PLAN,
     PROTECTION_DURATION,
-    Definers,
-    Enforcement,
-    GroupDisruption,
-    Groups,
-    MatchCondition,
-    PodsMatch,
-    Policies,
-    PolicyException,
-    PreemptionPair,
-    PreemptionPolicy,
-    Preemptors,
-    PriorityClasses,
-    PriorityPolicy,
-    PriorityRule,
-    ProtectAnnotations,
-    RequestMatch,
-    Reserve,
-    SourcePosition,
-    Subject,
-    Validate,
-    Victims,
 )
+from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 HERE = SourcePosition("p.yaml", 1, 1)
 NOW = 1_790_000_000.0

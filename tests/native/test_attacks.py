@@ -7,7 +7,16 @@ import pytest
 from tests.native import apiserver
 from tests.native.comparing import RECONCILER, Both, pod_request
 from tests.policy.builders import engine, rules
-from webhook.policy.model import CAN_BE_PREEMPTED, CREATION, DECISION, GIVEN, MANAGED, MARK, PLAN, PROTECTION_DURATION
+from webhook.policy.model.values import (
+    CAN_BE_PREEMPTED,
+    CREATION,
+    DECISION,
+    GIVEN,
+    MANAGED,
+    MARK,
+    PLAN,
+    PROTECTION_DURATION,
+)
 
 FORGED = '{"id":"x","node":"n","attempt":-1000000}'
 KUBELET = "system:node:n1"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.native.comparing import Both, pod_request
 from tests.policy.builders import engine, rules
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 SHIELD = f"{{name: s, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}], allow: [{{namespaces: [team-a]}}]}}}}"
 OBJECTS = [{"kind": "Namespace", "metadata": {"name": "team-a", "labels": {"owner": "x"}}}]

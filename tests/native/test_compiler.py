@@ -6,13 +6,15 @@ import pytest
 from tests.native import apiserver
 from tests.native.comparing import RECONCILER, SETTINGS, Both, pod_request
 from tests.policy.builders import engine, rules
-from webhook.kube.objects import ObjectMeta, PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import DESCRIPTION, RULES, Settings, object_name
 from webhook.native.rules import BODIES
 from webhook.policy.exceptions import next_end
 from webhook.policy.files.schema import json_schema
-from webhook.policy.model import CAN_BE_PREEMPTED, MARK, Policies
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MARK
 
 NOW = 1_790_000_000.0
 COPY = f"{{name: copy, copyAnnotations: [{CAN_BE_PREEMPTED}]}}"

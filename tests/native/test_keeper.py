@@ -17,7 +17,7 @@ from webhook.native import policy_keeper
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.native.policy_keeper import PolicyKeeper
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:a:b", kept=True)
 SHIELD = f"{{name: shield, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}]}}}}"

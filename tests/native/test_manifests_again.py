@@ -9,7 +9,7 @@ import pytest
 
 from tests.native.comparing import Both, pod_request
 from tests.policy.builders import engine, rules
-from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MARK, PLAN, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK, PLAN, PROTECTION_DURATION
 
 Json = dict[str, Any]
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"

@@ -24,7 +24,8 @@ from tests.native.strategies import (
 )
 from webhook.native.objects import Settings
 from webhook.policy.evaluation.reads import reads_on_update
-from webhook.policy.model import DECISION, GIVEN, MARK, OWN_ANNOTATIONS, PLAN, Policies
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import DECISION, GIVEN, MARK, OWN_ANNOTATIONS, PLAN
 
 # GIVEWAY_RANDOM=400 draws that many examples for each test; the gate draws a few.
 KEPT = Settings(namespace=SETTINGS.namespace, reconciler=SETTINGS.reconciler, kept=True)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.native.comparing import Both, pod_request
 from tests.policy.builders import engine, rules
-from webhook.policy.model import GIVEN, MARK, POD_SCALE_UP_DELAY
+from webhook.policy.model.values import GIVEN, MARK, POD_SCALE_UP_DELAY
 
 Json = dict[str, Any]
 NONE = rules("{name: x, validate: {expression: 'true'}}")

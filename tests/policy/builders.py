@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest, UserInfo
 from webhook.policy.files.loading import Loaded, load_texts
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.object_shape import shape_of
 
 

@@ -12,8 +12,9 @@ from webhook.policy.evaluation import engine as engine_module
 from webhook.policy.evaluation.reads import PARTS, reads_on_update
 from webhook.policy.evaluation.request import PODS
 from webhook.policy.evaluation.rules import CompiledRule, RuleResult, compile_judging
-from webhook.policy.model import Enforcement, Policies, PriorityRule
 from webhook.policy.model.declarations import Declaration
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.rules import Enforcement, PriorityRule
 from webhook.policy.shapes.object_shape import Field, mapping
 from webhook.policy.shapes.shapes import Text
 from webhook.simulation.judgeable import judgeable

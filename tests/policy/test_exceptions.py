@@ -7,7 +7,7 @@ from webhook.kube.instants import epoch
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.rules import excepted_text
 from webhook.policy.exceptions import ended_findings, exceptions
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 END = epoch("2026-12-01T00:00:00Z")
 BEFORE, AFTER = END - 1, END + 1

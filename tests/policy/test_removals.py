@@ -3,7 +3,7 @@
 import pytest
 
 from tests.policy.builders import policies, rule, rules
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.policy.removals import removals
 
 TWO = rules("{name: a, priorityClasses: {deny: [x]}}", "{name: b, priorityClasses: {deny: [y]}}")

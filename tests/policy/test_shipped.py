@@ -11,7 +11,7 @@ from tests.policy.builders import create, define, outcomes, pod, priority_class,
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.files.loading import load, load_texts
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.policy.shapes.findings import Severity
 
 POLICIES = Path(__file__).parents[2] / "policies"

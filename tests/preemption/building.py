@@ -8,35 +8,15 @@ import msgspec
 
 from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
-from webhook.policy.model import (
-    BudgetMode,
-    GroupDisruption,
-    Groups,
-    PreemptionPolicy,
-    SourcePosition,
-    VictimMode,
-    Victims,
-)
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import BudgetMode, GroupDisruption, Groups, PreemptionPolicy
+from webhook.policy.model.victims import VictimMode, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
-
-__all__ = [
-    "NOW",
-    "answer",
-    "as_pod",
-    "budget",
-    "cluster",
-    "node",
-    "outcome",
-    "pod",
-    "priority_class",
-    "rules",
-    "snapshot_of",
-]
 
 NOW = 1_800_000_000.0
 Json = dict[str, Any]

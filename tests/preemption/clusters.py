@@ -20,8 +20,6 @@ from tests.preemption.parts import (
 )
 from tests.preemption.storage import csi_nodes, ephemeral, storage, storage_classes
 
-__all__ = ["FEATURES", "plain"]
-
 DECLARED = ("UserNamespacesHostNetworkSupport", "RestartAllContainersOnContainerExits")
 FEATURES = (
     "budgets",

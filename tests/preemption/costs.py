@@ -1,8 +1,6 @@
 """The keys of costs that tests and benches share."""
 
-from webhook.policy.model import EvictionCost, LostWork
-
-__all__ = ["EVERY", "READY", "SAVED"]
+from webhook.policy.model.cost import EvictionCost, LostWork
 
 SAVED = "example.com/saved-at"
 """An annotation that says when work was saved."""

@@ -6,8 +6,6 @@ import random
 
 from tests.preemption.parts import APPS, HOST, ZONE, Json, instant, make_budget, make_namespace, make_pod
 
-__all__ = ["dense"]
-
 
 def dense(nodes: int, per_node: int = 30, seed: int = 1) -> Json:
     """Every node full (32 CPUs) with pods of five priorities, two fifths of them behind budgets; nothing is free."""

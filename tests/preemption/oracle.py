@@ -28,8 +28,6 @@ from tests.preemption.oracle_pods import (
     undeclared,
 )
 
-__all__ = ["decide"]
-
 Json = dict[str, Any]
 MayGo = Callable[[Json], bool]
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}

@@ -6,22 +6,6 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
-__all__ = [
-    "holds",
-    "importance",
-    "key",
-    "merged",
-    "node_term_holds",
-    "number",
-    "ports",
-    "priority",
-    "requests",
-    "requirement_holds",
-    "selects",
-    "tolerated",
-    "undeclared",
-]
-
 Json = dict[str, Any]
 RULES = "restartPolicyRules"
 SUFFIXES = {"m": Decimal("0.001"), "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}

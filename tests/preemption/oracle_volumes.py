@@ -6,8 +6,6 @@ from typing import Any
 
 from tests.preemption.oracle_pods import number, requirement_holds, selects
 
-__all__ = ["EXCEEDED", "IN_USE", "binding_failures", "exceeds_limits", "exclusive_claims", "named_claims", "refusal"]
-
 Json = dict[str, Any]
 IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"

@@ -8,8 +8,6 @@ from typing import Any
 
 from tests.token_volumes import token_volume
 
-__all__ = ["APPS", "HOST", "ZONE", "Json", "instant", "make_budget", "make_namespace", "make_pod", "report_resize"]
-
 Json = dict[str, Any]
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 APPS = ("web", "batch", "db", "cache")

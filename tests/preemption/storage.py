@@ -6,8 +6,6 @@ import random
 
 from tests.preemption.parts import HOST, ZONE, Json
 
-__all__ = ["csi_nodes", "ephemeral", "storage", "storage_classes"]
-
 DRIVERS = ("disk.example.com", "share.example.com", "ebs.csi.aws.com")
 GOLD = "gold"
 

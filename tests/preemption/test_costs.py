@@ -15,8 +15,9 @@ from tests.preemption.building import NOW, answer, as_pod, cluster, node, pod, r
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.costs import EVERY, READY, SAVED
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
-from webhook.policy.model import POD_DELETION_COST, EvictionCost, LostWork
+from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import POD_DELETION_COST
+from webhook.policy.model.cost import EvictionCost, LostWork
 from webhook.preemption.decision import decide, victims_needed
 from webhook.preemption.ranking import preferred_because
 

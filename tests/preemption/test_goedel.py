@@ -3,7 +3,9 @@
 import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, priority_class, snapshot_of
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, PreemptionPolicy, Protection, SourcePosition
+from webhook.policy.model.preemption import PreemptionPolicy, Protection
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules
 

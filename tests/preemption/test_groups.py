@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.preemption.building import NOW, as_pod, budget, cluster, node, outcome, pod, rules, snapshot_of
-from webhook.policy.model import GroupDisruption
+from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, fits_on, victims_needed
 from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
 

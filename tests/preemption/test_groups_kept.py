@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod, rules, snapshot_of
-from webhook.kube.objects import PodGroup
-from webhook.policy.model import EvictionCost, GroupDisruption
+from webhook.kube.objects.scheduling import PodGroup
+from webhook.policy.model.cost import EvictionCost
+from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, victims_needed
 
 COSTLY = rules(groups=GroupDisruption.GROUP, cost=EvictionCost(deletion_cost=True))

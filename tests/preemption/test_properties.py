@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 from tests.preemption.building import NOW, answer, as_data, as_pod, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.oracle_pods import key, selects
-from webhook.kube.objects import (
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    StorageClass,
-)
-from webhook.policy.model import BudgetMode, PreemptionPolicy, Protection, SourcePosition, VictimMode, Victims
+from webhook.kube.objects.cluster_scoped import Namespace, Node
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.objects.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from webhook.policy.model.preemption import BudgetMode, PreemptionPolicy, Protection
+from webhook.policy.model.victims import VictimMode, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules

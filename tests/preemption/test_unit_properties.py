@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
-from webhook.policy.model import GroupDisruption
+from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, fits_on
 
 pytestmark = pytest.mark.slow

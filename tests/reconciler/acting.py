@@ -10,12 +10,15 @@ from typing import Any
 from tests.workloads import Json, budget, eventually, priority_class
 from tests.workloads import pod as pod_body
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.kube.client import ApiError, Client
-from webhook.kube.objects import Pod
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
-from webhook.reconciler.state.annotations import PLAN
 
 PODS = POD.path("default")
 SHORT = {"lease_duration": 1.5, "renew_deadline": 1.0, "retry_period": 0.2}

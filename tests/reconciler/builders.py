@@ -11,8 +11,12 @@ from prometheus_client import CollectorRegistry
 
 from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
+from webhook.kube.objects.cluster_scoped import Node, PriorityClass
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator

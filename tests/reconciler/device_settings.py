@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
-from webhook.kube.objects import DeviceClass, Pod, ResourceClaim, ResourceSlice
+from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
-from webhook.policy.model import VictimMode, Victims
-from webhook.reconciler.evaluate.evaluator import Evicts
+from webhook.policy.model.victims import VictimMode, Victims
+from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanStage
 

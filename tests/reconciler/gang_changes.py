@@ -6,11 +6,10 @@ import asyncio
 import random
 from typing import Any
 
-from tests.reconciler.gang_clusters import GANG, members
-from tests.reconciler.simulation import POD_GROUP, Simulation
-from webhook.kube.resources import COSCHEDULING_POD_GROUP
-
-__all__ = ["groups_change", "remove_group", "set_minimum"]
+from tests.reconciler.gang_clusters import members
+from tests.reconciler.outcome_judge import GANG
+from tests.reconciler.simulation import Simulation
+from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP
 
 Json = dict[str, Any]
 _ZONE = "zone"

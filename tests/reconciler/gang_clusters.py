@@ -14,9 +14,7 @@ from tests.reconciler.gang_judge import GangJudge
 from tests.reconciler.outcome_judge import GANG
 from tests.reconciler.random_clusters import running, simulated, waiting
 from tests.reconciler.simulation import Simulation
-from webhook.policy.model import GroupDisruption, Groups
-
-__all__ = ["GANG", "members", "plain_gang", "random_gangs"]
+from webhook.policy.model.preemption import GroupDisruption, Groups
 
 Json = dict[str, Any]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from tests.reconciler.outcome_judge import GANG
 from tests.reconciler.simulation import Simulation
-from webhook.policy.model import PLAN
+from webhook.policy.model.values import PLAN
 
-__all__ = ["GangJudge"]
 Json = dict[str, Any]
 
 

@@ -7,12 +7,11 @@ import random
 
 import msgspec
 
-from tests.reconciler.gang_clusters import GANG, group, members
+from tests.reconciler.gang_clusters import group, members
+from tests.reconciler.outcome_judge import GANG
 from tests.reconciler.random_clusters import troubled
 from tests.reconciler.simulation import Simulation
-from webhook.policy.model import GroupDisruption, Groups
-
-__all__ = ["gangs_beside", "troubled_gangs"]
+from webhook.policy.model.preemption import GroupDisruption, Groups
 
 _VICTIMS = ("s", "t", "u")
 

@@ -17,8 +17,6 @@ from tests.reconciler.builders import START
 if TYPE_CHECKING:
     from tests.reconciler.simulation import Simulation
 
-__all__ = ["NoticeJudge", "say_ready", "untold"]
-
 Json = dict[str, Any]
 NOTICE, READY = "giveway.dev/notice", "giveway.dev/ready-to-leave"
 _PLAN, _CONDITION = "giveway.dev/plan", "giveway.dev/PreemptionNotice"

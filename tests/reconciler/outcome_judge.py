@@ -10,12 +10,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from webhook.policy.model import MARK, PLAN
+from webhook.policy.model.values import MARK, PLAN
 
 if TYPE_CHECKING:
     from tests.reconciler.simulation import Simulation
-
-__all__ = ["GANG", "OutcomeJudge"]
 
 GANG = "scheduling.x-k8s.io/pod-group"
 """The label by which a pod belongs to a PodGroup of coscheduling."""

@@ -9,8 +9,6 @@ from tests.preemption.building import node
 from tests.reconciler.random_clusters import running, troubled
 from tests.reconciler.simulation import Simulation
 
-__all__ = ["troubled_bindings"]
-
 Json = dict[str, Any]
 HOST = "kubernetes.io/hostname"
 _BOUND = "bound"

@@ -15,22 +15,10 @@ from tests.reconciler.notice_judge import NoticeJudge, say_ready
 from tests.reconciler.simulation import Simulation
 from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    MANAGED,
-    MARK,
-    NOTICE,
-    BudgetMode,
-    EvictionMode,
-    Limits,
-    PodsMatch,
-    PreemptionPair,
-    PreemptionPolicy,
-    Rate,
-    Victims,
-)
-
-__all__ = ["lived", "oddities", "simulated", "trouble", "troubled", "with_notices"]
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, NOTICE
+from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 
 Json = dict[str, Any]
 

@@ -11,8 +11,6 @@ from tests.reconciler.random_clusters import troubled
 from tests.reconciler.simulated_devices import EXTENDED, SimulatedDevices, plain, random_demand
 from tests.reconciler.simulation import Simulation
 
-__all__ = ["troubled_devices"]
-
 Json = dict[str, Any]
 
 

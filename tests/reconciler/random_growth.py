@@ -14,9 +14,7 @@ from tests.reconciler.builders import START
 from tests.reconciler.random_clusters import running, troubled
 from tests.reconciler.simulation import Simulation
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import MANAGED, MARK
-
-__all__ = ["troubled_growth"]
+from webhook.policy.model.values import MANAGED, MARK
 
 Json = dict[str, Any]
 _PENDING = "PodResizePending"

@@ -11,12 +11,10 @@ import msgspec
 from tests.reconciler.builders import START
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 
 if TYPE_CHECKING:
     from tests.reconciler.simulation import Simulation
-
-__all__ = ["SimulatedApi"]
 
 Json = dict[str, Any]
 

@@ -16,10 +16,8 @@ from typing import Any, Protocol
 import msgspec
 
 from tests.preemption.devices import oracle
-from webhook.kube.objects import DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
-
-__all__ = ["EXTENDED", "SimulatedDevices", "bare", "extended_of", "plain", "random_demand"]
 
 Json = dict[str, Any]
 DRIVER = "gpu.example.com"

@@ -11,8 +11,6 @@ from tests.reconciler.builders import START
 from tests.reconciler.simulated_devices import SimulatedDevices, bare
 from webhook.kube.instants import rfc3339
 
-__all__ = ["SimulatedScheduler"]
-
 Json = dict[str, Any]
 _BACK_OFF = (1.0, 10.0)
 

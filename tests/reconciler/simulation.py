@@ -26,15 +26,16 @@ from tests.reconciler.simulated_scheduler import SimulatedScheduler
 from tests.reconciler.spare_judge import SpareJudge
 from tests.reconciler.virtual_time import SimulatedClock
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PodGroup, PriorityClass
+from webhook.kube.objects.cluster_scoped import Node, PriorityClass
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP, PRIORITY_CLASS
-from webhook.policy.model import Policies, PreemptionPolicy
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.eviction_ledger import LedgerStore
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
-
-__all__ = ["Simulation"]
 
 Json = dict[str, Any]
 

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests.preemption import oracle
 from webhook.kube.instants import epoch
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 if TYPE_CHECKING:
     from tests.reconciler.simulation import Simulation
-
-__all__ = ["SpareJudge"]
 
 Json = dict[str, Any]
 

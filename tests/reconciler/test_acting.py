@@ -14,17 +14,11 @@ from tests.workloads import budget, condition, deployment, eventually, never
 from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.kube.instants import rfc3339
 from webhook.kube.resources import DEPLOYMENT, EVENT, NODE, POD_DISRUPTION_BUDGET
-from webhook.policy.model import EvictionMode, Limits, Rate
-from webhook.reconciler.state.annotations import (
-    DECISION,
-    PLAN,
-    DecidedVictim,
-    DecisionRecord,
-    PlanRecord,
-    PlanVictim,
-    decision_of,
-    encode,
-)
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.preemption import EvictionMode
+from webhook.policy.model.values import DECISION, PLAN
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, decision_of, encode
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 pytestmark = pytest.mark.skipped_waits
 

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
-from webhook.policy.model import Policies, PreemptibilityAnnotations, Victims
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.victims import PreemptibilityAnnotations, Victims
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ import pytest
 from tests.reconciler.acting import PODS, Wire, playing
 from tests.workloads import eventually
 from webhook.clusters.embedded.apiserver.faults import FaultMatch
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.sharing import SharedPods
-from webhook.policy.model import PROTECTION_DURATION
+from webhook.policy.model.values import PROTECTION_DURATION
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.state.annotations import decision_of
 

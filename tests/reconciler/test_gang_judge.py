@@ -12,7 +12,7 @@ from tests.reconciler.faults.fault import Json, preemptor, simulated, victim
 from tests.reconciler.gang_judge import GangJudge
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
-from webhook.policy.model import PLAN
+from webhook.policy.model.values import PLAN
 
 
 def nominated(name: str, *victims: str) -> Json:

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.reconciler.gang_clusters import GANG, group, members, plain_gang, random_gangs, victim
+from tests.reconciler.gang_clusters import group, members, plain_gang, random_gangs, victim
+from tests.reconciler.outcome_judge import GANG
 from tests.reconciler.virtual_time import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]

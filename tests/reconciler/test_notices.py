@@ -16,7 +16,8 @@ from tests.reconciler.faults.fault import preemptor, victim
 from tests.reconciler.notice_judge import NoticeJudge, say_ready
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
-from webhook.policy.model import NOTICE, READY, Victims
+from webhook.policy.model.values import NOTICE, READY
+from webhook.policy.model.victims import Victims
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 

@@ -17,7 +17,8 @@ from tests.reconciler.simulated_api import SimulatedApi
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.test_notices import SECONDS, faultless, lived, two_victims
 from webhook.kube.errors import ApiError
-from webhook.policy.model import EvictionMode, GroupDisruption, Groups, Victims
+from webhook.policy.model.preemption import EvictionMode, GroupDisruption, Groups
+from webhook.policy.model.victims import Victims
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 

@@ -12,7 +12,8 @@ from tests.reconciler.faults import apart, leaders, other_pods, planning, reques
 from tests.reconciler.faults.fault import Fault, Patch, later, lived, preemptor, simulated, victim, wrong_with
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
-from webhook.policy.model import PLAN, BudgetMode
+from webhook.policy.model.preemption import BudgetMode
+from webhook.policy.model.values import PLAN
 
 Json = dict[str, Any]
 FAULTS = planning.FAULTS | other_pods.FAULTS | leaders.FAULTS | requests.FAULTS | apart.FAULTS

@@ -19,18 +19,11 @@ from tests.reconciler.random_clusters import lived_in_trouble, troubled
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import (
-    MARK,
-    POD_DELETION_COST,
-    CycleKeeper,
-    Cycles,
-    EvictionCost,
-    LabelRate,
-    LostWork,
-    Rate,
-    Victims,
-    WorkloadLimit,
-)
+from webhook.kube.pods import POD_DELETION_COST
+from webhook.policy.model.cost import EvictionCost, LostWork
+from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Rate, WorkloadLimit
+from webhook.policy.model.values import MARK
+from webhook.policy.model.victims import Victims
 
 pytestmark = pytest.mark.slow
 

@@ -14,23 +14,17 @@ from tests.reconciler.acting import playing
 from tests.reconciler.builders import START, FakeClock, Setting, node, pod, policy, preemptor
 from tests.reconciler.device_settings import DRIVER, Devices, begun
 from tests.workloads import eventually
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import PriorityClass
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.page.html import document, sections
 from webhook.page.model import Leadership, OwnerEvictions, Page
-from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    PROTECTION_DURATION,
-    PodsMatch,
-    Policies,
-    PreemptionPair,
-    PriorityPolicy,
-    PriorityRule,
-    Reserve,
-    SourcePosition,
-    Victims,
-)
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import PriorityRule, Reserve
+from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, PLAN, PROTECTION_DURATION
+from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.ranking import how_compared
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
@@ -46,7 +40,7 @@ from webhook.reconciler.overview.overview import (
 )
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.state.annotations import DECISION, PLAN, Alternative, DecidedVictim, DecisionRecord, encode
+from webhook.reconciler.state.annotations import Alternative, DecidedVictim, DecisionRecord, encode
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}

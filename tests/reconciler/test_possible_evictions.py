@@ -5,19 +5,13 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, budget, node, pod, policy
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import LabelSelector, PriorityClass
-from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    PROTECTION_DURATION,
-    PodsMatch,
-    Policies,
-    PreemptionPair,
-    Preemptors,
-    Protection,
-    Schedule,
-    VictimMode,
-    Victims,
-)
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import LabelSelector
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import Preemptors, Protection
+from webhook.policy.model.schedule import Schedule
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.policy.model.victims import PodsMatch, PreemptionPair, VictimMode, Victims
 from webhook.reconciler.possible_evictions import possible_evictions
 from webhook.reconciler.preemptors import PolicySet
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.reconciler.builders import START, pod, policy, preemptor
-from webhook.policy.model import MARK, Preemptors
+from webhook.policy.model.preemption import Preemptors
+from webhook.policy.model.values import MARK
 from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
 
 

@@ -7,15 +7,18 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.reconciler.builders import START, pod, policy, preemptor
-from webhook.policy.model import NOTICE, READY, Policies, PreemptorNaming
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptorNaming
+from webhook.policy.model.values import NOTICE, READY
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.outcomes import Unschedulable
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Evaluation, Reporter
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.notices import NoticeRecord, encode
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 BY = "2027-01-15T08:00:00Z"
 

@@ -9,12 +9,16 @@ import pytest
 
 from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod, PodGroup
+from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP
-from webhook.policy.model import Policies, Preemptors, VictimMode, Victims
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import Preemptors
+from webhook.policy.model.values import PLAN
+from webhook.policy.model.victims import VictimMode, Victims
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.preemptors import ineligible_reason
-from webhook.reconciler.state.annotations import PLAN, encode
+from webhook.reconciler.state.annotations import encode
 
 
 def growing_policy(**fields: Any) -> Any:

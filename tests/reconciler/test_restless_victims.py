@@ -13,7 +13,8 @@ from tests.reconciler.simulated_api import SimulatedApi
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.test_notices import SECONDS, faultless, lived, two_victims
 from webhook.kube.errors import ApiError
-from webhook.policy.model import NOTICE, EvictionMode
+from webhook.policy.model.preemption import EvictionMode
+from webhook.policy.model.values import NOTICE
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 

@@ -15,7 +15,7 @@ from tests.reconciler.acting import SHORT, playing
 from tests.workloads import eventually
 from webhook.clusters.demo.scenarios import POLICIES
 from webhook.kube.events import Occurrence
-from webhook.policy.model import PROTECTION_DURATION
+from webhook.policy.model.values import PROTECTION_DURATION
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.service import ReconcilerService

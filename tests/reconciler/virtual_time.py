@@ -12,9 +12,6 @@ from unittest.mock import patch
 from tests.reconciler.builders import START
 from webhook.clusters.simulated.clock import VirtualLoop
 
-__all__ = ["SimulatedClock", "run"]
-
-
 _SPAN, _MOST_ROUNDS = 0.1, 20_000
 """Seconds, and rounds of the loop in them: who takes more does not wait for anything, and keeps a processor busy."""
 

@@ -11,7 +11,8 @@ from webhook.admission.context import RECONCILER, Context
 from webhook.admission.webhook import HANDLERS
 from webhook.clusters.embedded.admission_chain.webhook_configurations import conditions_hold
 from webhook.kube.pods import WORKLOADS
-from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION, Policies
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION
 from webhook.registration.entries import EXEMPT, MUTATING, PROBES, VALIDATING, WebhookTarget, entries
 
 PLAIN = entries(Policies(), WebhookTarget())

@@ -10,8 +10,8 @@ import pytest
 
 from tests.policy.builders import engine, rules
 from webhook.admission.configmaps import answers
-from webhook.kube.client import ApiError
-from webhook.policy.model import Policies
+from webhook.kube.errors import ApiError
+from webhook.policy.model.policies import Policies
 from webhook.registration import stored
 from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
 from webhook.registration.keeper import Keeper, KeeperSettings, ServerState

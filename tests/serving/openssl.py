@@ -8,8 +8,6 @@ import socket
 from functools import cache
 from typing import Any
 
-__all__ = ["OpenSslClient", "openssl"]
-
 _POINTERS = {"TLS_client_method": 0, "SSL_CTX_new": 1, "SSL_new": 1}
 _CALLS = {"SSL_set_fd": 1, "SSL_connect": 0, "SSL_do_handshake": 0, "SSL_key_update": 1}
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.object_cache import Change
 from webhook.serving import lookups
 from webhook.serving.fair_queue import Peers

@@ -15,7 +15,7 @@ from tests.admission.builders import response as response_of
 from tests.policy.builders import engine, rules
 from webhook.admission.context import Context, Objects
 from webhook.admission.webhook import review
-from webhook.policy.model import PriorityClasses, Validate
+from webhook.policy.model.rules import PriorityClasses, Validate
 from webhook.serving.fair_queue import Peers
 from webhook.serving.review_process import _COMMAND, ReviewProcess, ReviewProcessError
 

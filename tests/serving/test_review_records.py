@@ -19,10 +19,15 @@ from tests.admission.builders import (
 from webhook.admission.context import Objects
 from webhook.admission.review import Answer
 from webhook.admission.webhook import Reviewed
-from webhook.kube.objects import Namespace, ObjectMeta
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import Verdict
-from webhook.policy.model import Enforcement, Policies, PolicyException, PriorityClasses, RequestMatch, SourcePosition
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PolicyException
+from webhook.policy.model.rules import Enforcement, PriorityClasses
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.serving import metrics
 
 HIGH = make_class("high", 100)

@@ -23,7 +23,7 @@ from tests.policy.builders import rules
 from tests.serving.conftest import trusting
 from webhook.admission.context import Objects, Overlay
 from webhook.admission.webhook import HANDLERS
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.serving.cluster_objects import GivenObjects
 
 HIGH = make_class("high", 100)

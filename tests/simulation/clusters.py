@@ -12,28 +12,13 @@ from tests.preemption.building import NOW
 from webhook.clusters.simulated.objects import BY_KIND, ClusterObjects
 from webhook.kube.instants import rfc3339
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN, PROTECTION_DURATION, Policies
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN, PROTECTION_DURATION
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
 from webhook.simulation.cluster_file.format import FORMAT, VERSION, ClusterFileWriter, Header
 from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import Options, Result, simulate
 from webhook.simulation.whatif.scenario import timed
-
-__all__ = [
-    "POLICY",
-    "added",
-    "cluster_of",
-    "evicted",
-    "full",
-    "large",
-    "loaded",
-    "placed",
-    "pod",
-    "policy_text",
-    "run",
-    "waits",
-    "write",
-]
 
 Json = dict[str, Any]
 POLICY = """\

@@ -20,10 +20,10 @@ from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.simulated.objects import BY_KIND, KINDS
 from webhook.kube.client import Client
 from webhook.kube.instants import epoch, rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import DEPLOYMENT, POD, PRIORITY_CLASS
 from webhook.kube.selectors import label_matcher
-from webhook.policy.model import DECISION, PLAN
+from webhook.policy.model.values import DECISION, PLAN
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.preemption.snapshot.snapshot import Snapshot

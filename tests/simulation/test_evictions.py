@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.preemption.building import NOW
 from tests.simulation.clusters import (
-    NOW,
     POLICY,
     added,
     cluster_of,
@@ -28,7 +28,7 @@ from tests.simulation.clusters import (
     waits,
     write,
 )
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import Running, simulate
 from webhook.simulation.whatif.steps import Scale

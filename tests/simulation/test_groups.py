@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.clusters import cluster_of, evicted, node, placed, pod, run
 from webhook.clusters.simulated.objects import kind_of
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 GANG = {"labels": {"scheduling.x-k8s.io/pod-group": "ring"}}
 

@@ -5,7 +5,7 @@ import pytest
 from tests.preemption.building import NOW
 from tests.simulation.clusters import cluster_of, loaded, node, pod, policy_text, run
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 from webhook.simulation.report.compare import differences
 from webhook.simulation.report.html import page
 from webhook.simulation.report.markdown import markdown

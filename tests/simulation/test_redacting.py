@@ -14,9 +14,10 @@ from tests.preemption.test_groups import NAMED
 from tests.simulation.clusters import pod
 from webhook.clusters.model.workloads import TemplateSpec
 from webhook.clusters.simulated.objects import BY_KIND, KINDS
-from webhook.kube.objects import Pod, ResourceClaim
-from webhook.policy.model import CREATION, POD_CONDITIONS
+from webhook.kube.objects.devices import ResourceClaim
+from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation, creation_record
+from webhook.policy.model.values import CREATION, POD_CONDITIONS
 from webhook.preemption.snapshot.pod_groups import group_of, minimum_said_by
 from webhook.simulation.cluster_file.redacting import ALWAYS_KEPT, Anonymizer, redact
 

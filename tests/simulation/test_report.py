@@ -26,7 +26,7 @@ from tests.simulation.clusters import (
 from webhook.cli.main import main
 from webhook.cli.simulate_tables import print_summaries
 from webhook.kube.instants import time_span
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.simulation.report.compare import differences, metric_text
 from webhook.simulation.report.html import page
 from webhook.simulation.report.markdown import markdown

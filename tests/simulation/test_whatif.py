@@ -23,7 +23,7 @@ from tests.simulation.clusters import (
     waits,
 )
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.simulation.simulation import Options, simulate
 from webhook.simulation.whatif.scenario import applied, read_scenario, step_of
 from webhook.simulation.whatif.steps import WhatIfError

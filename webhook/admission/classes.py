@@ -8,8 +8,6 @@ from webhook.admission.review import Answer, Review
 from webhook.kube.bounded import bounded
 from webhook.policy.model.match import GARBAGE_COLLECTORS
 
-__all__ = ["validate_class"]
-
 _HIGHEST_USER_VALUE = 1_000_000_000
 _INT32 = range(-(2**31), 2**31)
 _SYSTEM_PREFIX = "system-"

@@ -19,18 +19,6 @@ from webhook.policy.model.globs import name_matcher
 from webhook.policy.removals import Removal, removals
 from webhook.policy.shapes.findings import Severity
 
-__all__ = [
-    "ALLOW_REMOVAL",
-    "POLICIES",
-    "PROBE",
-    "answered",
-    "answers",
-    "held_back",
-    "mend",
-    "mutate_config_map",
-    "validate_config_map",
-]
-
 PROBE = "giveway-probe"
 """The ConfigMap's name. What it holds means nothing; nothing is ever written to it."""
 POLICIES = "giveway-policies"

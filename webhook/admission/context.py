@@ -14,24 +14,14 @@ import msgspec
 
 from webhook.admission.review import MetadataView, PodSpecView, PodView, Review
 from webhook.kube.bounded import BoundedCache
-from webhook.kube.objects import Namespace, ObjectMeta, PodGroup, PriorityClass
-from webhook.policy.evaluation.engine import Engine, RuleTrace
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.scheduling import PodGroup
+from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest
-from webhook.policy.model import Policies, PriorityRule
-
-__all__ = [
-    "CLASSES",
-    "LONGEST_NAME",
-    "NAMESPACES",
-    "OWN_NAMESPACE",
-    "POD_GROUPS",
-    "RECONCILER",
-    "SYSTEM_CLASSES",
-    "Context",
-    "Lookup",
-    "Objects",
-    "Overlay",
-]
+from webhook.policy.evaluation.rules import RuleTrace
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.rules import PriorityRule
 
 CLASSES, NAMESPACES, POD_GROUPS = "priorityclasses", "namespaces", "podgroups"
 """The resources an answer can hinge on."""

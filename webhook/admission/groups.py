@@ -16,8 +16,6 @@ from webhook.admission.review import Answer, PodSpecView, Review
 from webhook.admission.validating import check_class, warn_of_controllers
 from webhook.policy.evaluation.request import GROUPS, PolicyRequest
 
-__all__ = ["validate_group", "validate_group_templates"]
-
 _PRIORITY = ("priorityClassName", "priority")
 
 

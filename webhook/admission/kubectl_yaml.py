@@ -26,8 +26,6 @@ from yaml.error import MarkedYAMLError, YAMLError
 from webhook.policy.files.yaml_messages import problem_of
 from webhook.policy.shapes.yaml_nodes import FALSE11, NULL, TRUE11
 
-__all__ = ["Remark", "YamlDocument", "read_yaml", "yaml_writer"]
-
 MOST_VALUES = 2_000_000
 """Values of a document, each as often as aliases name it."""
 _MARK = re.compile(r"^---(?=\s|$)", re.MULTILINE)

@@ -17,7 +17,7 @@ from webhook.admission.review import Answer, MetadataView, Operation, PodSpecVie
 from webhook.kube.bounded import bounded_cache
 from webhook.kube.json_patch import escape
 from webhook.policy.evaluation.managed_classes import scale_up_delay
-from webhook.policy.model import (
+from webhook.policy.model.values import (
     CREATION,
     GIVEN,
     MANAGED,
@@ -27,8 +27,6 @@ from webhook.policy.model import (
     RECONCILER_ANNOTATIONS,
     WEBHOOK_ANNOTATIONS,
 )
-
-__all__ = ["MIRROR", "Given", "given_earlier", "mutate_class", "mutate_group", "mutate_pod", "mutate_priority"]
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""

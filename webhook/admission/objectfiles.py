@@ -10,18 +10,7 @@ import msgspec
 
 from webhook.admission.context import Objects
 from webhook.admission.kubectl_yaml import read_yaml
-from webhook.kube.objects import Namespace, PriorityClass
-
-__all__ = [
-    "ObjectDocument",
-    "ObjectsError",
-    "documents_in",
-    "objects_of",
-    "read_documents",
-    "read_objects",
-    "readable",
-    "typed",
-]
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 
 _TYPES: dict[str, tuple[str, type[PriorityClass | Namespace]]] = {
     "PriorityClass": ("scheduling.k8s.io", PriorityClass),

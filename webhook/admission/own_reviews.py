@@ -16,8 +16,6 @@ from webhook.admission.webhook import Phase, review
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.request import UserInfo
 
-__all__ = ["RESOURCES", "ask", "review_of"]
-
 RESOURCES: dict[str, tuple[str, str]] = {
     "ConfigMap": ("", "configmaps"),
     "Pod": ("", "pods"),

@@ -19,11 +19,11 @@ from webhook.kube.instants import InstantError, epoch
 from webhook.kube.json_patch import apply_json_patch, escape
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import BUILTIN
-from webhook.policy.files.loading import SUFFIXES, PolicyError, load_or_raise
-from webhook.policy.model import WEBHOOK_ANNOTATIONS, Policies, SourcePosition
-from webhook.policy.shapes.findings import Finding, Severity
-
-__all__ = ["CaseResult", "run", "tests_of", "unknown_rule"]
+from webhook.policy.files.loading import SUFFIXES, load_or_raise
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import WEBHOOK_ANNOTATIONS
+from webhook.policy.shapes.findings import Finding, PolicyError, Severity
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 
 class CaseResult(msgspec.Struct, kw_only=True):

@@ -14,9 +14,7 @@ from webhook.admission.review import Operation
 from webhook.admission.yaml_positions import path_of, place_of
 from webhook.policy.files.loading import SUFFIXES
 from webhook.policy.files.yaml_messages import problem_of
-from webhook.policy.model import SourcePosition
-
-__all__ = ["Case", "Expect", "FoundTest", "PolicyTest", "TestFileError", "TestRequest", "find", "read_tests"]
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 
 class TestFileError(Exception):

@@ -12,10 +12,8 @@ import msgspec
 
 from webhook.admission.context import CLASSES, Context
 from webhook.admission.review import PodSpecView
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.evaluation.request import PolicyRequest
-
-__all__ = ["NEVER", "PREEMPT", "Resolution", "disagreement", "global_default", "owned", "policy_of", "resolve"]
 
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 

@@ -11,25 +11,10 @@ import msgspec
 
 from webhook.admission.undecoded import LONGEST_UID, MOST_VALUES, UNREADABLE, uid_in, values
 from webhook.kube.bounded import bounded
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.evaluation.request import UserInfo
 from webhook.policy.evaluation.rules import BUILTIN, Verdict
-from webhook.policy.model import Enforcement
-
-__all__ = [
-    "API_VERSION",
-    "Answer",
-    "BadReviewError",
-    "MetadataView",
-    "Operation",
-    "PodSpecView",
-    "PodView",
-    "Review",
-    "ReviewFacts",
-    "decode",
-    "enveloped",
-    "say",
-]
+from webhook.policy.model.rules import Enforcement
 
 T = TypeVar("T")
 

@@ -6,8 +6,6 @@ import re
 
 import msgspec
 
-__all__ = ["LONGEST_UID", "MOST_VALUES", "UNREADABLE", "uid_in", "uid_of", "values"]
-
 MOST_VALUES = 300_000
 """Values of a review that is decoded; docs/webhook.md says why."""
 LONGEST_UID = 128

@@ -17,27 +17,15 @@ from webhook.admission.mutating import MIRROR
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, owned, policy_of, resolve
 from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded
-from webhook.kube.objects import LabelSelector, PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.pods import template_of
 from webhook.kube.priority_classes import speaking
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
 from webhook.policy.evaluation.rules import without_name
-from webhook.policy.model import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, WEBHOOK_ANNOTATIONS
 from webhook.policy.model.match import NODE_GROUP, NODE_USER
-
-__all__ = [
-    "AS_IT_IS",
-    "OF_A_NODE",
-    "check_class",
-    "check_group",
-    "validate_binding",
-    "validate_pod",
-    "validate_priority",
-    "validate_status",
-    "validate_workload",
-    "warn_of_controllers",
-]
+from webhook.policy.model.values import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, WEBHOOK_ANNOTATIONS
 
 OF_A_NODE = (
     "its controller is a Node, and a static pod is never evicted: only that node's kubelet makes such a pod, with the"

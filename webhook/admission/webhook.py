@@ -15,8 +15,6 @@ from webhook.kube.bounded import bounded
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.cel.program import AllowanceError
 
-__all__ = ["HANDLED", "HANDLERS", "Phase", "Reviewed", "complete", "deny", "refuse", "review"]
-
 Phase = Literal["mutate", "validate", "mutate-priority", "validate-priority"]
 """What is asked, which is the path of the URL as well. Those of `priority` do what the Priority plugin does."""
 Handler = Callable[[Context, Review, Answer], None]

@@ -9,8 +9,6 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-__all__ = ["path_of", "place_of"]
-
 Path = Sequence[str | int]
 _STEP = re.compile(r"\.([^.\[\]`]+)|\[(\d+)\]")
 

@@ -7,8 +7,6 @@ from pathlib import PurePath
 
 import click
 
-__all__ = ["CalledFormatter", "as_called", "called_as"]
-
 _PLUGIN = "kubectl-giveway"
 
 

@@ -25,9 +25,9 @@ from certs.secret import SecretName, maintain, read_secret
 from webhook.cli.running import kubeconfig_option, runs
 from webhook.cli.targets import NameInNamespace, WebhookUrl
 from webhook.component_base.logs import LogFormat, LogWriter, log_records
-from webhook.kube.client import ApiError, Client, ConfigError
-
-__all__ = ["command", "keep_current"]
+from webhook.kube.client import Client
+from webhook.kube.endpoint import ConfigError
+from webhook.kube.errors import ApiError
 
 log = logging.getLogger(__name__)
 

@@ -22,12 +22,11 @@ from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.clusters.embedded.storage.persistence import DataError
 from webhook.component_base.supervision import Supervisor
 from webhook.manager.reconciler_component import debug_port
-from webhook.policy.files.loading import PolicyError, load_or_raise
-from webhook.policy.model import Policies
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.model.policies import Policies
+from webhook.policy.shapes.findings import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
-
-__all__ = ["command"]
 
 _PATH = click.Path(path_type=Path)
 

@@ -16,15 +16,16 @@ from webhook.cli.output import warn
 from webhook.cli.running import kubeconfig_option, runs
 from webhook.cli.targets import reconciler_from, reconciler_option
 from webhook.component_base.logs import LogWriter, log_records
-from webhook.kube.client import ApiError, Client, ConfigError
-from webhook.kube.objects import PriorityClass
+from webhook.kube.client import Client
+from webhook.kube.endpoint import ConfigError
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies, write
 from webhook.native.objects import Settings
 from webhook.native.policy_keeper import PolicyKeeper
-from webhook.policy.files.loading import PolicyError, load_or_raise
-
-__all__ = ["command"]
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.shapes.findings import PolicyError
 
 _PATH = click.Path(path_type=Path)
 INCOMPLETE = 1

@@ -10,10 +10,9 @@ import click
 
 from webhook.cli.output import print_yaml
 from webhook.cli.targets import reconciler_option, target_from, target_options
-from webhook.policy.files.loading import PolicyError, load_or_raise
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.shapes.findings import PolicyError
 from webhook.registration.applied import applied_entries
-
-__all__ = ["command"]
 
 _PATH = click.Path(path_type=Path)
 

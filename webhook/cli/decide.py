@@ -12,15 +12,14 @@ import click
 import msgspec
 
 from webhook.cli.decide_input import Cluster, decode, name_of, take_snapshot
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS, Snapshot
 from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
-
-__all__ = ["command"]
 
 Choose = Callable[[Pod], Rules | None]
 
@@ -96,7 +95,7 @@ def _answer_pods(
 ) -> None:
     """Decide for pods of a cluster file."""
     from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
-    from webhook.policy.model import Policies  # noqa: PLC0415
+    from webhook.policy.model.policies import Policies  # noqa: PLC0415
     from webhook.simulation.cluster_file.format import ClusterFileError  # noqa: PLC0415
     from webhook.simulation.cluster_file.reading import read_cluster  # noqa: PLC0415
     from webhook.simulation.judgeable import annotations_read, check_judgeable  # noqa: PLC0415
@@ -182,7 +181,8 @@ def _candidate_as_json(candidate: Candidate) -> dict[str, Any]:
 def _from_policies(directory: Path) -> Choose:
     """Which policy decides for a pod: the only one, or the one that manages the pod's class."""
     from webhook.policy.evaluation.engine import Engine  # noqa: PLC0415  # CEL loads only if policies are read
-    from webhook.policy.files.loading import PolicyError, load_or_raise  # noqa: PLC0415
+    from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
+    from webhook.policy.shapes.findings import PolicyError  # noqa: PLC0415
 
     try:
         policies = load_or_raise(directory)

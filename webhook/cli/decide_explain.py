@@ -10,7 +10,7 @@ from rich.table import Table
 
 from webhook.cli.output import literal, people_console, print_table
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.devices.in_use import DeviceUse
 from webhook.preemption.ranking import decisive, how_compared, preferred_because, shown_keys
 from webhook.preemption.result import Decision
@@ -21,8 +21,6 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import ExcludedPod
 from webhook.preemption.victims.rules import Rules
-
-__all__ = ["explain_decision", "listed"]
 
 _MOST_NODES = 10
 """Nodes shown one by one; beyond, the others are counted by what fails."""

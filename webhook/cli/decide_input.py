@@ -10,12 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from webhook.kube.instants import InstantError, epoch
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["Cluster", "decode", "name_of", "take_snapshot"]
 
 T = TypeVar("T")
 Raws = list[msgspec.Raw] | None

@@ -11,8 +11,6 @@ from webhook.cli.called import as_called
 from webhook.clusters.demo.recorded_reviews import POLICIES, show_reviews
 from webhook.clusters.demo.scenario_show import show_scenarios
 
-__all__ = ["command"]
-
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Leave it all running afterwards, to play with, until Ctrl-C.")

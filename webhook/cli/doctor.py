@@ -20,10 +20,8 @@ from webhook.inspection.doctor import CHECKS, examine, left_out
 from webhook.inspection.observed import observe
 from webhook.inspection.scope import NoPoliciesError, read_policies
 from webhook.kube.client import Client
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
-
-__all__ = ["command"]
 
 _COLOURS = {
     FindingSeverity.ERROR: "red",

@@ -15,11 +15,13 @@ from webhook.cli.output import literal, people_console
 from webhook.cli.running import kubeconfig_option, runs
 from webhook.inspection.pod_events import Told, decisions_against, told_of
 from webhook.inspection.scope import IN_FORCE, NoPoliciesError, read_policies
-from webhook.kube.client import ApiError, Client, ConfigError
-from webhook.kube.errors import unless_absent
-from webhook.kube.objects import Pod
+from webhook.kube.client import Client
+from webhook.kube.endpoint import ConfigError
+from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD
-from webhook.policy.files.loading import PolicyError, load_or_raise
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.shapes.findings import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.victims.rules import kubernetes_rules
@@ -31,8 +33,6 @@ from webhook.simulation.cluster_file.format import ClusterFileError
 from webhook.simulation.cluster_file.reading import read_cluster
 from webhook.simulation.judgeable import check_judgeable
 from webhook.simulation.simulated_reconciler import offline_state
-
-__all__ = ["command"]
 
 _LONGEST = 60.0
 """Seconds that reading the cluster may take."""

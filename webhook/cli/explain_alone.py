@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from webhook.cli.decide_explain import listed
 from webhook.cli.output import literal, people_console
-from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, READY
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION, READY
 from webhook.preemption.snapshot.pod_groups import with_all_of
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason, is_marked
 from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
 from webhook.reconciler.state.notices import is_ready, notice_of
-
-__all__ = ["explain_alone", "written_on"]
 
 
 def explain_alone(pod: Pod, policy_set: PolicySet | None, unreadable: Sequence[str], absent: str = "") -> None:

@@ -10,8 +10,9 @@ from webhook.cli.decide_explain import explain_decision, listed
 from webhook.cli.explain_alone import written_on
 from webhook.cli.output import literal, people_console, print_table
 from webhook.kube.instants import rfc3339, time_span
-from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import PreemptionPolicy
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
@@ -29,8 +30,6 @@ from webhook.reconciler.preemptors import PolicySet, ineligible_reason
 from webhook.reconciler.state.annotations import UnreadableError, plan_of
 from webhook.reconciler.state.notices import is_ready, notice_of
 from webhook.reconciler.state.state import State
-
-__all__ = ["show"]
 
 
 def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | None = None) -> None:

@@ -10,18 +10,16 @@ from collections.abc import Iterable, Iterator
 import click
 
 from webhook.cli.output import literal, people_console
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease
 from webhook.kube.pods import WORKLOADS
 from webhook.kube.resources import LEASE, Resource
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.reconciler.evaluate.workload_history import KEPT_SECONDS, MOST_EVICTIONS, PastEviction, read_history
 from webhook.reconciler.plans.eviction_ledger import EVICTIONS, read_ledger
 from webhook.reconciler.plans.history_store import HISTORY, history_lease
-
-__all__ = ["KINDS", "check_there", "explain_workload", "read_past", "workload_named"]
 
 _SHOWN = 20
 _NOBODY_KNOWS = "somebody that is told within a minute, or never by a leader that was killed"

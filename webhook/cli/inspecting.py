@@ -10,10 +10,9 @@ import click
 
 from webhook.cli.running import kubeconfig_option, runs
 from webhook.inspection.scope import NoPoliciesError
-from webhook.kube.client import ApiError, ConfigError
+from webhook.kube.endpoint import ConfigError
+from webhook.kube.errors import ApiError
 from webhook.policy.shapes.findings import PolicyError
-
-__all__ = ["FOUND", "INCOMPLETE", "inspection_options", "inspects"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -28,11 +28,11 @@ from webhook.installation.install import (
 from webhook.installation.kustomize import ManifestsError, components, manifests, parse_image, render
 from webhook.installation.modes import BACKSTOP, COMPONENTS, NATIVE, STATIC, WEBHOOK, with_native_policies
 from webhook.installation.trials import try_pods
-from webhook.kube.client import ApiError, Client, ConfigError
-from webhook.policy.model import Policies
+from webhook.kube.client import Client
+from webhook.kube.endpoint import ConfigError
+from webhook.kube.errors import ApiError
+from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
-
-__all__ = ["command", "installs"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

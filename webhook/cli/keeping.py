@@ -11,8 +11,6 @@ import click
 from webhook.cli.targets import target_from, target_options
 from webhook.registration.keeper import KeeperSettings
 
-__all__ = ["keeper_settings_from", "keeping_options"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ROWS: list[tuple[str, str, dict[str, Any]]] = [

@@ -19,12 +19,10 @@ from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.policy.rights import rights_of
 from webhook.policy.shapes.findings import Finding, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-
-__all__ = ["command"]
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 

@@ -11,8 +11,6 @@ import click
 
 from webhook.cli.called import CalledFormatter, as_called, called_as
 
-__all__ = ["main", "run"]
-
 COMMANDS = {
     "serve": "Serve the admission webhook over TLS.",
     "reconcile": "Preempt for the pods the webhook marked.",

@@ -16,8 +16,6 @@ from webhook.cli.called import as_called
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["literal", "people_console", "print_table", "print_yaml", "progress_display", "shown_progress", "warn"]
-
 _LINE_END = re.compile(r"\s*\n\s*")
 _LONGEST = 1000
 _UNCUT = 10_000

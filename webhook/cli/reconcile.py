@@ -12,17 +12,17 @@ import click
 from webhook.cli.running import kubeconfig_option, runs
 from webhook.cli.serve import kept_policies_from, manager_options_from
 from webhook.cli.targets import NameInNamespace
-from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.kube.client import Client
+from webhook.kube.endpoint import ConfigError
+from webhook.kube.errors import ApiError
 from webhook.manager.manager import Manager, run_until_signalled
 from webhook.manager.reconciler_component import Reconciliation
 from webhook.page.model import Certificate
-from webhook.policy.files.loading import PolicyError
+from webhook.policy.shapes.findings import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import debug
 from webhook.reconciler.evict.executor import FAULT_POINTS, NOTICE_FAULT_POINTS
 from webhook.reconciler.service import ReconcilerOptions
-
-__all__ = ["add_reconciler", "command", "reconciler_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SECONDS = {"type": click.FloatRange(min=0.1)}

@@ -15,10 +15,10 @@ from webhook.admission.webhook import Phase, review
 from webhook.cli.output import warn
 from webhook.cli.review_tables import FAILING, print_report, trace_table, write_junit
 from webhook.inspection.manifests import author, review_manifests
-from webhook.policy.evaluation.engine import Engine, RuleTrace
-from webhook.policy.files.loading import PolicyError, load_or_raise
-
-__all__ = ["command"]
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.rules import RuleTrace
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.shapes.findings import PolicyError
 
 REFUSED, UNUSABLE = 1, 2
 """Exit codes: a manifest would be refused; a file is no review or object, or policies and objects cannot be read."""

@@ -14,10 +14,7 @@ from webhook.cli.output import literal, people_console, print_table
 from webhook.component_base.logs import visible
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.manifests import ManifestReport, ManifestVerdict
-from webhook.policy.evaluation.engine import RuleTrace
-from webhook.policy.evaluation.rules import without_name
-
-__all__ = ["COLOURS", "FAILING", "print_report", "trace_table", "write_junit"]
+from webhook.policy.evaluation.rules import RuleTrace, without_name
 
 FAILING = {"refused": ("refused",), "warned": ("refused", "warned"), "audited": ("refused", "warned", "audited")}
 """The verdicts that count as failures, by the mildest of them."""

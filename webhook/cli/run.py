@@ -16,8 +16,6 @@ from webhook.kube.client import Client
 from webhook.manager.manager import Manager, run_until_signalled
 from webhook.preemption.snapshot.amounts import ClusterError
 
-__all__ = ["command"]
-
 
 @click.command()
 @serving_options

@@ -10,8 +10,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-__all__ = ["kubeconfig_option", "runs"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

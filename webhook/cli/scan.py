@@ -24,8 +24,6 @@ from webhook.inspection.scan import Row, scan
 from webhook.inspection.scope import read_policies
 from webhook.kube.client import Client
 
-__all__ = ["command"]
-
 _MOST_ROWS = 15
 """Owners that are shown of a rule; the JSON has all of them."""
 _WIDE = 100

@@ -8,8 +8,6 @@ import click
 
 from webhook.policy.files.schema import json_schema, markdown
 
-__all__ = ["command"]
-
 
 @click.command("schema")
 @click.option(

@@ -14,16 +14,16 @@ from webhook.cli.keeping import keeper_settings_from, keeping_options
 from webhook.cli.output import warn
 from webhook.cli.running import runs
 from webhook.cli.targets import NameInNamespace, reconciler_from, reconciler_option
-from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.kube.client import Client
+from webhook.kube.endpoint import ConfigError
+from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
 from webhook.manager.webhook_component import AdmissionWebhook, Registration
-from webhook.policy.files.loading import PolicyError
+from webhook.policy.shapes.findings import PolicyError
 from webhook.serving.cluster_objects import CachedObjects, GivenObjects
 from webhook.serving.server import ServingOptions
 from webhook.serving.tls_listener import TlsError
-
-__all__ = ["STARTUP_ERRORS", "add_webhook", "command", "kept_policies_from", "manager_options_from", "serving_options"]
 
 STARTUP_ERRORS = (ApiError, ConfigError, ObjectsError, OSError, PolicyError, TlsError)
 """What can keep a server from starting, each with a text for whoever starts it."""

@@ -17,7 +17,7 @@ from webhook.cli.output import warn
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import InstantError, epoch, time_span
 from webhook.policy.files.loading import load_or_raise
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.simulation.cluster_file.format import ClusterFileError
 from webhook.simulation.cluster_file.reading import read_cluster
@@ -28,8 +28,6 @@ from webhook.simulation.report.summary import METRICS, Summary, summarize
 from webhook.simulation.simulation import Options, Running, Step, checkpoints_of, simulate
 from webhook.simulation.whatif.scenario import applied, duration, read_scenario, scenario_schema, step_of, timed
 from webhook.simulation.whatif.steps import Apply, WhatIfError
-
-__all__ = ["command"]
 
 EXCEEDED, UNUSABLE = 1, 2
 """Exit codes: a threshold of --fail-on was exceeded; the simulation could not be made."""

@@ -12,8 +12,6 @@ from webhook.kube.instants import time_span
 from webhook.simulation.report.compare import differences, ending, metric_text
 from webhook.simulation.report.summary import METRICS, Summary
 
-__all__ = ["print_summaries"]
-
 _MOST = 15
 _MOST_SENTENCES = 20
 

@@ -21,8 +21,6 @@ from webhook.simulation.cluster_file.format import ClusterFileError
 from webhook.simulation.cluster_file.redacting import ALWAYS_KEPT, Anonymizer
 from webhook.simulation.judgeable import annotations_read, words_of
 
-__all__ = ["command"]
-
 
 @click.command("snapshot")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))

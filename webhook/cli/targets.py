@@ -10,8 +10,6 @@ import click
 
 from webhook.registration.entries import WebhookTarget
 
-__all__ = ["NameInNamespace", "WebhookUrl", "target_from", "target_options"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -15,8 +15,6 @@ from webhook.admission.policytest import CaseResult, run
 from webhook.admission.policytest_files import TestFileError, find
 from webhook.cli.output import people_console
 
-__all__ = ["command"]
-
 FAILED, UNUSABLE = 1, 2
 """Exit codes: a case failed; a test file cannot be run, or there is none."""
 

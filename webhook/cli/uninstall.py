@@ -14,8 +14,6 @@ from webhook.installation.kustomize import all_components, manifests, render
 from webhook.installation.uninstall import keys_to_remove, remove
 from webhook.kube.client import Client
 
-__all__ = ["command"]
-
 _AFTERWARDS = """\
 giveway is gone. What stays, because it is yours: PriorityClasses (those that were made while giveway managed them keep
 preemptionPolicy Never, so their pods preempt nobody), labels and annotations of pods that run, and the label

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from webhook.kube.backoff import Backoff
 
-__all__ = ["FileWatcher", "WatchedFiles", "signature"]
-
 log = logging.getLogger(__name__)
 
 _RETRY = (10.0, 60.0)

@@ -12,8 +12,6 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-__all__ = ["Acceptor", "bind", "serve_plain"]
-
 log = logging.getLogger(__name__)
 
 _BREATH_SECONDS = 0.1

@@ -15,8 +15,6 @@ import msgspec
 from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
 
-__all__ = ["LogFormat", "LogHandler", "LogLine", "LogWriter", "log_records", "visible"]
-
 LogFormat = Literal["json", "text"]
 
 _MOST_WAITING = 100_000

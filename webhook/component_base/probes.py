@@ -15,8 +15,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from webhook.component_base.listener import Acceptor, bind, serve_plain
 from webhook.component_base.supervision import Supervisor
 
-__all__ = ["LOOPBACK", "ProcessMetrics", "ReadinessCheck", "plain_port", "probes"]
-
 _LAST_SECONDS = 1.0
 """For answers under way when the process ends, twice: aiohttp then waits as long for whoever does not take them."""
 LOOPBACK = "127.0.0.1"

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from webhook.kube.backoff import Backoff
 
-__all__ = ["Supervisor", "cancelled"]
-
 log = logging.getLogger(__name__)
 
 _STEADY = 60.0

@@ -14,11 +14,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
-
-__all__ = ["LABEL", "CanaryError", "examine_nominations"]
 
 LABEL = "giveway.dev/canary"
 """On the pod and its class, with a value that no other canary has; also the gate's name, and a label no node has."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.kube.objects import PodDisruptionBudget, PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.pods import sync_failure
-from webhook.policy.model import PreemptionPolicy
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.victims.rules import compile_rules
-
-__all__ = ["Preemptible", "never_allows"]
 
 
 def never_allows(budget: PodDisruptionBudget) -> str:

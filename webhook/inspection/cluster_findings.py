@@ -10,8 +10,6 @@ import msgspec
 
 from webhook.inspection.observed import Observed
 
-__all__ = ["Check", "ClusterFinding", "FindingSeverity", "counted", "names", "quoted"]
-
 _MOST_NAMES, _LONGEST_VALUE = 5, 60
 
 

@@ -30,8 +30,6 @@ from webhook.inspection.checks import (
 from webhook.inspection.cluster_findings import Check, ClusterFinding, FindingSeverity
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 
-__all__ = ["CHECKS", "examine", "left_out"]
-
 _RBAC = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 
 CHECKS = (

@@ -12,7 +12,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from webhook.kube.objects import DeviceClass, Node, Pod, PodGroup, PodStatus
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import DeviceClass
+from webhook.kube.objects.pod import Pod, PodStatus
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import Gang
@@ -22,8 +25,6 @@ from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
-
-__all__ = ["RoomFound", "empty_cluster", "is_ready", "room_for"]
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _NO_NODES = np.zeros(0, np.intp)

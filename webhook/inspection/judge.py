@@ -20,9 +20,7 @@ from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import UserInfo
-from webhook.policy.model import Policies
-
-__all__ = ["CANNOT_BE_JUDGED", "KINDS", "Existing", "Judge", "Judged", "Said"]
+from webhook.policy.model.policies import Policies
 
 CANNOT_BE_JUDGED = "cannot be judged"
 """The verdict of a rule that depends on who made the object, which nobody knows any more."""

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from webhook.policy.evaluation.request import CONTROLLER, UserInfo
-from webhook.policy.model import Policies, PriorityPolicy, PriorityRule, RequestMatch, Validate
-from webhook.policy.model.match import reads_user
-
-__all__ = ["UNKNOWN", "Maker", "bounded", "maker_of", "maker_of_template"]
+from webhook.policy.model.match import RequestMatch, reads_user
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import PriorityRule, Validate
 
 _MIRROR = "kubernetes.io/config.mirror"
 _KUBE_SYSTEM = "system:serviceaccount:kube-system:"

@@ -17,12 +17,11 @@ from webhook.admission.objectfiles import ObjectDocument, ObjectsError, objects_
 from webhook.inspection.judge import KINDS, Existing, Judge, Judged, Said
 from webhook.inspection.makers import UNKNOWN, Maker
 from webhook.inspection.scope import in_reach
-from webhook.kube.objects import Namespace, ObjectMeta
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.evaluation.request import CONTROLLER, UserInfo
-from webhook.policy.model import Policies
 from webhook.policy.model.match import SERVICE_ACCOUNT
-
-__all__ = ["ManifestReport", "ManifestVerdict", "author", "review_manifests"]
+from webhook.policy.model.policies import Policies
 
 _PLURALS = {kind: (group, plural) for plural, (group, kind) in KINDS.items()}
 _CONTROLLER = Maker("controller", CONTROLLER)

@@ -17,22 +17,16 @@ from webhook.inspection.own_state import OwnState, read_own_state
 from webhook.inspection.scope import in_reach
 from webhook.inspection.served_priorities import ServedPriorities, read_served_priorities
 from webhook.kube import resources
-from webhook.kube.client import ApiError, Client
-from webhook.kube.objects import (
-    DeviceClass,
-    Namespace,
-    Node,
-    ObjectMeta,
-    OwnerReference,
-    Pod,
-    PodDisruptionBudget,
-    PodGroup,
-    PodSpec,
-    PriorityClass,
-)
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.cluster_scoped import Namespace, Node, PriorityClass
+from webhook.kube.objects.devices import DeviceClass
+from webhook.kube.objects.meta import ObjectMeta, OwnerReference
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodSpec
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import Resource
 from webhook.policy.evaluation.reads import protected_annotations
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.kinds import (
     BUDGETS,
     DEVICE_CLASSES,
@@ -42,8 +36,6 @@ from webhook.preemption.snapshot.kinds import (
     PRIORITY_CLASSES,
 )
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of, minimum_said_by
-
-__all__ = ["CONFIGURATIONS", "ENDED", "Observed", "ObservedPod", "observe"]
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 """The plurals of webhook configurations."""

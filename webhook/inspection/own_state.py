@@ -10,13 +10,12 @@ import msgspec
 
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
 from webhook.inspection.scope import IN_FORCE
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, epoch_or
 from webhook.kube.lease import Lease
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, LEASE, POD
 from webhook.registration.probe import Probe, send_probe
-
-__all__ = ["LEASE_NAME", "OwnState", "PolicyMap", "read_own_state", "renewed"]
 
 LEASE_NAME = "giveway-reconciler"
 """The lease that the reconcilers hold, as manifests/base names it."""

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.client import ApiError, Client
-from webhook.kube.objects import Pod
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD, Resource
 from webhook.reconciler.reporting import CONTROLLER
 from webhook.reconciler.state.annotations import DecisionRecord, decision_of
-
-__all__ = ["DecisionAgainst", "Told", "decisions_against", "told_of"]
 
 _EVENTS = Resource("", "v1", "events", "Event")
 """In the core group, where the role `view` lets tenants read them."""

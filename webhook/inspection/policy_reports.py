@@ -20,8 +20,6 @@ from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.resources import Resource
 
-__all__ = ["REPORT_GROUPS", "Written", "policy_reports", "write_policy_reports"]
-
 Json = dict[str, Any]
 
 NAME = "giveway-scan"

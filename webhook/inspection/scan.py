@@ -17,15 +17,15 @@ from webhook.inspection.judge import Existing, Judge, Judged, Said
 from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
 from webhook.inspection.scope import in_reach
 from webhook.kube import resources
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
-from webhook.kube.objects import Condition, Namespace, ObjectMeta, PodDisruptionBudget, PriorityClass
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.meta import Condition, ObjectMeta
+from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import Resource
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
-from webhook.policy.model import Policies
-
-__all__ = ["Report", "Row", "scan"]
+from webhook.policy.model.policies import Policies
 
 MOST_ROWS = 20_000
 """Rows that are kept; what comes beyond is counted by rule alone."""

@@ -8,18 +8,17 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
-from webhook.kube.objects import LabelSelector, Namespace
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.resources import CONFIG_MAP, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.kube.selectors import label_matcher
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.files.sources import ConfigMapSource, load_source
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.registration.entries import VALIDATING, WebhookTarget, entries
-
-__all__ = ["IN_FORCE", "NoPoliciesError", "in_reach", "namespace_labels", "read_policies"]
 
 IN_FORCE = "giveway-policies-in-force"
 """The ConfigMap in which the webhook keeps the policies in force, as manifests/base names it."""

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from webhook.admission.webhook import HANDLED
-from webhook.kube.client import ApiError, Client
-
-__all__ = ["ServedPriorities", "priority_fields", "read_served_priorities"]
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 
 _INDEX = "/openapi/v3"
 _MOST_DOCUMENTS, _LONGEST_DOCUMENT = 500, 64 * 2**20

@@ -11,18 +11,6 @@ from webhook.kube.errors import unless_absent
 from webhook.kube.resources import CONFIG_MAP, OLDEST, OLDEST_NATIVE, Resource, minor_of
 from webhook.native.objects import API_VERSION, COMPONENT, MUTATING, VALIDATING
 
-__all__ = [
-    "INVENTORY",
-    "Applied",
-    "Key",
-    "ObjectApplier",
-    "TooOldError",
-    "UnknownKindError",
-    "key_of",
-    "ordered",
-    "refuses",
-]
-
 Json = dict[str, Any]
 MANAGER = "giveway-install"
 """The field manager of what is applied; an object that has it is giveway's to remove."""

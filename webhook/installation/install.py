@@ -17,8 +17,8 @@ import msgspec
 
 from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, ordered, refuses
 from webhook.installation.kustomize import ManifestsError
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
@@ -31,22 +31,6 @@ from webhook.policy.files.loading import load_or_raise, read_texts
 from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.registration.entries import PROBES
 from webhook.registration.probe import send_probe
-
-__all__ = [
-    "MADE_BY_WEBHOOK",
-    "NAMESPACE",
-    "POLICIES",
-    "TAKES_EFFECT",
-    "Status",
-    "apply",
-    "look",
-    "other_policies",
-    "outside_the_cluster",
-    "policy_files",
-    "stay_until_it_answers",
-    "take_away",
-    "with_policies",
-]
 
 Json = dict[str, Any]
 

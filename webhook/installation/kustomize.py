@@ -20,8 +20,6 @@ from ruamel.yaml.error import YAMLError
 from webhook.installation.overlaying import OverlayError, json_patch, strategic_merge
 from webhook.kube.pods import TEMPLATE_PATHS
 
-__all__ = ["Json", "ManifestsError", "all_components", "components", "manifests", "parse_image", "render"]
-
 Json = dict[str, Any]
 
 _FILES = ("kustomization.yaml", "kustomization.yml", "Kustomization")

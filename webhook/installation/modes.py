@@ -15,17 +15,15 @@ from webhook.installation.applier import ObjectApplier, key_of
 from webhook.installation.install import NAMESPACE, POLICIES
 from webhook.installation.kustomize import ManifestsError
 from webhook.installation.overlaying import strategic_merge
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
 from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours
 from webhook.native.objects import Settings
 from webhook.native.sink import Inexpressible
 from webhook.policy.files.sources import ConfigMapSource, load_source
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
-
-__all__ = ["BACKSTOP", "COMPONENTS", "NATIVE", "STATIC", "WEBHOOK", "with_native_policies"]
 
 Json = dict[str, Any]
 

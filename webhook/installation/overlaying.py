@@ -7,8 +7,6 @@ from typing import Any
 
 from webhook.kube.json_patch import JsonPatchError, apply_json_patch
 
-__all__ = ["OverlayError", "json_patch", "strategic_merge"]
-
 Json = dict[str, Any]
 
 _MERGE_KEYS = {

@@ -18,17 +18,16 @@ from webhook.admission.review import Answer, say
 from webhook.admission.webhook import Phase
 from webhook.installation.install import NAMESPACE, TAKES_EFFECT
 from webhook.kube.bounded import bounded
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.json_patch import apply_json_patch
-from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.resources import NAMESPACE as NAMESPACES
 from webhook.kube.resources import POD, PRIORITY_CLASS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import RuleTrace
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.registration.entries import EXEMPT
-
-__all__ = ["Trial", "try_pods"]
 
 Json = dict[str, Any]
 _MOST = 12

@@ -17,11 +17,9 @@ from webhook.installation.install import MADE_BY_WEBHOOK, NAMESPACE
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.resources import LEASE, POD
-from webhook.policy.model import NOTICE, PLAN, POD_ANNOTATIONS
+from webhook.policy.model.values import NOTICE, PLAN, POD_ANNOTATIONS
 from webhook.reconciler.plans.history_store import history_lease
 from webhook.reconciler.state.notices import withdrawn_condition
-
-__all__ = ["keys_to_remove", "remove"]
 
 Json = dict[str, Any]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["Backoff", "exponential"]
-
 
 def exponential(failures: int, first: float, longest: float, factor: float = 2.0) -> float:
     """Seconds to wait after so many failures in a row: 0 after none, `first` after one, then `factor` times as long.

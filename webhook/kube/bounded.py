@@ -7,8 +7,6 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any, Generic, ParamSpec, TypeVar
 
-__all__ = ["LONGEST_SHOWN", "BoundedCache", "Newest", "bounded", "bounded_cache"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K")

@@ -15,12 +15,10 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 import msgspec
 
-from webhook.kube.endpoint import ConfigError, Endpoint, discover, tls_context
+from webhook.kube.endpoint import Endpoint, discover, tls_context
 from webhook.kube.errors import NO_ANSWER, UNDECODABLE, ApiError
 from webhook.kube.resources import Resource
 from webhook.kube.transport import Transport
-
-__all__ = ["ApiError", "Chunk", "Client", "ConfigError", "PatchKind"]
 
 T = TypeVar("T")
 Json = dict[str, Any]

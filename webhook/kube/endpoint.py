@@ -23,8 +23,6 @@ from webhook.kube.loaders import loaders
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["ConfigError", "Endpoint", "discover", "environment_proxy", "tls_context"]
-
 _RENEW_AFTER = 60.0
 """Seconds after which credentials are looked at again, as in the `kubernetes` package."""
 

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["NO_ANSWER", "UNDECODABLE", "ApiError", "status_error", "unless_absent"]
-
 T = TypeVar("T")
 
 NO_ANSWER = 0

@@ -22,10 +22,8 @@ from webhook.kube.bounded import Newest
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.instants import rfc3339_micro
-from webhook.kube.objects import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import EVENT, Resource
-
-__all__ = ["EventRecorder", "EventType", "Occurrence", "Recorder", "Reference", "reference"]
 
 log = logging.getLogger(__name__)
 

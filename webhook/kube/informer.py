@@ -36,10 +36,8 @@ import msgspec
 from webhook.kube.backoff import Backoff
 from webhook.kube.client import Chunk
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
-from webhook.kube.object_cache import Change, ObjectCache, T
-from webhook.kube.objects import ObjectMeta, key_of
-
-__all__ = ["Change", "Informer", "ListerWatcher"]
+from webhook.kube.object_cache import ObjectCache, T
+from webhook.kube.objects.meta import ObjectMeta, key_of
 
 log = logging.getLogger(__name__)
 

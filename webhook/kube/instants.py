@@ -8,19 +8,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol
 
-__all__ = [
-    "FIRST_SECOND",
-    "LAST_SECOND",
-    "Clock",
-    "InstantError",
-    "SystemClock",
-    "epoch",
-    "epoch_or",
-    "rfc3339",
-    "rfc3339_micro",
-    "time_span",
-]
-
 FIRST_SECOND = -62_135_596_800
 """The beginning of year 1, in seconds since the epoch."""
 LAST_SECOND = 253_402_300_799

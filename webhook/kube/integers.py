@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["integer"]
-
 _INTEGER = re.compile(r"[+-]?\d{1,63}", re.ASCII)
 
 

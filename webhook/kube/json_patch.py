@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["JsonPatchError", "apply_json_patch", "escape"]
-
 _MISSING = object()
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["merge_label_keys"]
-
 Json = dict[str, Any]
 
 _SIDES = ("podAffinity", "podAntiAffinity")

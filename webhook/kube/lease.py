@@ -26,10 +26,8 @@ import msgspec
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import rfc3339_micro
-from webhook.kube.objects import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import LEASE
-
-__all__ = ["LeaderElector"]
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,6 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from typing import Any, NamedTuple
 
-__all__ = ["Loaders", "loaders"]
-
 
 class Loaders(NamedTuple):
     """What is used of the package: its Configuration class and the modules of its two loaders."""

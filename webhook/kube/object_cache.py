@@ -10,9 +10,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
-from webhook.kube.objects import ObjectMeta
-
-__all__ = ["Change", "HasMetadata", "ObjectCache", "T"]
+from webhook.kube.objects.meta import ObjectMeta
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,9 @@ from webhook.kube.bounded import Newest
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.events import Occurrence, Recorder, Reference
-from webhook.kube.objects import ObjectMeta, OwnerReference
+from webhook.kube.objects.meta import ObjectMeta, OwnerReference
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import REPLICA_SET
-
-__all__ = ["OwnerEvents"]
 
 log = logging.getLogger(__name__)
 

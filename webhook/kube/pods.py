@@ -10,27 +10,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from webhook.kube.integers import integer
-from webhook.kube.objects import Condition, ObjectMeta, OwnerReference, Pod, PodDisruptionBudgetStatus
-
-__all__ = [
-    "POD_DELETION_COST",
-    "RESIZE_PENDING",
-    "SCALED",
-    "SYNC_FAILED",
-    "TEMPLATE_HASH",
-    "TEMPLATE_PATHS",
-    "WORKLOADS",
-    "WorkloadKind",
-    "controller_of",
-    "deletion_cost",
-    "is_deferred",
-    "is_terminal",
-    "resize_pending",
-    "sync_failure",
-    "template_of",
-    "workload_name",
-    "workload_of",
-]
+from webhook.kube.objects.meta import Condition, ObjectMeta, OwnerReference
+from webhook.kube.objects.pod import Pod, PodDisruptionBudgetStatus
 
 POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 """Kubernetes' annotation of pods: which of them a ReplicaSet removes first, those of the lowest cost."""

@@ -6,9 +6,7 @@ pods keep their priority.
 
 from __future__ import annotations
 
-from webhook.kube.objects import PriorityClass
-
-__all__ = ["silence", "speaking"]
+from webhook.kube.objects.cluster_scoped import PriorityClass
 
 
 def speaking(named: PriorityClass | None, priority: int | None) -> PriorityClass | None:

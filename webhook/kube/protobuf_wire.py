@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["FIXED32", "FIXED64", "LENGTH_DELIMITED", "VARINT", "WireError", "fields"]
-
 VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
 """The wire types that are in use."""
 _BITS = 64

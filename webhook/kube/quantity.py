@@ -9,9 +9,7 @@ import re
 from decimal import ROUND_UP, Context, Decimal
 from functools import lru_cache
 
-from webhook.kube.objects import Quantity
-
-__all__ = ["INT64_MAX", "NANOS", "QuantityError", "millis", "nanos", "units"]
+from webhook.kube.objects.meta import Quantity
 
 INT64_MAX = 2**63 - 1
 """Kubernetes keeps amounts in an int64 and caps what is larger."""

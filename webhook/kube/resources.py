@@ -8,51 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-__all__ = [
-    "CONFIG_MAP",
-    "COSCHEDULING_POD_GROUP",
-    "CRON_JOB",
-    "CSI_NODE",
-    "DAEMON_SET",
-    "DEPLOYMENT",
-    "DEVICE_CLASS",
-    "EVENT",
-    "JOB",
-    "LEASE",
-    "LIMIT_RANGE",
-    "MUTATING_ADMISSION_POLICY",
-    "MUTATING_ADMISSION_POLICY_BINDING",
-    "MUTATING_WEBHOOK_CONFIGURATION",
-    "NAMESPACE",
-    "NODE",
-    "OLDEST",
-    "OLDEST_NATIVE",
-    "PERSISTENT_VOLUME",
-    "PERSISTENT_VOLUME_CLAIM",
-    "POD",
-    "POD_DISRUPTION_BUDGET",
-    "POD_GROUP",
-    "PRIORITY_CLASS",
-    "REPLICATION_CONTROLLER",
-    "REPLICA_SET",
-    "RESIZES_SINCE",
-    "RESOURCE_CLAIM",
-    "RESOURCE_QUOTA",
-    "RESOURCE_SLICE",
-    "RUNTIME_CLASS",
-    "SECRET",
-    "SERVICE",
-    "STATEFUL_SET",
-    "STORAGE_CLASS",
-    "TESTED",
-    "VALIDATING_ADMISSION_POLICY",
-    "VALIDATING_ADMISSION_POLICY_BINDING",
-    "VALIDATING_WEBHOOK_CONFIGURATION",
-    "VOLCANO_POD_GROUP",
-    "Resource",
-    "minor_of",
-]
-
 OLDEST = 30
 """The oldest minor version of Kubernetes 1 that giveway works with: it needs `matchConditions`."""
 OLDEST_NATIVE = 36

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["pod_selector", "unready"]
-
 Json = Mapping[str, Any]
 
 

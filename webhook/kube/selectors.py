@@ -11,19 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from webhook.kube.integers import integer
-from webhook.kube.objects import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
-
-__all__ = [
-    "Labels",
-    "Matcher",
-    "SelectorError",
-    "everything",
-    "is_label_value",
-    "label_matcher",
-    "node_matcher",
-    "nothing",
-    "parse_selector",
-]
+from webhook.kube.objects.meta import LabelSelector, Requirement
+from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm
 
 Labels = Mapping[str, str]
 Matcher = Callable[[Labels], bool]

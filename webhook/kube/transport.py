@@ -16,8 +16,6 @@ from yarl import URL
 from webhook.kube.endpoint import Endpoint
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
 
-__all__ = ["BEFORE_SENDING", "USER_AGENT", "Transport", "split_lines", "warning_texts"]
-
 USER_AGENT = f"giveway/{version('giveway')}"
 
 BEFORE_SENDING: ContextVar[Callable[[], None] | None] = ContextVar("before_sending", default=None)

@@ -11,13 +11,11 @@ from typing import Any
 import msgspec
 
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
-from webhook.kube.objects import ObjectMeta
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import CONFIG_MAP
 from webhook.policy.files.loading import SUFFIXES
-
-__all__ = ["KeptPolicies", "files_by_key"]
 
 log = logging.getLogger(__name__)
 

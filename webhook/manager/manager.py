@@ -22,9 +22,7 @@ from webhook.manager.policy_chooser import PolicyChooser
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.sources import DirectorySource
-from webhook.policy.model import Policies
-
-__all__ = ["Component", "Manager", "ManagerOptions", "run_until_signalled"]
+from webhook.policy.model.policies import Policies
 
 log = logging.getLogger(__name__)
 

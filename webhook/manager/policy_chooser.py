@@ -16,18 +16,17 @@ from collections.abc import Callable
 import msgspec
 
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES, held_back, mend
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import ended_findings
 from webhook.policy.files.loading import Loaded, load_texts
 from webhook.policy.files.sources import ConfigMapSource, PolicySource, load_source
-from webhook.policy.model import Policies, SourcePosition
+from webhook.policy.model.policies import Policies
 from webhook.policy.removals import removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity
-
-__all__ = ["PolicyChooser"]
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 log = logging.getLogger(__name__)
 

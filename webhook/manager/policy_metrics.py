@@ -11,9 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from webhook.policy.exceptions import exceptions
-from webhook.policy.model import Policies
-
-__all__ = ["PolicyMetrics"]
+from webhook.policy.model.policies import Policies
 
 
 class _Exceptions(Collector):

@@ -18,13 +18,11 @@ from webhook.kube.instants import rfc3339_micro
 from webhook.manager.manager import Component, Manager
 from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.reconciler import debug
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.overview.overview import Surroundings
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
-
-__all__ = ["Reconciliation", "debug_port"]
 
 log = logging.getLogger(__name__)
 

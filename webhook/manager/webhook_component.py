@@ -17,8 +17,6 @@ from webhook.serving.cluster_objects import CachedObjects, ObjectSource
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.server import ReviewServer, ServingOptions
 
-__all__ = ["AdmissionWebhook", "Registration"]
-
 
 class AdmissionWebhook(Component):
     """The server, with the objects of `source` kept current, and its certificate as the files are.

@@ -9,7 +9,7 @@ from typing import TextIO
 import msgspec
 
 from webhook.admission.kubectl_yaml import yaml_writer
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.native.expressions import Cel, any_of, negate, quote
 from webhook.native.matching import managed
 from webhook.native.mutation import mutating_objects
@@ -20,9 +20,8 @@ from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import NEVER, ClassTable
 from webhook.policy.evaluation.managed_classes import originals
 from webhook.policy.evaluation.rules import BUILTIN
-from webhook.policy.model import Policies, PreemptionPolicy
-
-__all__ = ["Compiled", "compile_policies", "write"]
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
 
 
 class Compiled(msgspec.Struct, frozen=True):

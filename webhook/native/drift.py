@@ -11,8 +11,6 @@ import msgspec
 from webhook.native.objects import COMPONENT, MUTATING, VALIDATING, Object
 from webhook.registration.entries import PROBES
 
-__all__ = ["Drift", "Mode", "drift", "mode"]
-
 
 class Drift(msgspec.Struct, frozen=True):
     """One object that is not as it should be: `missing`, `different`, or `left-over` from other policies."""

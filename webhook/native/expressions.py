@@ -11,24 +11,8 @@ from collections.abc import Iterable
 from typing import Self
 
 from webhook.kube.bounded import LONGEST_SHOWN
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.globs import WILDCARD
-
-__all__ = [
-    "FALSE",
-    "TRUE",
-    "Cel",
-    "all_of",
-    "any_of",
-    "concatenation",
-    "if_else",
-    "listing",
-    "name_is",
-    "negate",
-    "quote",
-    "selected",
-    "shown",
-]
 
 TRUE, FALSE = "true", "false"
 

@@ -18,9 +18,8 @@ from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import conditions_of
 from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import NEVER, PREEMPT, ClassTable
-from webhook.policy.model import Policies, PriorityPolicy
-
-__all__ = ["MOVES", "OWN_NAME", "OWN_POLICY", "PARAMETER_POLICY", "Giving", "gives", "giving"]
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
 
 OWN_NAME = "object.spec.?priorityClassName.orValue('')"
 OWN_POLICY = "object.spec.?preemptionPolicy.orValue('')"

@@ -30,37 +30,19 @@ from webhook.policy.evaluation.matching import (
     not_named,
 )
 from webhook.policy.evaluation.request import CLASSES, OWNER_FIELDS, PODS
-from webhook.policy.model import Definers, PreemptionPolicy, RequestMatch, Subject
 from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
-from webhook.policy.model.match import CONTROLLER_MANAGER, GARBAGE_COLLECTORS, NODE_GROUP, NODE_USER, SERVICE_ACCOUNT
+from webhook.policy.model.match import (
+    CONTROLLER_MANAGER,
+    GARBAGE_COLLECTORS,
+    NODE_GROUP,
+    NODE_USER,
+    SERVICE_ACCOUNT,
+    RequestMatch,
+    Subject,
+)
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.rules import Definers
 from webhook.registration.conditions import changed, changed_metadata
-
-__all__ = [
-    "BINDING",
-    "CHANGED_CLASS",
-    "CHANGED_POD",
-    "DEFINITION",
-    "DELETED_CLASS",
-    "GOES",
-    "HAS_CONTROLLER",
-    "MIRROR",
-    "NEW_CLASS",
-    "NEW_POD",
-    "SERVICE_ACCOUNT_ASKS",
-    "STATIC_POD",
-    "Asked",
-    "asks",
-    "by_operation",
-    "excluded",
-    "lacking",
-    "managed",
-    "managed_if_generated",
-    "may",
-    "may_define",
-    "restricted",
-    "twins_of",
-    "who_is_given",
-]
 
 Parts = list[tuple[str, str]]
 """The parts of a match as expressions, each with one that gives what is missing if it does not hold."""

@@ -34,7 +34,9 @@ from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import scale_up_delay
 from webhook.policy.evaluation.rules import BUILTIN
-from webhook.policy.model import (
+from webhook.policy.model.creation import labels_recorded
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import (
     CREATION,
     GIVEN,
     MANAGED,
@@ -42,12 +44,8 @@ from webhook.policy.model import (
     OWN_ANNOTATIONS,
     POD_SCALE_UP_DELAY,
     RECONCILER_ANNOTATIONS,
-    Policies,
 )
-from webhook.policy.model.creation import labels_recorded
 from webhook.registration.entries import MANIFEST_AGAIN, NOTHING_LEFT
-
-__all__ = ["mutating_objects"]
 
 _CLASS = "variables.className"
 _ANNOTATIONS = "variables.annotations"

@@ -13,33 +13,9 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.native.expressions import Cel, all_of, any_of, concatenation, negate
 from webhook.registration.entries import EXEMPT
-
-__all__ = [
-    "API_VERSION",
-    "COMPONENT",
-    "EXCEPTED",
-    "LABEL",
-    "MUTATING",
-    "RULES",
-    "VALIDATING",
-    "CompiledCondition",
-    "Object",
-    "Settings",
-    "Validation",
-    "binding",
-    "binding_for_class",
-    "classes_rule",
-    "groups_rule",
-    "mutating_policy",
-    "namespaces_reached",
-    "object_name",
-    "resource_rule",
-    "selector_data",
-    "validating_policy",
-]
 
 Object = dict[str, Any]
 

@@ -20,17 +20,6 @@ from webhook.native.objects import (
 )
 from webhook.native.sink import Sink
 
-__all__ = [
-    "BINDINGS",
-    "CHANGED_CLASSES",
-    "CHANGES",
-    "NEW_CLASSES",
-    "NEW_PODS",
-    "TRIED_PODS",
-    "Place",
-    "place_policy",
-]
-
 
 class Place(NamedTuple):
     """Where the metadata of a pod is written; `what` is part of the objects' names, `does` of their descriptions."""

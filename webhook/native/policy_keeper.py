@@ -13,19 +13,18 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
-from webhook.kube.informer import Change, Informer
-from webhook.kube.objects import PriorityClass
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.informer import Informer
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
 from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours, same
 from webhook.native.objects import MUTATING, VALIDATING, Settings
 from webhook.native.sink import Inexpressible
 from webhook.policy.exceptions import next_end
-from webhook.policy.model import Policies
-
-__all__ = ["PolicyKeeper"]
+from webhook.policy.model.policies import Policies
 
 log = logging.getLogger(__name__)
 

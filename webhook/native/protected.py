@@ -50,21 +50,11 @@ from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.request import CLASSES, PODS
 from webhook.policy.evaluation.rules import BUILTIN, SHIELD, SHIELD_INSTEAD, WHERE
-from webhook.policy.model import (
-    MANAGED,
-    MARK,
-    OWN_ANNOTATIONS,
-    RECONCILER_ANNOTATIONS,
-    WEBHOOK_ANNOTATIONS,
-    Enforcement,
-    Policies,
-    PriorityPolicy,
-    PriorityRule,
-    ProtectAnnotations,
-    RequestMatch,
-)
-
-__all__ = ["protected_objects"]
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import Enforcement, PriorityRule, ProtectAnnotations
+from webhook.policy.model.values import MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS, WEBHOOK_ANNOTATIONS
 
 _CLASS_VARIABLE = ("className", "object.spec.?priorityClassName.orValue('')")
 _RESOLVED = resolved(CLASS_NAME, "object.spec.?priority.orValue(0)", "object.spec.?preemptionPolicy.orValue('')")

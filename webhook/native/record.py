@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webhook.native.expressions import listing, quote
-from webhook.policy.model import GIVEN
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, GROUP_LABELS, NAME
-
-__all__ = ["GIVEN_VARIABLE", "LONGEST_VALUE", "RECORD", "creation_text", "owned", "recorded", "sent"]
+from webhook.policy.model.values import GIVEN
 
 RECORD = "variables.given"
 """The record of an earlier call for this pod, empty if there is none; what a client wrote counts for nothing."""

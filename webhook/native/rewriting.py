@@ -14,8 +14,6 @@ from webhook.native.expressions import TRUE
 from webhook.policy.cel.program import compile_bool, is_certain
 from webhook.policy.cel.string_functions import TOKEN
 
-__all__ = ["InexpressibleError", "condition", "text"]
-
 
 class InexpressibleError(Exception):
     """Why the API server cannot be given a rule, or a part of one."""

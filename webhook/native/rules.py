@@ -72,20 +72,13 @@ from webhook.policy.evaluation.rules import (
     excepted_text,
     without_name,
 )
-from webhook.policy.model import MARK, Policies, PolicyException, PriorityPolicy, PriorityRule, RequestMatch, Reserve
 from webhook.policy.model.globs import WILDCARD, name_matcher
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PolicyException, PriorityPolicy
+from webhook.policy.model.rules import PriorityRule, Reserve
+from webhook.policy.model.values import MARK
 from webhook.registration.conditions import changed, changed_key, changed_metadata
-
-__all__ = [
-    "BODIES",
-    "CLASS_NAME",
-    "PRIORITY",
-    "applies",
-    "conditions_of",
-    "excepting",
-    "policy_objects",
-    "told_by_exception",
-]
 
 CLASS_NAME, PRIORITY = "variables.className", "variables.priority"
 _VARIABLES = {

@@ -9,8 +9,6 @@ import msgspec
 from webhook.native.objects import Settings
 from webhook.native.table import NOT_IN_TABLE, ClassTable
 
-__all__ = ["Inexpressible", "Sink"]
-
 _NAMED = 5
 """Classes that are named where several are not known."""
 

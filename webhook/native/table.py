@@ -17,10 +17,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.native.expressions import mapping, quote
-
-__all__ = ["LONGEST_EXPRESSION", "NEVER", "NOT_IN_TABLE", "PREEMPT", "ClassTable", "resolved", "value_variable"]
 
 LONGEST_EXPRESSION = 100_000
 """Characters of an expression that the API server's parser takes (cel-go, `ExpressionSizeCodePointLimit`)."""

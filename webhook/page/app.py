@@ -11,8 +11,6 @@ from webhook.page import html
 from webhook.page.model import Page
 from webhook.page.stream import Part, Streams
 
-__all__ = ["add_page", "local_only"]
-
 _HERE = Path(__file__).parent
 _HEADERS = {
     "Content-Security-Policy": (

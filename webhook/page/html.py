@@ -11,8 +11,6 @@ from webhook.page.ladder import NARROW, WIDE, legend, picture
 from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
 from webhook.page.model import DecisionShown, DeviceShown, Evictions, GangShown, Page, PlanShown, Rung, VictimShown
 
-__all__ = ["STEPS", "document", "headline", "sections", "version_of"]
-
 STEPS = ("decided", "nominated", "evicting", "waiting for room", "bound")
 """The steps of a plan, in their order."""
 _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)

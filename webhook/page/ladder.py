@@ -11,8 +11,6 @@ from typing import NamedTuple
 from webhook.page.markup import Html, clipped, joined, number, text
 from webhook.page.model import Band, Ladder, Rung
 
-__all__ = ["NARROW", "WIDE", "counted", "legend", "picture"]
-
 WIDE, NARROW = 1040, 340
 """Widths that the picture is drawn for, in pixels; the style sheet shows the one that suits the screen."""
 _BAND, _EMPTY, _GAP = 30, 30, 10

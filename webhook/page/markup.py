@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NewType
 
-__all__ = ["NONE", "Html", "anchor", "clipped", "instant", "joined", "number", "plural", "table", "text"]
-
 Html = NewType("Html", str)
 """Markup that is safe to send: made here, or of pieces that were."""
 

@@ -4,27 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = [
-    "Band",
-    "Certificate",
-    "Compared",
-    "DecisionShown",
-    "DeviceShown",
-    "Evictions",
-    "GangShown",
-    "Ladder",
-    "Leadership",
-    "MemberShown",
-    "OwnerEvictions",
-    "Page",
-    "PlanShown",
-    "PoliciesShown",
-    "PolicyShown",
-    "Rung",
-    "VictimShown",
-    "WaitingPod",
-]
-
 
 class Band(msgspec.Struct, frozen=True):
     """A range of priorities that is reserved, both ends included; `name` says by whom."""

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 import msgspec
 from aiohttp import web
 
-__all__ = ["MOST_STREAMS", "Part", "Streams"]
-
 log = logging.getLogger(__name__)
 
 MOST_STREAMS = 16

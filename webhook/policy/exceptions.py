@@ -6,10 +6,9 @@ import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.matching import rights_text
-from webhook.policy.model import Policies, SourcePosition
+from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import Finding, Severity
-
-__all__ = ["ExceptionState", "ended_findings", "exceptions", "next_end"]
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 
 class ExceptionState(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from webhook.policy.model import Enforcement, Policies, PriorityRule
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.rules import Enforcement, PriorityRule
 
 _STRICTNESS = {Enforcement.AUDIT: 0, Enforcement.WARN: 1, Enforcement.ENFORCE: 2}
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import msgspec
 
 from webhook.policy.evaluation.matching import definers_text, rights_text
-from webhook.policy.model import Definers, Policies, PriorityPolicy, PriorityRule, RequestMatch
-from webhook.policy.model.rules import ProtectAnnotations, Reserve
-
-__all__ = ["RightRow", "rights_of"]
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import Definers, PriorityRule, ProtectAnnotations, Reserve
 
 SAME = "the same: who asks decides"
 NEVER = "never: it names subjects and no namespaces"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.extenders import Extender, call_extenders
 from webhook.preemption.filters.filtering import (
     NO_PODS,
@@ -30,8 +30,6 @@ from webhook.preemption.victims.costs import VictimCosts
 from webhook.preemption.victims.eligible import only_pods, potential_victims
 from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.selection import find_victims
-
-__all__ = ["decide", "devices_on", "fits", "fits_on", "refusal_of", "victims_needed"]
 
 _PLACED_TOGETHER = (
     "it is placed together with the pods of its spec.schedulingGroup, and here pods are placed one by one"

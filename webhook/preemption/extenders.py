@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.victims.candidates import Candidate, Candidates
-
-__all__ = ["Extender", "ExtenderError", "call_extenders"]
 
 
 class ExtenderError(RuntimeError):

@@ -17,18 +17,6 @@ from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, VictimSets, ends_in, seconds
 from webhook.preemption.victims.rules import Rules
 
-__all__ = [
-    "RANKING",
-    "Ranking",
-    "Score",
-    "decisive",
-    "how_compared",
-    "preferred_because",
-    "rank",
-    "shown_keys",
-    "sum_of_priorities",
-]
-
 PRIORITY_OFFSET = 2**31
 """Added to every priority in a sum, so that among negative priorities fewer pods win."""
 

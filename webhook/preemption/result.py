@@ -20,8 +20,6 @@ from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import ExcludedPod, Exclusion, PotentialVictims
 from webhook.preemption.victims.rules import VictimReason
 
-__all__ = ["Decision", "StaleDecisionError"]
-
 
 class StaleDecisionError(RuntimeError):
     """The snapshot changed since the decision; only `selected` and what was read before can still be read."""

@@ -12,8 +12,6 @@ from typing import NamedTuple, Protocol
 
 from webhook.kube.instants import Clock
 
-__all__ = ["MeasuringClock", "Now", "SteadyClock"]
-
 _SLEW = 0.005
 """How fast, in seconds per second, the steady clock follows the system's after a jump."""
 

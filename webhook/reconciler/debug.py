@@ -14,8 +14,6 @@ from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
 
-__all__ = ["DEBUG_PORT", "pages", "plan_rows", "queue_rows"]
-
 DEBUG_PORT = 6060
 """The port of the debug pages if no other is asked for."""
 

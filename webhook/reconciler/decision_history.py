@@ -16,16 +16,15 @@ from typing import Any
 import msgspec
 
 from webhook.kube.bounded import Newest
-from webhook.kube.informer import Change
 from webhook.kube.instants import epoch
-from webhook.kube.objects import Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.page.model import Evictions, OwnerEvictions
+from webhook.policy.model.values import DECISION
 from webhook.preemption.snapshot.pod_view import disruption_of
 from webhook.reconciler.reporting import Line
-from webhook.reconciler.state.annotations import DECISION, DecisionRecord, carries, decision_of
-
-__all__ = ["BUCKETS", "DecisionHistory", "Known", "PendingPods"]
+from webhook.reconciler.state.annotations import DecisionRecord, carries, decision_of
 
 log = logging.getLogger(__name__)
 

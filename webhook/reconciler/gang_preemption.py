@@ -9,8 +9,9 @@ from __future__ import annotations
 import uuid
 from functools import partial
 
-from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import PreemptionPolicy
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -24,8 +25,6 @@ from webhook.reconciler.preemptors import PolicySet, unschedulable_since
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Evaluation, Reporter
 from webhook.reconciler.state.annotations import DecisionRecord, GangRecord
-
-__all__ = ["GangPreemption", "leave_out"]
 
 BegunPlan = tuple[Plan, Pod, DecisionRecord | None]
 """A plan, its preemptor, and the decision that is written on that."""

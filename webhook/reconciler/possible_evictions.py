@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from webhook.kube.objects import LabelSelector, Pod, PodSpec, PriorityClass
-from webhook.policy.model import PodsMatch, PreemptionPolicy
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import LabelSelector
+from webhook.kube.objects.pod import Pod, PodSpec
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.victims import PodsMatch
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.victims.eligible import Exclusion, potential_victims, protection_ends
@@ -20,8 +23,6 @@ from webhook.preemption.victims.rules import Rules, compile_rules
 from webhook.reconciler.evaluate.victim_exclusions import immovable, last_resort
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
-
-__all__ = ["PossibleEviction", "possible_evictions"]
 
 _NEVER = "Never"
 _STEPS = 10

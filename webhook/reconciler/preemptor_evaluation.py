@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
-from webhook.policy.model import PreemptionPolicy
 from webhook.policy.model.creation import at_creation
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_groups import group_of
@@ -15,8 +15,6 @@ from webhook.reconciler.evaluate.verdicts import Moment, Verdicts
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
-
-__all__ = ["PreemptorEvaluation"]
 
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""

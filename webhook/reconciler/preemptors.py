@@ -7,21 +7,14 @@ scheduler.
 from __future__ import annotations
 
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import RESIZE_PENDING, is_deferred, resize_pending
 from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
-from webhook.policy.model import MANAGED, MARK, Policies, PreemptionPolicy
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.values import MANAGED, MARK
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.preemption.victims.rules import Rules, compile_rules
-
-__all__ = [
-    "PolicySet",
-    "grace_under",
-    "ineligible_reason",
-    "is_marked",
-    "lacks_post_filter",
-    "unschedulable_since",
-]
 
 
 class PolicySet:

@@ -17,9 +17,11 @@ from functools import partial
 from typing import Any
 
 from webhook.kube.client import Client
-from webhook.kube.informer import Change
-from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import Policies
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import PLAN
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
@@ -41,11 +43,8 @@ from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Evaluation, Reporter
-from webhook.reconciler.state.annotations import PLAN
 from webhook.reconciler.state.notices import has_notice
 from webhook.reconciler.state.state import State
-
-__all__ = ["Reconciler"]
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,13 @@ import msgspec
 from webhook.kube.bounded import Newest
 from webhook.kube.events import EventRecorder, Occurrence, reference
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.owner_events import OwnerEvents
 from webhook.kube.pods import workload_of
 from webhook.kube.resources import POD
-from webhook.policy.model import READY, PreemptorNaming
+from webhook.policy.model.preemption import PreemptorNaming
+from webhook.policy.model.values import READY
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.evaluate.outcomes import Evicts, Outcome, Unschedulable, Waits
 from webhook.reconciler.metrics import ReconcilerMetrics
@@ -25,10 +27,9 @@ from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.node_backoff import LeftOut
 from webhook.reconciler.queue.queue import QueueState
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord
 from webhook.reconciler.state.notices import NoticeRecord, is_ready, notice_of
-
-__all__ = ["CONTROLLER", "DEVICES_TAKEN", "Evaluation", "Line", "Reporter", "Tell"]
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
 

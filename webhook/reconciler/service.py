@@ -18,7 +18,7 @@ from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
 from webhook.kube.lease import LeaderElector
 from webhook.kube.owner_events import OwnerEvents
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory, PendingPods
 from webhook.reconciler.evict.executor import no_checkpoint
@@ -29,8 +29,6 @@ from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import CONTROLLER, Reporter, Tell
 from webhook.reconciler.state.state import State
-
-__all__ = ["ReconcilerOptions", "ReconcilerService"]
 
 _SHOWN = 50
 """Workloads whose evictions are metrics."""

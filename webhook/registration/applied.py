@@ -17,13 +17,11 @@ from contextlib import suppress
 from webhook.admission.configmaps import PROBE
 from webhook.kube.backoff import exponential
 from webhook.kube.errors import ApiError
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.registration import stored
 from webhook.registration.entries import PROBES, Entry, WebhookTarget, entries
 from webhook.registration.keeper import ConfigurationClient, KeeperSettings, ServerState, is_removed
 from webhook.registration.probe import silent_phases
-
-__all__ = ["AppliedEntries", "applied_entries", "is_applied", "needed"]
 
 log = logging.getLogger(__name__)
 

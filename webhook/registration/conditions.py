@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["any_of", "changed", "changed_key", "changed_metadata", "left_out", "present_key"]
-
 
 def any_of(tests: Iterable[str]) -> str:
     """At least one of the tests holds."""

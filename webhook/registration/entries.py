@@ -16,20 +16,9 @@ from webhook.admission.configmaps import POLICIES, PROBE
 from webhook.admission.context import OWN_NAMESPACE, RECONCILER
 from webhook.kube.pods import TEMPLATE_PATHS, WORKLOADS
 from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
-from webhook.policy.model import MARK, WEBHOOK_ANNOTATIONS, Policies
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import MARK, WEBHOOK_ANNOTATIONS
 from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, left_out, present_key
-
-__all__ = [
-    "EXEMPT",
-    "MANIFEST_AGAIN",
-    "MUTATING",
-    "NOTHING_LEFT",
-    "PROBES",
-    "VALIDATING",
-    "Entry",
-    "WebhookTarget",
-    "entries",
-]
 
 Entry = dict[str, Any]
 """One element of `webhooks`, as JSON data."""

@@ -25,13 +25,11 @@ from webhook.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.registration import stored
 from webhook.registration.entries import MUTATING, VALIDATING, Entry, WebhookTarget, entries
 from webhook.registration.probe import silent_phases
 from webhook.registration.stored import Trust
-
-__all__ = ["ConfigurationClient", "Keeper", "KeeperSettings", "ServerState", "is_removed"]
 
 log = logging.getLogger(__name__)
 

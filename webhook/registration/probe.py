@@ -14,11 +14,9 @@ from typing import Any, Protocol
 import msgspec
 
 from webhook.admission.configmaps import PROBE, answered
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.resources import CONFIG_MAP, PRIORITY_CLASS
-
-__all__ = ["Probe", "ProbeClient", "send_probe", "silent_phases"]
 
 _PHASES = ("mutate", "validate")
 _VERSION = re.compile(r"giveway (\S+) answers \(")

@@ -15,20 +15,6 @@ import msgspec
 
 from webhook.registration.entries import PROBES, Entry
 
-__all__ = [
-    "WRITTEN",
-    "Trust",
-    "digest",
-    "emptied",
-    "has_probes",
-    "is_ours",
-    "pem_bundle",
-    "trusted",
-    "untrusted",
-    "with_entries",
-    "with_probes",
-]
-
 Json = dict[str, Any]
 
 WRITTEN = "giveway.dev/entries"

@@ -16,8 +16,6 @@ from aiohttp import StreamReader
 
 from webhook.serving.fair_queue import Peer
 
-__all__ = ["BODY_LIMIT", "BUDGET", "Bodies", "EndedError", "OversizedError", "Waiting"]
-
 BODY_LIMIT = 8 * 1024 * 1024
 """Bytes of a review that is read; docs/webhook.md says why."""
 BUDGET = 32 * 1024 * 1024

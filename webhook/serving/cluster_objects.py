@@ -9,14 +9,14 @@ from typing import Protocol, TypeVar
 from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup, Objects, Overlay
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
-from webhook.kube.informer import Change, Informer
-from webhook.kube.objects import Namespace, ObjectMeta, PodGroup, PriorityClass
-from webhook.kube.objects.scheduling import PodGroupSpec
+from webhook.kube.informer import Informer
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.scheduling import PodGroup, PodGroupSpec
 from webhook.kube.resources import NAMESPACE, POD_GROUP, PRIORITY_CLASS
 from webhook.serving.fair_queue import Flow
 from webhook.serving.lookups import LookupLimit, Lookups
-
-__all__ = ["CachedObjects", "GivenObjects", "ObjectSource"]
 
 T = TypeVar("T")
 

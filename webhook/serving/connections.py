@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 from webhook.serving.fair_queue import Flow, Peer, Peers
 
-__all__ = ["MOST_CONNECTIONS", "Connection", "Connections", "most_connections"]
-
 MOST_CONNECTIONS = 1024
 """An API server speaks HTTP/1.1 to a webhook, so it has a connection for each review under way: 200 changes and 400
 reads at a time by default (`--max-mutating-requests-inflight`), of which changes of pods are a part."""

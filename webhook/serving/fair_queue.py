@@ -16,8 +16,6 @@ from weakref import WeakValueDictionary
 
 from webhook.kube.bounded import LONGEST_SHOWN, Newest
 
-__all__ = ["FairQueue", "Flow", "Peer", "Peers"]
-
 T = TypeVar("T")
 
 _TURN = 0.00025

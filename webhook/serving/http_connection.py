@@ -18,8 +18,6 @@ from aiohttp.http import RawRequestMessage
 from webhook.serving.connections import Connection
 from webhook.serving.turns import Turns
 
-__all__ = ["Answered", "Handler", "HttpConnection", "HttpProtocols", "RequestHandler"]
-
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 """What answers a request, and may wait."""
 Answered = tuple[bytes, bool]

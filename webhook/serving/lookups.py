@@ -15,11 +15,10 @@ from typing import Any, Generic, TypeVar
 
 from webhook.admission.context import LONGEST_NAME
 from webhook.kube.bounded import Newest
-from webhook.kube.informer import Change, Informer
+from webhook.kube.informer import Informer
+from webhook.kube.object_cache import Change
 from webhook.serving.fair_queue import Flow, Peer
 from webhook.serving.turns import FairSemaphore
-
-__all__ = ["LookupLimit", "Lookups"]
 
 _Share = tuple[Peer, str]
 R = TypeVar("R")

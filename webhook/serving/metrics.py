@@ -17,8 +17,6 @@ from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS
 from webhook.admission.webhook import HANDLED, Phase, Reviewed
 from webhook.policy.evaluation.rules import Verdict
 
-__all__ = ["AdmissionMetrics"]
-
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATIONS = frozenset(("CREATE", "UPDATE", "DELETE", "CONNECT"))
 _PHASES = get_args(Phase)

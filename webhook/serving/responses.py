@@ -11,8 +11,6 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import SERVER_SOFTWARE, HttpVersion, HttpVersion11
 
-__all__ = ["JsonResponse", "response"]
-
 
 class JsonResponse(web.StreamResponse):
     """What `web.Response` sends for such a body, without asking for cookies, compression, chunks and hooks.

@@ -18,7 +18,7 @@ from webhook.admission.undecoded import uid_of
 from webhook.admission.webhook import Phase, Reviewed, deny, refuse, review
 from webhook.component_base.logs import LogLine, LogWriter
 from webhook.kube.bounded import bounded, bounded_cache
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.policy.cel.program import AllowanceError
 from webhook.serving.bodies import Bodies, EndedError, OversizedError
 from webhook.serving.cluster_objects import ObjectSource
@@ -29,8 +29,6 @@ from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.responses import JsonResponse, response
 from webhook.serving.review_process import ReviewProcess, ReviewProcessError
 from webhook.serving.turns import Turns
-
-__all__ = ["ALLOWANCE", "ReviewHandler", "ReviewLine"]
 
 log = logging.getLogger(__name__)
 

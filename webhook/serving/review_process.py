@@ -12,13 +12,10 @@ from typing import Any
 from webhook.admission.context import Context
 from webhook.admission.review import Answer, ReviewFacts
 from webhook.admission.webhook import Phase, Reviewed, complete
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.serving.fair_queue import Flow
 from webhook.serving.reviewer import HEAD, frame, too_much
 from webhook.serving.turns import FairSemaphore
-
-__all__ = ["ReviewProcess", "ReviewProcessError"]
-
 
 _COMMAND = (sys.executable, "-m", "webhook.serving.reviewer")
 _ENDED_BY_OTHERS = frozenset((None, -signal.SIGKILL, -signal.SIGTERM))

@@ -25,10 +25,9 @@ from webhook.admission.context import Context
 from webhook.admission.review import ReviewFacts
 from webhook.admission.undecoded import uid_in
 from webhook.admission.webhook import Phase, Reviewed, deny, review
-from webhook.kube.objects import Namespace, PodGroup, PriorityClass
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.evaluation.engine import Engine
-
-__all__ = ["HEAD", "MEMORY", "frame", "main", "too_much"]
 
 HEAD = 4
 """Bytes of a frame's length."""

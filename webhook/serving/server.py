@@ -28,8 +28,6 @@ from webhook.serving.review_handler import ALLOWANCE, ReviewHandler
 from webhook.serving.tls_listener import ServingCertificate, TlsError, TlsListener, load_certificate
 from webhook.serving.turns import Turns
 
-__all__ = ["ReviewServer", "ServingOptions"]
-
 log = logging.getLogger(__name__)
 
 

@@ -22,8 +22,6 @@ from webhook.serving.fair_queue import Flow
 from webhook.serving.http_connection import HttpProtocols
 from webhook.serving.turns import Turns
 
-__all__ = ["ServingCertificate", "TlsError", "TlsListener", "load_certificate"]
-
 _HANDSHAKE_SECONDS = 5
 _HANDSHAKE_COST = 0.001
 """Seconds of this process for a handshake, about."""

@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 from webhook.serving.fair_queue import FairQueue, Flow
 
-__all__ = ["FairSemaphore", "Turns"]
-
 T = TypeVar("T")
 
 _ROUND = 0.004

@@ -10,14 +10,17 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 import msgspec
 
 from webhook.clusters.simulated.objects import ClusterObjects
-from webhook.kube.objects import Pod, PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.pod import Pod
 from webhook.policy.cel.fields import Path, fields_read, wholly_read
 from webhook.policy.cel.program import Program, compile_bool, compile_text
-from webhook.policy.model import OWN_ANNOTATIONS, Policies, PreemptionPolicy, PriorityPolicy, PriorityRule
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import PriorityRule
+from webhook.policy.model.values import OWN_ANNOTATIONS
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
-
-__all__ = ["Judgeable", "annotations_read", "check_judgeable", "judgeable", "unreadable", "words_of"]
 
 _ANNOTATIONS = ("metadata", "annotations")
 _MAPS = frozenset({"annotations", "labels", "nodeSelector", "requests", "limits"})

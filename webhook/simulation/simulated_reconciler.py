@@ -16,8 +16,8 @@ from webhook.clusters.simulated.clock import VirtualClock
 from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.client import Client
-from webhook.kube.objects import key_of
-from webhook.policy.model import Policies
+from webhook.kube.objects.meta import key_of
+from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
 from webhook.reconciler.metrics import ReconcilerMetrics
@@ -27,8 +27,6 @@ from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Evaluation, Line, Reporter
 from webhook.reconciler.state.annotations import DecisionRecord
 from webhook.reconciler.state.state import State
-
-__all__ = ["SimulatedReconciler", "offline_state"]
 
 
 class _Reporter(Reporter):

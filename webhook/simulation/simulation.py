@@ -25,13 +25,11 @@ from webhook.clusters.simulated.workloads import Workloads
 from webhook.kube.client import Client
 from webhook.kube.events import Occurrence
 from webhook.kube.pods import is_terminal
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.simulation.judgeable import Judgeable, judgeable
 from webhook.simulation.simulated_reconciler import SimulatedReconciler
-
-__all__ = ["Options", "Result", "Running", "Step", "checkpoints_of", "simulate"]
 
 Progress = Callable[[float, "Running"], None]
 

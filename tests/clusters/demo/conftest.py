@@ -1,5 +1,3 @@
 """The same server as in tests/serving."""
 
-from tests.serving.conftest import authority, start
-
-__all__ = ["authority", "start"]
+from tests.serving.conftest import authority, start  # noqa: F401

@@ -18,9 +18,10 @@ from webhook.cli.main import main
 from webhook.clusters.embedded.apiserver.faults import FaultError, Faults, inject
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.informer import Informer
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, NODE, POD, PRIORITY_CLASS
 
 PODS = POD.path("default")

@@ -8,7 +8,8 @@ import pytest
 from webhook.clusters.model.jobs import INDEX, JobProgress, identify_job_pod, intervals
 from webhook.clusters.model.stateful_sets import identify_stateful_pod
 from webhook.clusters.model.workloads import WorkloadSpec
-from webhook.kube.objects import Condition, ObjectMeta, Pod, PodStatus
+from webhook.kube.objects.meta import Condition, ObjectMeta
+from webhook.kube.objects.pod import Pod, PodStatus
 
 TARGET = {"type": "DisruptionTarget", "status": "True"}
 

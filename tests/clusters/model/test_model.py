@@ -12,7 +12,8 @@ from webhook.clusters.model.jobs import JobProgress
 from webhook.clusters.model.pods import by_deletion_order, replica_changes, template_hash
 from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Condition, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
+from webhook.kube.objects.meta import Condition, ObjectMeta, OwnerReference
+from webhook.kube.objects.pod import Pod, PodSpec, PodStatus
 
 
 @pytest.mark.parametrize(

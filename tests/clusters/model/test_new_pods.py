@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_pod
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.amounts import requests
 
 GPU = "nvidia.com/gpu"

@@ -11,7 +11,7 @@ import pytest
 from tests.preemption.building import pod
 from webhook.clusters.scheduling import queue as queueing
 from webhook.clusters.scheduling.queue import SchedulingQueue
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.pod_info import compile_pod
 
 

@@ -12,8 +12,9 @@ from tests.preemption.building import node, pod
 from webhook.clusters.scheduling.default_spread import Selecting, Selectors
 from webhook.clusters.scheduling.scores import View, best_node, scores
 from webhook.clusters.scheduling.tally import Tally
-from webhook.kube.informer import Change
-from webhook.kube.objects import Node, Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import REPLICA_SET, SERVICE
 from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.snapshot.pod_info import compile_pod

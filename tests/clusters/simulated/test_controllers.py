@@ -2,7 +2,7 @@
 
 from tests.preemption import building
 from webhook.clusters.simulated.controllers import PodOwner
-from webhook.policy.model import MANAGED, MARK, POD_ANNOTATIONS
+from webhook.policy.model.values import MANAGED, MARK, POD_ANNOTATIONS
 
 
 def test_a_pod_in_the_place_of_another_has_nothing_of_what_giveway_says_of_that():

@@ -7,20 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.builders import create, define, engine, namespace, outcomes, pod, rules, user
-from webhook.kube.objects import LabelSelector, Requirement
+from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.index import RangeIndex
-from webhook.policy.model import (
-    Enforcement,
-    Policies,
-    PriorityClasses,
-    PriorityPolicy,
-    PriorityRule,
-    RequestMatch,
-    Reserve,
-    SourcePosition,
-    Subject,
-)
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import Enforcement, PriorityClasses, PriorityRule, Reserve
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 NAMES = st.sampled_from(["a", "b", "team-a", "team-b", "team-*", "t*", "*", "*-a"])
 LABELS = st.dictionaries(st.sampled_from("xy"), st.sampled_from("12"), max_size=2)

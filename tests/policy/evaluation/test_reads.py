@@ -4,7 +4,7 @@ import pytest
 
 from tests.policy.builders import engine, rules
 from webhook.policy.evaluation.reads import PARTS, reads_on_update
-from webhook.policy.model import CAN_BE_PREEMPTED, MARK, OWN_ANNOTATIONS, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MARK, OWN_ANNOTATIONS, PROTECTION_DURATION
 
 ANY = {"annotations", "labels", "spec"}
 

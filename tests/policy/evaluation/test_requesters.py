@@ -4,7 +4,7 @@ import pytest
 
 from tests.policy.builders import create, define, deployment, namespace, outcomes, pod, rules, update, user
 from tests.policy.builders import engine as judging
-from webhook.policy.model import CAN_BE_PREEMPTED as KEY
+from webhook.policy.model.values import CAN_BE_PREEMPTED as KEY
 
 CONTROLLER = user("system:serviceaccount:kube-system:replicaset-controller", "system:serviceaccounts")
 OPERATOR = user("system:serviceaccount:operators:spark-operator", "system:serviceaccounts")

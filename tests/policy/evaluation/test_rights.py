@@ -4,7 +4,7 @@ import pytest
 
 from tests.policy.builders import indented, loaded, rules
 from webhook.policy.files.loading import load_or_raise
-from webhook.policy.model import CAN_BE_PREEMPTED as KEY
+from webhook.policy.model.values import CAN_BE_PREEMPTED as KEY
 from webhook.policy.shapes.findings import PolicyError, Severity
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"

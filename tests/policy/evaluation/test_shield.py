@@ -14,8 +14,8 @@ from tests.policy.builders import (
     update,
     user,
 )
-from webhook.policy.model import CAN_BE_PREEMPTED as KEY
-from webhook.policy.model import PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED as KEY
+from webhook.policy.model.values import PROTECTION_DURATION
 
 NONE = rules("{name: x, defaultPriorityClass: standard}")
 LEADS = f"{{name: s, protectAnnotations: {{keys: [{KEY}], allow: {{subjects: [{{kind: Group, name: leads}}]}}}}}}"

@@ -2,8 +2,8 @@
 
 from tests.policy.builders import create, deployment, engine, outcomes, pod, rules, update
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.model import CAN_BE_PREEMPTED as KEY
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.values import CAN_BE_PREEMPTED as KEY
 
 JUDGING = engine(
     rules(

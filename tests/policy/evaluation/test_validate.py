@@ -14,7 +14,7 @@ from tests.policy.builders import (
     rules,
     update,
 )
-from webhook.policy.model import Enforcement
+from webhook.policy.model.rules import Enforcement
 
 
 def validate(expression, **more):

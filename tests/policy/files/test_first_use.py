@@ -7,7 +7,9 @@ from webhook.kube.instants import LAST_SECOND, epoch
 from webhook.policy.evaluation import engine
 from webhook.policy.files import first_use
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import Policies, PreemptionPolicy, Schedule
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.schedule import Schedule
 
 SPEC = rules(
     "{name: band, reserve: {from: 1, to: 9}}",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from webhook.kube.objects import ObjectMeta, Pod, PodSpec
-from webhook.policy.model import CREATION
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.policy.model.creation import (
     GROUP_ANNOTATIONS,
     GROUP_LABELS,
@@ -12,6 +12,7 @@ from webhook.policy.model.creation import (
     not_recorded,
     renamed,
 )
+from webhook.policy.model.values import CREATION
 from webhook.preemption.snapshot.pod_groups import group_of, index_of, minimum_said_by
 
 

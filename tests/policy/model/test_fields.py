@@ -7,7 +7,9 @@ import pytest
 
 from tests.policy.builders import element, mappings, policies
 from webhook.policy.evaluation.managed_classes import shielded
-from webhook.policy.model import PreemptionPolicy, PriorityPolicy, Schedule
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import RECOGNISED_ANNOTATION
 from webhook.policy.shapes.object_shape import ObjectShape, shape_of
 from webhook.reconciler.preemptors import PolicySet

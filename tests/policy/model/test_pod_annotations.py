@@ -4,7 +4,7 @@ import ast
 import re
 
 from tests.manifests.objects import ROOT
-from webhook.policy.model import MARK, POD_ANNOTATIONS, POD_CONDITIONS
+from webhook.policy.model.values import MARK, POD_ANNOTATIONS, POD_CONDITIONS
 from webhook.registration.entries import EXEMPT
 
 KEY = re.compile(r"giveway\.dev/[A-Za-z-]+")

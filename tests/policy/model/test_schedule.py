@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from webhook.kube.instants import epoch
-from webhook.policy.model import Schedule
-from webhook.policy.model.schedule import ever_together
+from webhook.policy.model.schedule import Schedule, ever_together
 
 HOUR = 3600.0
 DAILY = Schedule(cron="0 6 * * *", time_zone="Europe/Berlin", duration=14 * HOUR)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
-__all__ = ["allocations", "is_allowed"]
-
 
 def allocations(devices, claims, taken):
     """All allocations of the claims: lists of (claim, request, device) in their order."""

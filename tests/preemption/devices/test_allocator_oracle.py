@@ -7,7 +7,8 @@ import pytest
 
 from tests.preemption.building import node
 from tests.preemption.devices import oracle
-from webhook.kube.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.preemption.devices.allocator import NodeDevices, Steps, allocate
 from webhook.preemption.devices.pools import NodePlace, gather_pools
 from webhook.preemption.devices.requests import DemandError, compile_claim

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod
-from webhook.kube.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules

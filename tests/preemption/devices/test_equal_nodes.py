@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod
-from webhook.kube.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.preemption.decision import decide
 from webhook.preemption.devices.node_states import pools_of
 from webhook.preemption.filters import devices

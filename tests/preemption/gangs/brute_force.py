@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, NamedTuple
 
-__all__ = ["Cost", "Piece", "cheapest", "cost_of", "pieces"]
-
 Json = dict[str, Any]
 
 

@@ -6,8 +6,6 @@ import random
 
 from tests.preemption.building import Json, budget, node, pod
 
-__all__ = ["gang_cluster"]
-
 _MOST_RUNNING = 11
 
 

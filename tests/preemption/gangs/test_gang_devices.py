@@ -11,7 +11,8 @@ import pytest
 
 from tests.preemption.building import NOW, as_pod, pod, rules
 from tests.preemption.devices.test_decision_oracle import DRIVER, KINDS, PREEMPTOR, Cluster
-from webhook.kube.objects import PodGroup, ResourceClaim
+from webhook.kube.objects.devices import ResourceClaim
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.preemption.building import NOW, as_data, as_pod, node, pod, rules, snapshot_of
 from tests.preemption.clusters import FEATURES
 from tests.preemption.test_unit_properties import in_groups
-from webhook.policy.model import GroupDisruption
+from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, fits_on
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang

@@ -11,7 +11,7 @@ import pytest
 from tests.preemption.building import NOW, as_pod, budget, node, pod, rules, snapshot_of
 from tests.preemption.gangs.brute_force import Cost, Piece, cheapest, cost_of, fits, pieces
 from tests.preemption.gangs.random_gangs import gang_cluster
-from webhook.policy.model import BudgetMode, GroupDisruption
+from webhook.policy.model.preemption import BudgetMode, GroupDisruption
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang, is_gang

@@ -4,8 +4,10 @@ import msgspec
 import pytest
 
 from tests.preemption.building import NOW, as_pod, budget, cluster, node, outcome, pod, rules, snapshot_of
-from webhook.kube.objects import PodDisruptionBudget
-from webhook.policy.model import BudgetMode, EvictionMode, PreemptionPolicy, SourcePosition, VictimMode, Victims
+from webhook.kube.objects.pod import PodDisruptionBudget
+from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
+from webhook.policy.model.victims import VictimMode, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
 

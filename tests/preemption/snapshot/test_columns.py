@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from tests.preemption.building import as_pod, budget, node, pod
-from webhook.kube.objects import Node, PodDisruptionBudget
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.preemption.snapshot.columns import Columns
 from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.snapshot import Snapshot

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.preemption.building import as_pod, node, pod
-from webhook.kube.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import Snapshot
 

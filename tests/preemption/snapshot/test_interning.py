@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod, rules, snapshot_of
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot import interning
 from webhook.preemption.snapshot.interning import Interner, Table

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
-from webhook.kube.objects import Node
+from webhook.kube.objects.cluster_scoped import Node
 from webhook.preemption.decision import decide, fits
 from webhook.preemption.snapshot.nodes import MOST_LABEL_COLUMNS
 from webhook.preemption.victims.rules import kubernetes_rules

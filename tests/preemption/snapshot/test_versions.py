@@ -9,8 +9,9 @@ from tests.inspection.builders import policies
 from tests.kube.server import Server, answer, until
 from webhook.clusters.embedded.standins.controller import StandInInformers
 from webhook.inspection.observed import observe
-from webhook.kube.client import ApiError, Client
-from webhook.kube.objects import PodGroup
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import POD_GROUP
 from webhook.reconciler.state.state import State
 from webhook.simulation.cluster_file.collecting import collect

@@ -4,20 +4,12 @@ import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, outcome, pod, rules, snapshot_of
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import LabelSelector
-from webhook.policy.model import (
-    CREATION,
-    GroupDisruption,
-    PodsMatch,
-    PreemptionPair,
-    PreemptionPolicy,
-    Preemptors,
-    Protection,
-    SourcePosition,
-    VictimMode,
-    Victims,
-)
+from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.creation import creation_record
+from webhook.policy.model.preemption import GroupDisruption, PreemptionPolicy, Preemptors, Protection
+from webhook.policy.model.values import CREATION
+from webhook.policy.model.victims import PodsMatch, PreemptionPair, VictimMode, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules
 

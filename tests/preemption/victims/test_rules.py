@@ -19,17 +19,12 @@ from tests.preemption.building import (
     rules,
     snapshot_of,
 )
-from webhook.kube.objects import LabelSelector, PriorityClass, Requirement
-from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    PodsMatch,
-    PreemptibilityAnnotations,
-    PreemptionPair,
-    PreemptionPolicy,
-    SourcePosition,
-    VictimMode,
-    Victims,
-)
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import LabelSelector, Requirement
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.values import CAN_BE_PREEMPTED
+from webhook.policy.model.victims import PodsMatch, PreemptibilityAnnotations, PreemptionPair, VictimMode, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import Snapshot

@@ -6,18 +6,15 @@ import re
 import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, outcome, pod, priority_class, rules, snapshot_of
-from webhook.policy.model import (
+from webhook.policy.model.preemption import PreemptionPolicy, Protection
+from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     MINIMUM_PREEMPTABLE_PRIORITY,
     PROTECTION_DURATION,
     TOLERATION_SECONDS,
-    PreemptionPolicy,
-    Protection,
-    Signal,
-    SourcePosition,
-    VictimMode,
-    Victims,
 )
+from webhook.policy.model.victims import Signal, VictimMode, Victims
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
-from webhook.policy.model import CycleKeeper, Cycles, Limits
+from webhook.policy.model.limits import CycleKeeper, Cycles, Limits
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory

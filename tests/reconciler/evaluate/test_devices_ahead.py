@@ -9,12 +9,12 @@ import pytest
 
 from tests.reconciler.builders import pod, preemptor
 from tests.reconciler.device_settings import DRIVER, Devices, claim, uses
-from webhook.kube.objects import DeviceClass, Node
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import DeviceClass
 from webhook.kube.resources import DEVICE_CLASS
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET
-from webhook.reconciler.evaluate.evaluator import Evicts, Unschedulable
-from webhook.reconciler.evaluate.outcomes import Fits, Promised
+from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable
 from webhook.reconciler.evaluate.pods_ahead import AHEAD
 from webhook.reconciler.evaluate.rates import _NEVER, NOT_NOW
 

@@ -10,7 +10,7 @@ import pytest
 from tests.reconciler.builders import START, pod, preemptor
 from tests.reconciler.device_settings import Devices, claim, uses
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import PodGroup
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING, group_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Unschedulable

@@ -6,7 +6,10 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, budget, names, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate, Schedule
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.preemption import Protection
+from webhook.policy.model.schedule import Schedule
+from webhook.policy.model.values import PROTECTION_DURATION
 from webhook.preemption.ranking import RANKING
 from webhook.preemption.victims.costs import COST_KEYS
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction

@@ -6,7 +6,7 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, names, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import Limits, Rate
+from webhook.policy.model.limits import Limits, Rate
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.evaluate.outcomes import Unschedulable
 

@@ -4,11 +4,10 @@ import msgspec
 import pytest
 
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
-from webhook.policy.model import Limits, WorkloadLimit
+from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.policy.shapes.object_shape import yaml_name
 from webhook.reconciler.evaluate.outcomes import Unschedulable
-from webhook.reconciler.evaluate.rates import _NEVER
-from webhook.reconciler.evaluate.victim_exclusions import NOT_NOW
+from webhook.reconciler.evaluate.rates import _NEVER, NOT_NOW
 
 OTHER = {"cycles": "which of two workloads stays", "attempts_per_preemptor": "how often it is tried, not how much"}
 """The fields of `Limits` that are no rate, and what they say instead."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.policy.model import Limits, Rate
+from webhook.policy.model.limits import Limits, Rate
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction, Remaining
 
 OWNER = Limits(per_owner=Rate(2, 60.0))

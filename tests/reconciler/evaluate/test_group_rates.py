@@ -3,7 +3,7 @@
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
-from webhook.policy.model import LabelRate, Limits, Rate
+from webhook.policy.model.limits import LabelRate, Limits, Rate
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.plans.eviction_ledger import read_ledger, write_ledger

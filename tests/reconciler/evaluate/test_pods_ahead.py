@@ -7,14 +7,16 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, PodGroup
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.kube.objects.scheduling import PodGroup
+from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
 from webhook.reconciler.plans.actions import Ask, Try
 from webhook.reconciler.plans.next_action import PlanContext, next_action
 from webhook.reconciler.plans.plan import Plan, PlanLook
-from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 
 def in_front(cpu: str, priority: int = 200, nominated: str = ""):

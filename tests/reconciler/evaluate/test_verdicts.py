@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
-from webhook.kube.objects import LabelSelector
-from webhook.policy.model import Limits, PodsMatch, PreemptionPair, Victims
+from webhook.kube.objects.meta import LabelSelector
+from webhook.policy.model.limits import Limits
+from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.reconciler.evaluate.outcomes import Fits, Unschedulable
 from webhook.reconciler.evaluate.verdicts import Moment, Verdicts
 from webhook.reconciler.state.waiting_pods import WaitingPods

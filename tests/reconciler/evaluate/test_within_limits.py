@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
-from webhook.policy.model import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
+from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 
 OWN, HOUR = "StatefulSet/default/own", 3600.0

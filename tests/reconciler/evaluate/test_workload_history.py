@@ -8,7 +8,9 @@ from collections import Counter
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
-from webhook.policy.model import EvictionCost, Limits, Victims, WorkloadLimit
+from webhook.policy.model.cost import EvictionCost
+from webhook.policy.model.limits import Limits, WorkloadLimit
+from webhook.policy.model.victims import Victims
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evaluate.workload_history import (
     KEPT_SECONDS,

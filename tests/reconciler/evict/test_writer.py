@@ -12,13 +12,15 @@ from tests.workloads import eventually
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Condition, ObjectMeta, Pod, PodSpec, PodStatus
+from webhook.kube.objects.meta import Condition, ObjectMeta
+from webhook.kube.objects.pod import Pod, PodSpec, PodStatus
 from webhook.kube.pods import RESIZE_PENDING
 from webhook.kube.resources import POD
-from webhook.policy.model import PLAN
+from webhook.policy.model.values import PLAN
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.writer import EvictionResult, Writer
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanStage, PlanVictim, encode
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanStage, encode
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 VICTIM = PlanVictim("default", "v", "u")
 

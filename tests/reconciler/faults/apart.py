@@ -7,10 +7,8 @@ from typing import Any
 from tests.preemption.building import node
 from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, victim
 from tests.reconciler.simulation import Simulation
-from webhook.policy.model import CAN_BE_PREEMPTED
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 from webhook.reconciler.state import state
-
-__all__ = ["FAULTS"]
 
 Json = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"

@@ -13,20 +13,8 @@ from tests.reconciler.builders import START, policy
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PreemptionPolicy
-
-__all__ = [
-    "Fault",
-    "Patch",
-    "later",
-    "lived",
-    "preemptor",
-    "simulated",
-    "slow",
-    "throttle_after_the_first",
-    "victim",
-    "wrong_with",
-]
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 
 Json = dict[str, Any]
 Patch = pytest.MonkeyPatch

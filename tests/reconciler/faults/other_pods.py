@@ -11,9 +11,10 @@ import numpy as np
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, slow, victim
-from tests.reconciler.gang_clusters import GANG, group
+from tests.reconciler.gang_clusters import group
+from tests.reconciler.outcome_judge import GANG
 from tests.reconciler.simulation import Simulation
-from webhook.policy.model import GroupDisruption, Groups
+from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.reconciler.evaluate.pods_ahead import PodsAhead
 from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.plans import plan_manager, plan_times

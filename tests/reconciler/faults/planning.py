@@ -18,9 +18,11 @@ from tests.reconciler.faults.fault import (
     throttle_after_the_first,
     victim,
 )
-from tests.reconciler.gang_clusters import GANG, group
+from tests.reconciler.gang_clusters import group
+from tests.reconciler.outcome_judge import GANG
 from tests.reconciler.simulation import Simulation
-from webhook.policy.model import BudgetMode, Limits, Rate
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.preemption import BudgetMode
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.plans import objections, plan_manager

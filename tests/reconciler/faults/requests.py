@@ -19,8 +19,9 @@ from tests.reconciler.faults.fault import (
 )
 from tests.reconciler.simulation import Simulation
 from webhook.kube.errors import ApiError
-from webhook.kube.objects import Pod
-from webhook.policy.model import EvictionMode, Limits
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.limits import Limits
+from webhook.policy.model.preemption import EvictionMode
 from webhook.reconciler.evict import writer as writing
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.plans import next_action as actions

@@ -9,21 +9,16 @@ import pytest
 
 from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import GroupDisruption, Groups, Limits, PreemptionPolicy, Rate
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy
+from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import Adopted, adopt, disagreement, recalled
-from webhook.reconciler.state.annotations import (
-    DECISION,
-    PLAN,
-    DecidedVictim,
-    DecisionRecord,
-    PlanRecord,
-    PlanStage,
-    PlanVictim,
-    encode,
-)
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, PlanStage, encode
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 WEB = "Deployment/default/web"
 GANG = "jobset.sigs.k8s.io/jobset-name"

@@ -10,8 +10,8 @@ from tests.reconciler.acting import PODS, playing
 from tests.workloads import eventually, priority_class
 from tests.workloads import pod as pod_body
 from webhook.kube.resources import PRIORITY_CLASS
+from webhook.policy.model.values import PLAN
 from webhook.reconciler.evict import executor
-from webhook.reconciler.state.annotations import PLAN
 
 pytestmark = pytest.mark.skipped_waits
 

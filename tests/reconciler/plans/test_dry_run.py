@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from tests.reconciler.builders import Desk, Setting, budget, node, pod, policy, preemptor
-from webhook.policy.model import Limits, Rate, Victims
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.victims import Victims
 from webhook.reconciler.plans import plan_times
 from webhook.reconciler.plans.next_action import STAGES
 from webhook.reconciler.state.annotations import PlanStage

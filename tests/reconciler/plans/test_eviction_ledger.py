@@ -6,7 +6,8 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import Limits, Rate
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.values import DECISION
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction
 from webhook.reconciler.evaluate.victim_exclusions import ReturningOwner
 from webhook.reconciler.plans.adoption import recall_evictions
@@ -19,7 +20,7 @@ from webhook.reconciler.plans.eviction_ledger import (
     write_ledger,
 )
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, PlanRecord, encode
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode
 
 WEB = "Deployment/default/web"
 HOURLY = Limits(per_owner=Rate(evictions=2, window=3600.0))

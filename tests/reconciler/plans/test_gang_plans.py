@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
-from webhook.kube.objects import PodGroup
-from webhook.policy.model import GroupDisruption, Groups
+from webhook.kube.objects.scheduling import PodGroup
+from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
 from webhook.reconciler.plans.actions import End, Enter, Try
 from webhook.reconciler.plans.endings import Ending

@@ -3,10 +3,11 @@
 import pytest
 
 from tests.inspection.command import giveway
-from tests.reconciler.acting import PODS, managing, playing, pod_body
+from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import eventually
+from tests.workloads import pod as pod_body
 from webhook.kube.resources import LEASE
-from webhook.policy.model import Limits, WorkloadLimit
+from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.reconciler.evaluate.workload_history import read_history
 from webhook.reconciler.plans.history_store import HISTORY
 

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, NOTICE, READY, Victims
+from webhook.kube.object_cache import Change
+from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, NOTICE, READY
+from webhook.policy.model.victims import Victims
 from webhook.reconciler.plans.actions import Enter, Notify, Wait
 from webhook.reconciler.plans.adoption import recalled
 from webhook.reconciler.plans.endings import Ending
@@ -21,16 +22,10 @@ from webhook.reconciler.plans.notices import Notices, askable, not_told
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.state.annotations import (
-    DecidedVictim,
-    DecisionRecord,
-    PlanDevice,
-    PlanRecord,
-    PlanStage,
-    PlanVictim,
-)
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanDevice, PlanRecord, PlanStage
 from webhook.reconciler.state.annotations import encode as encode_record
 from webhook.reconciler.state.notices import NoticeRecord, encode
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 NAMES = "abcd"
 

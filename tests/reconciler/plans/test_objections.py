@@ -10,12 +10,14 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import Limits, Rate, Schedule
+from webhook.policy.model.limits import Limits, Rate
+from webhook.policy.model.schedule import Schedule
 from webhook.reconciler.evaluate.outcomes import Waits
 from webhook.reconciler.plans.actions import Action, End
 from webhook.reconciler.plans.next_action import PlanContext, next_action
 from webhook.reconciler.plans.plan import Plan, PlanLook
-from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 
 def full(*more, under=None) -> Setting:

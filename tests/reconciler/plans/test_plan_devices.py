@@ -9,13 +9,14 @@ import pytest
 from tests.reconciler.builders import START, Desk, pod
 from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, claim, uses
 from webhook.kube.instants import rfc3339
+from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.plans import next_action
 from webhook.reconciler.plans.actions import Ask, End, Wait
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.next_action import STAGES
-from webhook.reconciler.state.annotations import PLAN, PlanStage, encode
+from webhook.reconciler.state.annotations import PlanStage, encode
 
 
 async def test_a_plan_counts_its_devices_as_taken():

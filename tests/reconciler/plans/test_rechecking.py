@@ -13,8 +13,10 @@ from tests.reconciler.acting import PODS, Play, managing, playing
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import GroupDisruption, Groups, Schedule
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import GroupDisruption, Groups
+from webhook.policy.model.schedule import Schedule
 from webhook.reconciler.evaluate import known_room
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan, PlanLook
@@ -23,7 +25,8 @@ from webhook.reconciler.plans.unneeded import unneeded
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.service import ReconcilerService
-from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 pytestmark = pytest.mark.skipped_waits
 

@@ -16,12 +16,14 @@ from tests.reconciler.builders import START, Desk, Setting, node, pod, preemptor
 from tests.workloads import eventually
 from webhook.kube.instants import epoch, rfc3339
 from webhook.page.html import STEPS
-from webhook.policy.model import RECONCILER_ANNOTATIONS, EvictionMode
+from webhook.policy.model.preemption import EvictionMode
+from webhook.policy.model.values import PLAN, RECONCILER_ANNOTATIONS
 from webhook.reconciler.plans import next_action, plan_manager
 from webhook.reconciler.plans.actions import Action, Displace, Enter, Try, Wait
 from webhook.reconciler.plans.next_action import STAGES, Situation, StageRow
 from webhook.reconciler.plans.plan import Plan, PlanLook
-from webhook.reconciler.state.annotations import PLAN, PlanRecord, PlanStage, PlanVictim, encode, plan_of
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage, encode, plan_of
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 ROOT = Path(next_action.__file__).parents[1]
 

@@ -12,9 +12,10 @@ from tests.reconciler.gang_clusters import victim
 from tests.reconciler.random_clusters import waiting
 from tests.reconciler.simulation import Simulation
 from tests.reconciler.virtual_time import run
-from webhook.policy.model import GroupDisruption, Groups
+from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from tests.reconciler.acting import PODS, managing, playing
 from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
 from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import Limits
+from webhook.policy.model.limits import Limits
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.plans.objections import objection
 from webhook.reconciler.plans.plan import remaining

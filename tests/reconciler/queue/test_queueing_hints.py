@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from tests.reconciler.builders import START, budget, node, pod
-from tests.reconciler.plans.test_plan_devices import claim
-from webhook.kube.informer import Change
+from tests.reconciler.device_settings import claim
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import ContainerStatus, Namespace, ResourceRequirements
-from webhook.policy.model import CAN_BE_PREEMPTED, READY, RECONCILER_ANNOTATIONS
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.pod import ContainerStatus, ResourceRequirements
+from webhook.policy.model.values import CAN_BE_PREEMPTED, READY, RECONCILER_ANNOTATIONS
 from webhook.reconciler.queue import event_handlers as hints
 
 

@@ -8,22 +8,21 @@ import msgspec
 import pytest
 
 from tests.reconciler.builders import preemptor
+from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.state.annotations import (
-    DECISION,
-    PLAN,
     DecidedVictim,
     DecisionRecord,
     GangRecord,
     PlanDevice,
     PlanRecord,
     PlanStage,
-    PlanVictim,
     UnreadableError,
     decision_of,
     encode,
     plan_of,
     with_names,
 )
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 RECORD = PlanRecord(
     id="a1", node="n1", victims=(PlanVictim("ns", "v", "u"),), deadline="2026-01-01T00:00:00Z", policy="p"

@@ -9,7 +9,8 @@ import pytest
 
 from tests.reconciler.builders import Setting, names, node, pod, preemptor
 from tests.reconciler.device_settings import Devices
-from webhook.kube.objects import Node, PersistentVolume, PersistentVolumeClaim
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
 
 HOST, ZONE, POOL = "kubernetes.io/hostname", "topology.kubernetes.io/zone", "pool"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.reconciler.plans.test_plan_devices import claim
+from tests.reconciler.device_settings import claim
 from webhook.reconciler.state.deallocations import Deallocations
 
 HELD = claim("c", held=("d0",), by=("a", "b"))

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from webhook.kube.objects import key_of
+from webhook.kube.objects.meta import key_of
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.reconciler.state.state import State
 

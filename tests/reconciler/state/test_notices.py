@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.reconciler.builders import pod
-from webhook.policy.model import NOTICE, READY
+from webhook.policy.model.values import NOTICE, READY
 from webhook.reconciler.state.annotations import PlanRecord, PlanStage, UnreadableError, not_own, plan_of
 from webhook.reconciler.state.annotations import encode as plan_text
 from webhook.reconciler.state.notices import NoticeRecord, encode, is_ready, notice_of

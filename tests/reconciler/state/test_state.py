@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.values import PLAN
 from webhook.reconciler.evaluate.outcomes import Evicts
-from webhook.reconciler.state.annotations import PLAN
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.expectations import Expectations
 from webhook.reconciler.state.state import Indexes, State

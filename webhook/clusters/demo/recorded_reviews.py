@@ -18,17 +18,16 @@ import msgspec
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
 from webhook.admission.context import Objects
-from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.webhook_component import AdmissionWebhook
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.serving.cluster_objects import GivenObjects
 from webhook.serving.server import ServingOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = ["Expected", "Recorded", "ReviewOutcome", "loopback_serving", "recorded", "recorded_objects", "show_reviews"]
 
 POLICIES = Path(__file__).parents[3] / "policies"
 """The shipped policies, in a checkout."""

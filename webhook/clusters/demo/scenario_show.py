@@ -16,7 +16,8 @@ from webhook.admission.context import RECONCILER
 from webhook.clusters.demo.recorded_reviews import loopback_serving
 from webhook.clusters.demo.scenarios import POLICIES, SCENARIOS, QuickstartScenario, ScenarioOutcome, Stage, prepare
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.reconciler_component import Reconciliation
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
-
-__all__ = ["show_scenarios"]
 
 _SYSTEM = "giveway-system"
 _REFRESH = 8

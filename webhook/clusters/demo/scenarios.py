@@ -12,22 +12,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import epoch
 from webhook.kube.resources import DEPLOYMENT, EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
-
-__all__ = [
-    "LABEL",
-    "POLICIES",
-    "SCENARIOS",
-    "QuickstartScenario",
-    "ScenarioOutcome",
-    "Stage",
-    "class_is_usable",
-    "prepare",
-]
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 
 LABEL = "demo.giveway.dev/scenario"
 """The node label that keeps every scenario on its own node."""

@@ -25,14 +25,13 @@ from webhook.clusters.embedded.apiserver.eviction import PROGRESS_PERIOD, Evicto
 from webhook.clusters.embedded.apiserver.faults import Faults
 from webhook.clusters.embedded.apiserver.http import HttpServer
 from webhook.clusters.embedded.protocol.api_resources import by_kind
-from webhook.clusters.embedded.protocol.calls import UserInfo
 from webhook.clusters.embedded.standins.controller_manager import ControllerManager
 from webhook.clusters.embedded.storage.object_store import ObjectStore, StoreReader
 from webhook.clusters.embedded.storage.persistence import Journal
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import NODE
-
-__all__ = ["EmbeddedCluster", "node", "server_context"]
+from webhook.policy.evaluation.request import UserInfo
 
 ADMIN = UserInfo("admin", ("system:masters", "system:authenticated"), "admin")
 ALREADY_EXISTS = 409

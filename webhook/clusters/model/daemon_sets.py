@@ -10,12 +10,12 @@ import msgspec
 
 from webhook.clusters.model.deployments import share
 from webhook.clusters.model.pods import is_active, is_ready
-from webhook.kube.objects import Node, Pod, PodSpec, Toleration
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.placement import Toleration
+from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.pods import is_terminal
 from webhook.kube.selectors import node_matcher
 from webhook.preemption.filters.placement import tolerates
-
-__all__ = ["DaemonChanges", "daemon_changes", "node_of", "pinned", "takes"]
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _TOLERATIONS = [

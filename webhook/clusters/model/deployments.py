@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["ReplicaCounts", "RolloutStrategy", "rollout_step", "scaled_step", "share", "strategy_of"]
-
 _DEFAULT = "25%"
 """`maxSurge` and `maxUnavailable`, if a Deployment names none."""
 

@@ -13,29 +13,9 @@ import msgspec
 from webhook.clusters.model.deployments import share
 from webhook.clusters.model.pods import is_ready
 from webhook.kube.instants import epoch, rfc3339
-from webhook.kube.objects import (
-    Condition,
-    OwnerReference,
-    Pod,
-    PodDisruptionBudget,
-    PodDisruptionBudgetSpec,
-    PodDisruptionBudgetStatus,
-)
+from webhook.kube.objects.meta import Condition, OwnerReference
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from webhook.kube.pods import SCALED, SYNC_FAILED, sync_failure
-
-__all__ = [
-    "BLOCKED",
-    "BudgetRefusalError",
-    "NoScaleError",
-    "WorkloadScale",
-    "asks_no_budget",
-    "budget_status",
-    "budget_to_spend",
-    "expected_pods",
-    "needs_scale",
-    "spent",
-    "unconfirmed",
-]
 
 CONFIRMATION_SECONDS = 120.0
 """How long a pod counts as gone whose eviction was granted, although it is there still and not leaving."""

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 from webhook.clusters.model.pods import by_deletion_order, is_active
 from webhook.clusters.model.workloads import WorkloadSpec
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
-
-__all__ = ["INDEX", "JobProgress", "JobStep", "has_ended", "identify_job_pod", "intervals", "job_labels", "limits_of"]
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """The label and annotation of a pod that works on one index of a Job."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from webhook.kube.instants import epoch
-from webhook.kube.objects import Pod
-from webhook.policy.model import NOTICE_CONDITION, READY
-
-__all__ = ["READY_SECONDS", "RUN_SECONDS", "is_starting", "seconds_to_end", "seconds_to_ready", "seconds_to_removal"]
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.values import NOTICE_CONDITION, READY
 
 RUN_SECONDS = "embedded.giveway.dev/run-seconds"
 """Annotation of a pod that ends by itself: after so many seconds its phase is Succeeded."""

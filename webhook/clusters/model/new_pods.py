@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["apply_limit_ranges", "apply_runtime_class", "default_pod", "default_tolerations"]
-
 Json = dict[str, Any]
 _OF_PODS = ("cpu", "memory", "hugepages-")
 """How the names of resources begin that a pod may ask for as a whole."""

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import deletion_cost, is_terminal
-
-__all__ = ["PodChanges", "by_deletion_order", "is_active", "is_ready", "replica_changes", "template_hash"]
 
 _PHASES = {"": 0, "Pending": 0, "Unknown": 1, "Running": 2}
 

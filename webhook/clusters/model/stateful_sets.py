@@ -7,10 +7,8 @@ from typing import Any, NamedTuple
 
 from webhook.clusters.model.pods import is_active, is_ready
 from webhook.clusters.model.workloads import WorkloadSpec
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
-
-__all__ = ["REVISION", "StatefulChanges", "identify_stateful_pod", "stateful_changes"]
 
 REVISION = "controller-revision-hash"
 """The label that tells the pods of one template from those of another, of StatefulSets and DaemonSets."""

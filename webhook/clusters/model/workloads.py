@@ -6,10 +6,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects import ObjectMeta, PodSpec
-from webhook.kube.objects.meta import KubeStruct
-
-__all__ = ["ClaimTemplate", "PodTemplate", "TemplateSpec", "WorkloadSpec"]
+from webhook.kube.objects.meta import KubeStruct, ObjectMeta
+from webhook.kube.objects.pod import PodSpec
 
 
 class TemplateSpec(PodSpec):

@@ -13,13 +13,11 @@ from webhook.clusters.scheduling.default_spread import SELECTING, Selecting, Sel
 from webhook.clusters.scheduling.scores import View
 from webhook.clusters.scheduling.tally import Tally
 from webhook.kube.object_cache import Change, ObjectCache
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import Resource
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import NODES, PODS, PRIORITY_CLASSES, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["ClusterState", "Informers"]
 
 log = logging.getLogger(__name__)
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.events import Occurrence, Recorder, reference
 from webhook.kube.instants import Clock, SystemClock, rfc3339
-from webhook.kube.objects import ObjectMeta, Pod
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.pod_view import PodSummary, priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.preemption.victims.rules import kubernetes_rules
-
-__all__ = ["Preemption"]
 
 log = logging.getLogger(__name__)
 

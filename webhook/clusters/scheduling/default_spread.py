@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.informer import Change
-from webhook.kube.objects import LabelSelector, ObjectMeta, Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.meta import LabelSelector, ObjectMeta
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import REPLICA_SET, REPLICATION_CONTROLLER, SERVICE, STATEFUL_SET, Resource
-
-__all__ = ["SELECTING", "Selecting", "Selectors"]
 
 SELECTING: tuple[Resource, ...] = (SERVICE, REPLICATION_CONTROLLER, REPLICA_SET, STATEFUL_SET)
 """The resources whose selectors matter."""

@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from webhook.kube.instants import Clock, SystemClock
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.pod_info import PodInfo
-
-__all__ = ["Entry", "SchedulingQueue"]
 
 FIRST_BACKOFF = 1.0
 LONGEST_BACKOFF = 10.0

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from webhook.clusters.scheduling.queue import Entry
-from webhook.kube.informer import Change
-from webhook.kube.objects import Node, Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.pod_info import claims_of
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["after_node_change", "after_pod_change", "after_volume_change", "is_reshaped"]
 
 Helps = Callable[[Entry], bool]
 ENDED = ("Succeeded", "Failed")

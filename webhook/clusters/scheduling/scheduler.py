@@ -19,11 +19,12 @@ from webhook.clusters.scheduling.cluster_state import ClusterState, Informers
 from webhook.clusters.scheduling.default_preemption import Preemption
 from webhook.clusters.scheduling.queue import Entry, SchedulingQueue
 from webhook.clusters.scheduling.scores import best_node
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.events import EventType, Occurrence, Recorder, reference
-from webhook.kube.informer import Change
 from webhook.kube.instants import Clock, SystemClock, rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import (
     CSI_NODE,
     NODE,
@@ -37,8 +38,6 @@ from webhook.preemption.filters.devices import needs_devices
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["Scheduler"]
 
 log = logging.getLogger(__name__)
 

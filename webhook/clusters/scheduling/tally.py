@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from webhook.kube.objects import Container, Pod, PodAffinity, PodAffinityTerm, ResourceRequirements
+from webhook.kube.objects.placement import PodAffinity, PodAffinityTerm
+from webhook.kube.objects.pod import Container, Pod, ResourceRequirements
 from webhook.kube.selectors import Labels, Matcher, SelectorError
 from webhook.preemption.snapshot.amounts import CPU, MEMORY, requests
 from webhook.preemption.snapshot.pod_info import Term
-
-__all__ = ["Preference", "Tally", "nonzero_requests", "preferences_of"]
 
 _DEFAULTS = {CPU: "100m", MEMORY: str(200 * 1024 * 1024)}
 """What a container without a request counts with (`schedutil.DefaultMilliCPURequest`, `DefaultMemoryRequest`)."""

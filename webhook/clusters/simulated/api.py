@@ -19,11 +19,10 @@ from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch_or, rfc3339
-from webhook.kube.objects import Condition, Pod, PodStatus, key_of
-from webhook.policy.model import READY
+from webhook.kube.objects.meta import Condition, key_of
+from webhook.kube.objects.pod import Pod, PodStatus
+from webhook.policy.model.values import READY
 from webhook.preemption.snapshot.pod_view import grace_of
-
-__all__ = ["Api", "SimulatedClient"]
 
 _replace = msgspec.structs.replace
 

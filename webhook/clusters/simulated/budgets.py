@@ -30,11 +30,9 @@ from webhook.clusters.simulated.clock import Timers
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.errors import ApiError
 from webhook.kube.object_cache import Change
-from webhook.kube.objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 from webhook.kube.pods import SCALED, controller_of, sync_failure
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
-
-__all__ = ["Budgets"]
 
 _WITHOUT_SCALE = frozenset({"DaemonSet", "Job", "Node"})
 

@@ -7,8 +7,6 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Timers", "VirtualClock", "VirtualLoop"]
-
 
 class _Jumping(selectors.DefaultSelector):
     """Instead of waiting it sets the loop's time to when the wait would have ended."""

@@ -25,11 +25,11 @@ from webhook.clusters.simulated.objects import SimulatedWorkload
 from webhook.clusters.simulated.simulated_admission import RefusedError, SimulatedAdmission, User
 from webhook.kube.errors import ApiError
 from webhook.kube.object_cache import Change
-from webhook.kube.objects import Node, OwnerReference, Pod, key_of
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.meta import OwnerReference, key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of, is_terminal
-from webhook.policy.model import MARK, POD_ANNOTATIONS
-
-__all__ = ["Controllers", "PodOwner", "pods_wanted", "with_replicas"]
+from webhook.policy.model.values import MARK, POD_ANNOTATIONS
 
 _AT_ONCE = ("ReplicaSet", "ReplicationController", "Job")
 """Who replaces a pod as soon as it is asked to leave."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
 from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
 from webhook.preemption.victims.costs import checkpoint
-
-__all__ = ["Eviction", "PodStory", "SimulatedDecision", "SimulationHistory", "owner_of"]
 
 
 @dataclass(slots=True)

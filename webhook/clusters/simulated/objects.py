@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.model.workloads import WorkloadSpec
-from webhook.kube.objects import ObjectMeta, Pod, key_of
-from webhook.kube.objects.meta import KubeStruct
+from webhook.kube.objects.meta import KubeStruct, ObjectMeta, key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import (
     CRON_JOB,
     DAEMON_SET,
@@ -29,17 +29,6 @@ from webhook.kube.resources import (
     Resource,
 )
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS
-
-__all__ = [
-    "BY_KIND",
-    "KINDS",
-    "WORKLOADS",
-    "ClusterObjects",
-    "Kind",
-    "SimulatedService",
-    "SimulatedWorkload",
-    "kind_of",
-]
 
 
 class WorkloadStatus(KubeStruct):

@@ -17,12 +17,10 @@ from webhook.clusters.simulated.clock import VirtualClock
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.label_keys import merge_label_keys
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import next_end
-from webhook.policy.model import Policies
-
-__all__ = ["RefusedError", "SimulatedAdmission", "User"]
+from webhook.policy.model.policies import Policies
 
 Json = dict[str, Any]
 

@@ -12,10 +12,9 @@ import msgspec
 
 from webhook.clusters.simulated.objects import KINDS, ClusterObjects
 from webhook.kube.object_cache import Change, ObjectCache
-from webhook.kube.objects import ObjectMeta, Pod, key_of
+from webhook.kube.objects.meta import ObjectMeta, key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import Resource
-
-__all__ = ["ObjectTracker"]
 
 Handler = Callable[[Change[Any]], None]
 

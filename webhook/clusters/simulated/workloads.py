@@ -18,10 +18,9 @@ from webhook.clusters.simulated.controllers import Controllers, PodOwner, pods_w
 from webhook.clusters.simulated.objects import SimulatedWorkload
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.object_cache import Change
-from webhook.kube.objects import ObjectMeta, OwnerReference, Pod, key_of
+from webhook.kube.objects.meta import ObjectMeta, OwnerReference, key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import TEMPLATE_HASH, controller_of
-
-__all__ = ["Workloads"]
 
 _replace = msgspec.structs.replace
 Json = dict[str, Any]

@@ -11,8 +11,6 @@ from webhook.inspection.observed import Observed
 from webhook.kube.rollouts import unready
 from webhook.registration.entries import EXEMPT, PROBES
 
-__all__ = ["silent"]
-
 _MEANWHILE = f" To let new pods in meanwhile: kubectl label namespace NAME {EXEMPT}= (docs/install.md, break glass)."
 _NO_CONNECTION = (
     "connection refused",

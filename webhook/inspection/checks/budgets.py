@@ -9,11 +9,9 @@ from contextlib import suppress
 from webhook.inspection.closed_budgets import Preemptible, never_allows
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
-from webhook.kube.objects import key_of
+from webhook.kube.objects.meta import key_of
 from webhook.kube.pods import SCALED
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
-
-__all__ = ["covering_nothing", "covering_twice", "never_allowing"]
 
 
 def covering_nothing(observed: Observed) -> Iterator[ClusterFinding]:

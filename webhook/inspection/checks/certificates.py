@@ -12,8 +12,6 @@ from certs.authority import signed_by
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 
-__all__ = ["expiring"]
-
 _OURS = "giveway"
 _SOON = timedelta(days=14)
 _LATE = 0.1

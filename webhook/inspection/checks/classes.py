@@ -9,14 +9,12 @@ from webhook.admission.mutating import given_earlier
 from webhook.admission.resolving import NEVER, policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names, quoted
 from webhook.inspection.observed import Observed, ObservedPod
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.priority_classes import silence, speaking
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.victims.rules import EXPENDABLE, Rules, compile_rules
-
-__all__ = ["drifted", "expendable", "preempting", "silent", "twins"]
 
 _SYSTEM = "system-"
 

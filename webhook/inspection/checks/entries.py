@@ -13,8 +13,6 @@ from webhook.registration import stored
 from webhook.registration.applied import applied_entries, is_applied
 from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
 
-__all__ = ["old"]
-
 Json = dict[str, Any]
 
 _PLURALS = dict(zip((MUTATING, VALIDATING), CONFIGURATIONS, strict=True))

@@ -9,8 +9,6 @@ from webhook.inspection.observed import Observed
 from webhook.kube.instants import epoch
 from webhook.policy.exceptions import exceptions
 
-__all__ = ["listed"]
-
 _SOON_SECONDS = 14 * 86_400
 
 

@@ -10,8 +10,6 @@ from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.instants import epoch_or
 from webhook.preemption.snapshot.amounts import ClusterError
 
-__all__ = ["too_small", "without_room"]
-
 _LONG = 600.0
 """Seconds that a controller may take to make the pods of a group."""
 

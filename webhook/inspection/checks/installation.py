@@ -13,8 +13,6 @@ from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
 from webhook.policy.evaluation.engine import Engine
 
-__all__ = ["deployed", "led", "present", "there"]
-
 WEBHOOK, RECONCILER = "giveway-webhook", "giveway-reconciler"
 """The Deployments, as manifests/base names them."""
 _NOBODY_PREEMPTS = (

@@ -10,8 +10,6 @@ from webhook.native.compiler import compile_policies
 from webhook.native.drift import Mode, drift, is_ours, mode
 from webhook.native.objects import Object, Settings
 
-__all__ = ["PLURALS", "applied", "in_step", "who_enforces"]
-
 PLURALS = {
     "mutatingadmissionpolicies": "MutatingAdmissionPolicy",
     "mutatingadmissionpolicybindings": "MutatingAdmissionPolicyBinding",

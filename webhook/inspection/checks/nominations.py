@@ -13,9 +13,7 @@ import msgspec
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
 from webhook.kube.instants import epoch_or, time_span
-from webhook.policy.model import NOTICE, PLAN
-
-__all__ = ["overdue_notices", "stuck"]
+from webhook.policy.model.values import NOTICE, PLAN
 
 _WHY = "kube-scheduler keeps the room free for the pod, and nobody clears a nomination that was never used."
 _LONG = 600.0

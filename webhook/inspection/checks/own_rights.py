@@ -12,8 +12,6 @@ from webhook.inspection.checks.rights import BoundRole, grants
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 
-__all__ = ["NEEDED", "missing"]
-
 _READ, _FOLLOW = ("list", "watch"), ("get", "list", "watch")
 _ADMISSION = "admissionregistration.k8s.io"
 

@@ -8,12 +8,10 @@ from pathlib import PurePath
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
 from webhook.inspection.scope import namespace_labels
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model.globs import WILDCARD, name_matcher
-
-__all__ = ["matching_nothing"]
 
 _WHY_NOTHING = "A policy that matches nothing looks like a guard and is none; often a name or a label was mistyped."
 

@@ -12,8 +12,6 @@ from webhook.inspection.scope import IN_FORCE
 from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.removals import removals
 
-__all__ = ["differing"]
-
 _SHOWN = 3
 _STAYS = "The policies in force stay as they are, and so does what they refuse; what was changed is not enforced."
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
 
-__all__ = ["unjudged"]
-
 
 def unjudged(observed: Observed) -> Iterator[ClusterFinding]:
     """Each served resource with a `priorityClassName` that is for no pod, and that no rule looks at."""

@@ -7,11 +7,9 @@ from typing import Any
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.quantity import QuantityError, millis, units
 from webhook.preemption.snapshot.amounts import ClusterError, requests
-
-__all__ = ["by_class", "too_tight"]
 
 Json = Mapping[str, Any]
 _OPERATORS: dict[str, Callable[[str, list[str]], bool]] = {

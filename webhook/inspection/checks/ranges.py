@@ -14,9 +14,8 @@ from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity,
 from webhook.inspection.judge import CANNOT_BE_JUDGED, Existing, Judge
 from webhook.inspection.makers import UNKNOWN, Maker, maker_of
 from webhook.inspection.observed import Observed
-from webhook.policy.model import Policies, PriorityPolicy
-
-__all__ = ["reserved"]
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
 
 _WHY = "A reserved priority is what keeps others from preempting or outranking what the range is for."
 _Range = tuple[str, int, int]

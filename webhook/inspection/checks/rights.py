@@ -9,11 +9,9 @@ from typing import Any, NamedTuple
 from webhook.inspection.closed_budgets import Preemptible
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
-from webhook.policy.model import CREATION, MARK
 from webhook.policy.model.creation import labels_recorded, not_recorded
 from webhook.policy.model.match import NODE_USER
-
-__all__ = ["BoundRole", "around_the_shield", "grants", "unrecorded"]
+from webhook.policy.model.values import CREATION, MARK
 
 Json = dict[str, Any]
 

@@ -9,8 +9,6 @@ from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity,
 from webhook.inspection.observed import Observed
 from webhook.kube.resources import OLDEST, RESIZES_SINCE, TESTED, minor_of
 
-__all__ = ["untested", "without_resizes"]
-
 
 def untested(observed: Observed) -> Iterator[ClusterFinding]:
     """A server that is too old, or of a version on which nobody ran the tests; a webhook of another version."""

@@ -14,13 +14,11 @@ from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.inspection.scope import namespace_labels
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.rollouts import unready
 from webhook.kube.selectors import SelectorError, everything, label_matcher
 from webhook.native.drift import Mode
 from webhook.registration.entries import EXEMPT, PROBES
-
-__all__ = ["changing_classes", "exempting", "locking_out", "registered"]
 
 Json = dict[str, Any]
 

@@ -7,14 +7,6 @@ import msgspec
 from webhook.kube.objects.meta import Condition, KubeStruct, ObjectMeta, Quantity
 from webhook.kube.objects.placement import Taint
 
-__all__ = [
-    "Namespace",
-    "Node",
-    "NodeSpec",
-    "NodeStatus",
-    "PriorityClass",
-]
-
 
 class NodeSpec(KubeStruct):
     """A node's taints and whether it takes new pods."""

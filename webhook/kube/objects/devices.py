@@ -10,26 +10,6 @@ import msgspec
 from webhook.kube.objects.meta import Condition, KubeStruct, ObjectMeta, Quantity
 from webhook.kube.objects.placement import NodeSelector
 
-__all__ = [
-    "AllocatedDeviceStatus",
-    "AllocationResult",
-    "Device",
-    "DeviceAttribute",
-    "DeviceCapacity",
-    "DeviceClass",
-    "DeviceClassSpec",
-    "DeviceConstraint",
-    "DeviceRequest",
-    "DeviceRequestResult",
-    "DeviceSelector",
-    "DeviceTaint",
-    "DeviceToleration",
-    "ExactDeviceRequest",
-    "ResourceClaim",
-    "ResourceSlice",
-    "ResourceSliceSpec",
-]
-
 
 class DeviceAttribute(KubeStruct):
     """One value; all are None for a type that is not known here, such as a list."""

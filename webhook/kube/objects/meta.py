@@ -6,18 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "Condition",
-    "KubeStruct",
-    "LabelSelector",
-    "ObjectMeta",
-    "ObjectReference",
-    "OwnerReference",
-    "Quantity",
-    "Requirement",
-    "key_of",
-]
-
 Quantity = str | int | float
 """A resource quantity as JSON carries it; the API server always sends the string."""
 

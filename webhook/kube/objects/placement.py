@@ -6,20 +6,6 @@ import msgspec
 
 from webhook.kube.objects.meta import KubeStruct, LabelSelector, Requirement
 
-__all__ = [
-    "Affinity",
-    "NodeAffinity",
-    "NodeSelector",
-    "NodeSelectorTerm",
-    "PodAffinity",
-    "PodAffinityTerm",
-    "PreferredSchedulingTerm",
-    "Taint",
-    "Toleration",
-    "TopologySpreadConstraint",
-    "WeightedPodAffinityTerm",
-]
-
 
 class NodeSelectorTerm(KubeStruct):
     """Requirements that hold together; terms of one selector are alternatives."""

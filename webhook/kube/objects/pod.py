@@ -9,22 +9,6 @@ import msgspec
 from webhook.kube.objects.meta import Condition, KubeStruct, LabelSelector, ObjectMeta, Quantity
 from webhook.kube.objects.placement import Affinity, Toleration, TopologySpreadConstraint
 
-__all__ = [
-    "ClaimReference",
-    "Container",
-    "ContainerPort",
-    "ContainerStatus",
-    "Pod",
-    "PodDisruptionBudget",
-    "PodDisruptionBudgetSpec",
-    "PodDisruptionBudgetStatus",
-    "PodSpec",
-    "PodStatus",
-    "ResourceRequirements",
-    "RestartRule",
-    "Volume",
-]
-
 
 class ResourceRequirements(KubeStruct):
     """What a container or a pod asks for."""

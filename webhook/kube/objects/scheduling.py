@@ -8,8 +8,6 @@ import msgspec
 
 from webhook.kube.objects.meta import KubeStruct, ObjectMeta
 
-__all__ = ["PodGroup"]
-
 
 class GangPolicy(KubeStruct):
     """How many members a gang needs."""

@@ -17,8 +17,6 @@ from webhook.kube.objects.meta import Condition, OwnerReference
 from webhook.kube.objects.pod import Pod, PodSpec, Volume
 from webhook.kube.pods import RESIZE_PENDING
 
-__all__ = ["SharedParts", "SharedPods"]
-
 V = TypeVar("V")
 
 _MOST = 8 << 20

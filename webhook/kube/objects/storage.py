@@ -10,16 +10,6 @@ from webhook.kube.objects.meta import KubeStruct, LabelSelector, ObjectMeta, Obj
 from webhook.kube.objects.placement import NodeSelector
 from webhook.kube.objects.pod import ResourceRequirements
 
-__all__ = [
-    "CSINode",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "PersistentVolumeClaimSpec",
-    "PersistentVolumeSpec",
-    "StorageClass",
-    "VolumeNodeAffinity",
-]
-
 
 class VolumeNodeAffinity(KubeStruct):
     """From which nodes a volume can be reached."""

@@ -15,8 +15,6 @@ import msgspec
 from webhook.kube import protobuf_wire
 from webhook.policy.cel.string_functions import plain
 
-__all__ = ["Comprehension", "Constant", "FunctionCall", "Identifier", "ListOrMap", "Select", "Tree", "parse"]
-
 
 class Constant(msgspec.Struct, frozen=True):
     """A literal: its text for a string, its number for an int or a bool, None for any other type; `size` in bytes."""

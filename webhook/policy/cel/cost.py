@@ -23,8 +23,6 @@ import msgspec
 from webhook.policy.cel.ast import Comprehension, Constant, FunctionCall, Identifier, ListOrMap, Select, Tree
 from webhook.policy.cel.string_functions import DECLARED
 
-__all__ = ["BUDGET", "LARGEST", "Cost", "CostError"]
-
 BUDGET = 20_000_000
 """Nanoseconds that one expression may take by its estimate."""
 LARGEST = 512 * 1024

@@ -22,8 +22,6 @@ from webhook.policy.cel.cost import BUDGET, Cost, CostError
 from webhook.policy.cel.opaque import FUNCTIONS
 from webhook.policy.cel.program import CelError, CelProblem, CelRuntimeError
 
-__all__ = ["DeviceFacts", "SelectorProgram", "device_selector"]
-
 LONGEST_SELECTOR = 10 * 1024
 """Characters, as in Kubernetes."""
 _MOST_REMEMBERED = 8192

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from webhook.policy.cel.string_functions import TOKEN
 
-__all__ = ["Difference", "differences"]
-
 _WRITTEN = re.compile(r"%(?:\.\d+)?e")
 
 

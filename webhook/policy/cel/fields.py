@@ -18,8 +18,6 @@ import msgspec
 
 from webhook.policy.cel.ast import Comprehension, Constant, FunctionCall, Identifier, ListOrMap, Select, Tree
 
-__all__ = ["ELEMENT", "Path", "Read", "fields_read", "unknown_fields", "wholly_read"]
-
 _KINDS = {"pods": "Pod", "priorityclasses": "PriorityClass"}
 _INDEXES = frozenset(("_[_]", "_[?_]", "_?._"))
 _UNWRAPPING = frozenset(("orValue", "value", "optional.of"))

@@ -6,8 +6,6 @@ import difflib
 import re
 from collections.abc import Callable, Collection
 
-__all__ = ["plain_words"]
-
 _WORDS = {"and": "&&", "or": "||", "not": "!", "AND": "&&", "OR": "||", "NOT": "!"}
 _TOKENS = {
     "&": 'a single "&" is no operator; write "&&"',

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
 
-__all__ = ["FUNCTIONS", "CelFunction", "OpaqueError", "quantity_value", "version_value"]
-
 _MARK = "\ue000" * 22  # 66 bytes: an attribute has at most 64
 _QUANTITY, _VERSION = f"{_MARK}quantity ", f"{_MARK}semver "
 _NUMERIC = r"(?:0|[1-9]\d*)"

@@ -18,21 +18,6 @@ from webhook.policy.cel.cost import BUDGET, LARGEST, Cost, CostError
 from webhook.policy.cel.messages import plain_words
 from webhook.policy.cel.string_functions import declared, plain, renamed
 
-__all__ = [
-    "LONGEST_MESSAGE",
-    "VARIABLES",
-    "AllowanceError",
-    "CelError",
-    "CelProblem",
-    "CelRuntimeError",
-    "Inputs",
-    "Program",
-    "TooLargeError",
-    "compile_bool",
-    "compile_text",
-    "is_certain",
-]
-
 VARIABLES = {
     "object": "the object as it would be stored; for a workload, the pod its template describes",
     "oldObject": "the object as it is, on UPDATE; else null",

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["DECLARED", "TOKEN", "declared", "plain", "renamed"]
-
 TOKEN = re.compile(
     r"""//[^\n]*
     |[rRbB]{0,2}(?:\"{3}.*?\"{3}|'{3}.*?'{3})

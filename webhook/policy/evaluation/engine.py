@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from webhook.policy.cel.program import CelRuntimeError, TooLargeError, compile_bool
 from webhook.policy.evaluation.index import MatchIndex, RangeIndex
-from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses, originals, scale_up_delay, shielded
+from webhook.policy.evaluation.managed_classes import ManagedClasses, originals, scale_up_delay, shielded
 from webhook.policy.evaluation.matching import exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
 from webhook.policy.evaluation.rules import (
@@ -30,10 +30,11 @@ from webhook.policy.evaluation.rules import (
     on_error,
     shield_verdicts,
 )
-from webhook.policy.model import POD_SCALE_UP_DELAY, Enforcement, Policies, PriorityPolicy, PriorityRule
 from webhook.policy.model.creation import creation_record, labels_recorded
-
-__all__ = ["Engine", "Managed", "RuleTrace", "Verdict"]
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import Enforcement, PriorityRule
+from webhook.policy.model.values import POD_SCALE_UP_DELAY
 
 Applicability = str | Verdict | None
 """None: the policy applies. Else why it does not, or the verdict on a condition that could not be evaluated."""

@@ -9,12 +9,10 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.evaluation.request import PODS, RequestAttributes
-from webhook.policy.model import RequestMatch
 from webhook.policy.model.globs import WILDCARD, literal_prefix
-
-__all__ = ["MatchIndex", "RangeIndex"]
+from webhook.policy.model.match import RequestMatch
 
 T = TypeVar("T")
 

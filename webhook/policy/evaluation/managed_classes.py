@@ -10,10 +10,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, PreemptionPolicy, Preemptors
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
-
-__all__ = ["Managed", "ManagedClasses", "originals", "scale_up_delay", "shielded"]
+from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 
 
 class Managed(msgspec.Struct, frozen=True):

@@ -9,27 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.request import PODS, RequestAttributes, UserInfo
-from webhook.policy.model import Definers, RequestMatch, Subject
 from webhook.policy.model.globs import name_matcher
-
-__all__ = [
-    "FOR_SOMEONE_ELSE",
-    "OTHER_LABELS",
-    "OTHER_NAMESPACE_LABELS",
-    "Rights",
-    "Test",
-    "anyone_of",
-    "definers",
-    "definers_text",
-    "exclusion",
-    "not_asked_by",
-    "not_named",
-    "parts_of",
-    "rights_text",
-]
+from webhook.policy.model.match import RequestMatch, Subject
+from webhook.policy.model.rules import Definers
 
 Test = Callable[[RequestAttributes], str | None]
 """None if the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""

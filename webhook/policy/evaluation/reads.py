@@ -14,10 +14,10 @@ import msgspec
 
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.request import PODS
-from webhook.policy.model import MARK, OWN_ANNOTATIONS, Policies, PriorityPolicy
 from webhook.policy.model.declarations import Declaration, FieldPath
-
-__all__ = ["PARTS", "PRESERVED", "Reads", "protected_annotations", "reads_on_update"]
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.values import MARK, OWN_ANNOTATIONS
 
 PRESERVED = ("preemptionPolicy", "priority", "priorityClassName")
 """Fields of a pod's spec that no UPDATE may change, whatever the policies say."""

@@ -8,23 +8,11 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.pods import WORKLOADS, template_of
 from webhook.policy.cel.program import Inputs
 from webhook.policy.model.match import CONTROLLER_GROUPS, CONTROLLER_MANAGER, KUBE_SYSTEM_ACCOUNT, SERVICE_ACCOUNT
-
-__all__ = [
-    "CLASSES",
-    "CONTROLLER",
-    "GROUPS",
-    "OWNER_FIELDS",
-    "PODS",
-    "AnnotationChange",
-    "PolicyRequest",
-    "RequestAttributes",
-    "UserInfo",
-    "observe",
-]
 
 PODS, CLASSES, GROUPS = "pods", "priorityclasses", "podgroups"
 _WORKLOADS = frozenset(resource for _, resource in WORKLOADS)

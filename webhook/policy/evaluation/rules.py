@@ -21,44 +21,9 @@ from webhook.kube.instants import rfc3339
 from webhook.policy.cel.program import CelRuntimeError, TooLargeError, compile_bool, compile_text
 from webhook.policy.evaluation.matching import Rights, anyone_of, definers, definers_text, rights_text
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, AnnotationChange, RequestAttributes
-from webhook.policy.model import (
-    Enforcement,
-    PolicyException,
-    PriorityClasses,
-    PriorityPolicy,
-    PriorityRule,
-    ProtectAnnotations,
-    Reserve,
-    Validate,
-)
 from webhook.policy.model.globs import name_matcher
-
-__all__ = [
-    "BUILTIN",
-    "DEFINE_INSTEAD",
-    "FAILED_INSTEAD",
-    "REGARDLESS",
-    "SHIELD",
-    "SHIELD_INSTEAD",
-    "TWIN_OF",
-    "WHERE",
-    "CompiledRule",
-    "Outcome",
-    "RuleResult",
-    "RuleTrace",
-    "Shield",
-    "Twins",
-    "Verdict",
-    "classes_text",
-    "compile_define",
-    "compile_judging",
-    "compile_shields",
-    "compile_use",
-    "excepted_text",
-    "on_error",
-    "shield_verdicts",
-    "without_name",
-]
+from webhook.policy.model.priority import PolicyException, PriorityPolicy
+from webhook.policy.model.rules import Enforcement, PriorityClasses, PriorityRule, ProtectAnnotations, Reserve, Validate
 
 Twins = Mapping[str, tuple[str, ...]]
 """The name of a twin to the classes whose pods the webhook moves to it."""

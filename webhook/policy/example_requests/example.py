@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.policy.cel.fields import ELEMENT, Path
 from webhook.policy.evaluation.request import CLASSES, PODS, PolicyRequest, UserInfo
-
-__all__ = ["ANYBODY", "CHANGE", "NAME", "NAMESPACE", "OPERATION", "USER", "VALUE", "Example", "Settings"]
 
 Settings = tuple[tuple[Path, Any], ...]
 """Fields of a request with their values; a path begins with the name of a variable of expressions."""

@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from webhook.policy.evaluation.engine import Engine, Verdict
+from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
+from webhook.policy.evaluation.rules import Verdict
 from webhook.policy.example_requests.example import (
     ANYBODY,
     CHANGE,
@@ -25,20 +26,15 @@ from webhook.policy.example_requests.example import (
     Settings,
 )
 from webhook.policy.example_requests.questions import SYSTEM, UNNAMED, RuleQuestion, near, questions, samples
-from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    Enforcement,
-    Policies,
-    PriorityPolicy,
-    PriorityRule,
-    RequestMatch,
-    VictimMode,
-)
+from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import Enforcement, PriorityRule
+from webhook.policy.model.values import CAN_BE_PREEMPTED
+from webhook.policy.model.victims import VictimMode
 from webhook.policy.shapes.findings import Finding, Severity
 from webhook.policy.shapes.object_shape import yaml_name
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-
-__all__ = ["example_findings"]
 
 _CRITICAL = next(((NAME, name), (VALUE, value)) for value, name in SYSTEM.items())
 _API_SERVER = UserInfo("system:apiserver", ("system:masters",))

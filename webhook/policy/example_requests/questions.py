@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, combinations, product
 from typing import Any, NamedTuple
 
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.cel.fields import Path, fields_read
 from webhook.policy.cel.program import compile_bool
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
 from webhook.policy.example_requests.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
-from webhook.policy.model import CAN_BE_PREEMPTED, PriorityClasses, PriorityPolicy, PriorityRule
 from webhook.policy.model.globs import WILDCARD
-
-__all__ = ["SYSTEM", "UNNAMED", "RuleQuestion", "near", "questions", "samples"]
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import PriorityClasses, PriorityRule
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 Parts = list[list[Settings]]
 SYSTEM = {2_000_001_000: "system-node-critical", 2_000_000_000: "system-cluster-critical"}

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.policy.evaluation.rules import BUILTIN
-from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, PriorityRule, SourcePosition
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import PriorityRule
 from webhook.policy.model.values import KNOWN_ANNOTATIONS
 from webhook.policy.shapes.findings import Finding, Reader, Severity
-
-__all__ = ["KnownClasses", "check_together"]
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 Readers = Mapping[str, Reader]
 

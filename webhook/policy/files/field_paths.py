@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
 
-__all__ = ["FieldPaths"]
-
 Place = tuple[int, int]
 _LONGEST = 200
 """Characters of a path that is shown."""

@@ -15,11 +15,11 @@ from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest
 from webhook.policy.evaluation.rules import excepted_text
 from webhook.policy.exceptions import exceptions, next_end
-from webhook.policy.model import Policies, PreemptionPolicy, SourcePosition
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.rights import rights_of
 from webhook.policy.shapes.findings import Reader, Severity
-
-__all__ = ["use_once"]
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 _EXAMPLE = {"metadata": {"name": "example", "namespace": "example"}, "spec": {}}
 

@@ -13,12 +13,12 @@ from webhook.policy.files.field_paths import FieldPaths
 from webhook.policy.files.first_use import use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES, YamlError, documents
-from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity, TooMuchError
 from webhook.policy.shapes.shapes import INVALID
-from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, kind, meaning
-
-__all__ = ["SUFFIXES", "Loaded", "PolicyError", "load", "load_or_raise", "load_texts", "read_texts"]
+from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind, meaning
 
 SUFFIXES = (".yaml", ".yml")
 """How the names of policy files end, and of those with their tests."""

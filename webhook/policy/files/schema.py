@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.policy.model import PreemptionPolicy, PriorityPolicy
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.values import NAME
 from webhook.policy.shapes.object_shape import ObjectShape, Property, Values, shape_of
 from webhook.policy.shapes.shapes import Choice, Definitions, MapOf, Text
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-
-__all__ = ["API_VERSION", "DOCUMENTS", "TEST_KIND", "json_schema", "markdown"]
 
 API_VERSION = "giveway.dev/v1alpha1"
 TEST_KIND = "PolicyTest"

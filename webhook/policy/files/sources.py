@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, Protocol
 from webhook.policy.files.loading import SUFFIXES, Loaded, load_texts, read_texts
 from webhook.policy.shapes.findings import Finding
 
-__all__ = ["ConfigMapSource", "DirectorySource", "PolicySource", "PolicyTexts", "load_source"]
-
 
 class PolicyTexts(NamedTuple):
     """Policies as texts, each with the name by which findings call it, and what keeps others from being read."""

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from ruamel.yaml.error import MarkedYAMLError
 
-__all__ = ["problem_of"]
-
 _INDENTED = (
     "this line does not begin in the column that it should: fields of one mapping begin in the same column, and so do"
     " entries of one list"

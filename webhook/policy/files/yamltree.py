@@ -16,17 +16,6 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from webhook.policy.files.yaml_messages import problem_of
 from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
 
-__all__ = [
-    "DEEPEST",
-    "LARGEST_FILE",
-    "LARGEST_SET",
-    "MOST_ALIASES",
-    "MOST_FILES",
-    "MOST_NODES",
-    "YamlError",
-    "documents",
-]
-
 LARGEST_FILE = 128 * 1024
 """Bytes of one policy file."""
 LARGEST_SET = 1024 * 1024

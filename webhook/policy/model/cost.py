@@ -11,8 +11,6 @@ from webhook.policy.model.values import RECOGNISED_ANNOTATION
 from webhook.policy.shapes.object_shape import Field, mapping
 from webhook.policy.shapes.shapes import Duration, ListOf
 
-__all__ = ["EvictionCost", "LostWork"]
-
 
 @mapping("lost work")
 class LostWork(msgspec.Struct, frozen=True, kw_only=True):

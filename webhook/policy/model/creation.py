@@ -15,21 +15,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 
 from webhook.kube.bounded import bounded_cache
-from webhook.kube.objects import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import CREATION, MARK
-
-__all__ = [
-    "GROUP_ANNOTATIONS",
-    "GROUP_LABELS",
-    "INDEX_LABELS",
-    "NAME",
-    "at_creation",
-    "creation_record",
-    "labels_recorded",
-    "not_recorded",
-    "renamed",
-]
 
 INDEX_LABELS = (
     "jobset.sigs.k8s.io/job-global-index",

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["FIELDS_OF_PRIORITY", "UNDECLARED", "Declaration", "FieldPath", "RightGiven"]
-
 FieldPath = tuple[str, ...]
 """Where a field of an object stands, such as `("spec", "priority")`. The key of an annotation is one step."""
 

@@ -8,8 +8,6 @@ from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping
 from webhook.policy.shapes.shapes import Duration, ListOf, Text
 
-__all__ = ["ExtenderConfig"]
-
 _LONGEST_TIMEOUT = 60
 """Seconds that an extender may take to answer, at most."""
 

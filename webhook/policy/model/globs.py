@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-__all__ = ["WILDCARD", "intersect", "literal_prefix", "name_matcher"]
-
 WILDCARD = "*"
 """The one wildcard: any run of characters, the empty one included."""
 

@@ -12,8 +12,6 @@ from webhook.policy.model.values import LABEL_KEY
 from webhook.policy.shapes.object_shape import Field, mapping
 from webhook.policy.shapes.shapes import Choice, Duration, Whole
 
-__all__ = ["MANY", "CycleKeeper", "Cycles", "LabelRate", "Limits", "Rate", "WorkloadLimit"]
-
 MANY = 1_000_000
 """The most that a count in a policy may be."""
 _MONTH = 30 * 86_400.0

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 
-from webhook.kube.objects import LabelSelector, Requirement
+from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.values import LABEL_KEY, LABEL_VALUE, NAMESPACE, NAMESPACES
@@ -20,25 +20,6 @@ from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, ObjectShape, Property, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, ListOf, MapOf, Text
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlSequence
-
-__all__ = [
-    "CONTROLLER_GROUPS",
-    "CONTROLLER_MANAGER",
-    "GARBAGE_COLLECTORS",
-    "KUBE_SYSTEM_ACCOUNT",
-    "MEND",
-    "NODE_GROUP",
-    "NODE_USER",
-    "OPERATIONS",
-    "RIGHT",
-    "SELECTOR",
-    "SERVICE_ACCOUNT",
-    "SUBJECTS",
-    "RequestMatch",
-    "Subject",
-    "check_rights",
-    "reads_user",
-]
 
 SERVICE_ACCOUNT = "system:serviceaccount:"
 """A service account's user name is this, its namespace, a colon and its name."""

@@ -22,17 +22,6 @@ from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, ma
 from webhook.policy.shapes.shapes import Choice, Duration, ListOf, MapOf, Whole
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
-__all__ = [
-    "BudgetMode",
-    "EvictionMode",
-    "GroupDisruption",
-    "Groups",
-    "PreemptionPolicy",
-    "PreemptorNaming",
-    "Preemptors",
-    "Protection",
-]
-
 
 class GroupDisruption(StrEnum):
     """What becomes of a group of which one pod is to go."""

@@ -13,8 +13,6 @@ from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, ma
 from webhook.policy.shapes.shapes import Instant, ListOf, Text
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
 
-__all__ = ["MatchCondition", "MatchConditions", "PolicyException", "PriorityPolicy"]
-
 
 @mapping("condition", f"A CEL expression that must be true for the policy to apply, over {', '.join(VARIABLES)}.")
 class MatchCondition(Checked, frozen=True):

@@ -29,17 +29,6 @@ from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, ma
 from webhook.policy.shapes.shapes import Choice, ListOf, OneOrMore, Text, Whole
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
-__all__ = [
-    "ENFORCEMENT",
-    "Definers",
-    "Enforcement",
-    "PriorityClasses",
-    "PriorityRule",
-    "ProtectAnnotations",
-    "Reserve",
-    "Validate",
-]
-
 _PRIORITY = Whole("a priority", -(2**31), 2**31 - 1)
 _VARIABLES = ", ".join(VARIABLES)
 _PODS = frozenset({"pods"})

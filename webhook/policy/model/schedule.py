@@ -27,8 +27,6 @@ from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, ma
 from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Text
 from webhook.policy.shapes.yaml_nodes import YamlNode, duration
 
-__all__ = ["Schedule", "ever_together"]
-
 _MINUTE, _DAY = 60, 24 * 3600
 _LONGEST = 31 * _DAY
 """Seconds that a window may last, at most."""

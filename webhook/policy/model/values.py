@@ -16,44 +16,6 @@ from webhook.policy.shapes.findings import Mention, Reader, Severity
 from webhook.policy.shapes.shapes import INVALID, Definitions, ListOf, Text
 from webhook.policy.shapes.yaml_nodes import YamlNode, YamlScalar
 
-__all__ = [
-    "ANNOTATION",
-    "ANSWERS",
-    "CAN_BE_PREEMPTED",
-    "CLASS_GLOB",
-    "CLASS_NAME",
-    "CREATION",
-    "DECISION",
-    "GIVEN",
-    "KNOWN_ANNOTATIONS",
-    "LABEL_KEY",
-    "LABEL_VALUE",
-    "MANAGED",
-    "MARK",
-    "MINIMUM_PREEMPTABLE_PRIORITY",
-    "NAME",
-    "NAMESPACE",
-    "NAMESPACES",
-    "NEW_CLASS_GLOB",
-    "NOTICE",
-    "NOTICE_CONDITION",
-    "OWN_ANNOTATIONS",
-    "PLAN",
-    "POD_ANNOTATIONS",
-    "POD_CONDITIONS",
-    "POD_DELETION_COST",
-    "POD_SCALE_UP_DELAY",
-    "PROTECTION_DURATION",
-    "READY",
-    "RECOGNISED_ANNOTATION",
-    "RECONCILER_ANNOTATIONS",
-    "TOLERATION_SECONDS",
-    "WEBHOOK_ANNOTATIONS",
-    "Expression",
-    "PodAnnotation",
-    "warn_of_unknown_fields",
-]
-
 CAN_BE_PREEMPTED = "godel.bytedance.com/can-be-preempted"
 PROTECTION_DURATION = "godel.bytedance.com/protection-duration-from-preemption"
 MINIMUM_PREEMPTABLE_PRIORITY = "preemption-toleration.scheduling.x-k8s.io/minimum-preemptable-priority"

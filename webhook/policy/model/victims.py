@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.cost import EvictionCost
 from webhook.policy.model.match import SELECTOR
 from webhook.policy.model.values import (
@@ -23,17 +23,6 @@ from webhook.policy.model.values import (
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, Duration, ListOf, Text
-
-__all__ = [
-    "ANY",
-    "SCHEDULERS",
-    "PodsMatch",
-    "PreemptibilityAnnotations",
-    "PreemptionPair",
-    "Signal",
-    "VictimMode",
-    "Victims",
-]
 
 SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
 ANY = "*"

@@ -14,15 +14,6 @@ from msgspec.structs import replace
 
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
 
-__all__ = [
-    "Finding",
-    "Mention",
-    "PolicyError",
-    "Reader",
-    "Severity",
-    "TooMuchError",
-]
-
 _MOST_READS = 60_000
 """Nodes read from one file, aliases counted each time."""
 _MOST_FINDINGS = 200

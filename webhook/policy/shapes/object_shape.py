@@ -26,19 +26,6 @@ from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Flag, ListOf, Shape
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, duration, kind, yaml11
 
-__all__ = [
-    "Build",
-    "Checked",
-    "Field",
-    "Nodes",
-    "ObjectShape",
-    "Property",
-    "Values",
-    "mapping",
-    "shape_of",
-    "yaml_name",
-]
-
 Values = dict[str, Any]
 """What a mapping's fields hold, by the names of the model, absent ones left out."""
 

@@ -25,21 +25,6 @@ from webhook.policy.shapes.yaml_nodes import (
     yaml11,
 )
 
-__all__ = [
-    "INVALID",
-    "Choice",
-    "Definitions",
-    "Duration",
-    "Flag",
-    "Instant",
-    "ListOf",
-    "MapOf",
-    "OneOrMore",
-    "Shape",
-    "Text",
-    "Whole",
-]
-
 INVALID: Any = object()
 """Returned for a node that was found wrong."""
 

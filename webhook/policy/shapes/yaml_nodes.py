@@ -10,23 +10,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-__all__ = [
-    "FALSE11",
-    "NULL",
-    "TRUE11",
-    "WHOLE",
-    "SourcePosition",
-    "YamlMap",
-    "YamlNode",
-    "YamlScalar",
-    "YamlSequence",
-    "duration",
-    "kind",
-    "meaning",
-    "seconds",
-    "yaml11",
-]
-
 WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 """The one spelling of a whole number that every reader takes alike."""
 

@@ -16,8 +16,6 @@ from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, c
 from webhook.preemption.devices.requests import ERROR, ClaimDemand, DemandError, Request
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 
-__all__ = ["Allocated", "Allocation", "NodeDevices", "OutOfStepsError", "Steps", "allocate"]
-
 MOST_RESULTS = 32
 """Devices that one claim can hold (`AllocationResultsMaxSize`)."""
 DEEPEST = 400

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.kube.objects import Device, DeviceCapacity, Quantity
+from webhook.kube.objects.devices import Device, DeviceCapacity
+from webhook.kube.objects.meta import Quantity
 from webhook.kube.quantity import NANOS, QuantityError, nanos
-
-__all__ = ["consumed", "fits_capacity"]
 
 Amounts = Mapping[str, int]
 

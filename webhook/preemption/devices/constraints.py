@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from webhook.kube.objects import Device, DeviceAttribute, DeviceConstraint
+from webhook.kube.objects.devices import Device, DeviceAttribute, DeviceConstraint
 from webhook.preemption.devices.pools import PublishedDevice
 from webhook.preemption.devices.requests import Request
-
-__all__ = ["AttributeConstraint", "attribute_of", "constraint_of"]
 
 _Value = tuple[str, object]
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["DeviceUse", "devices_in_use"]
-
 
 class DeviceUse(NamedTuple):
     """The devices of one driver on a node: how many there are, are held, and would be freed if all who may go went.

@@ -24,8 +24,6 @@ from webhook.preemption.snapshot.claim_index import SEVERAL
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["NodeDevicesSeen", "NodeStates", "pools_of"]
-
 Bits = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]

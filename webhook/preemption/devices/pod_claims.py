@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from webhook.kube.objects import Container, DeviceRequest, ExactDeviceRequest, ObjectMeta, Pod, ResourceClaim, key_of
+from webhook.kube.objects.devices import DeviceRequest, ExactDeviceRequest, ResourceClaim
+from webhook.kube.objects.meta import ObjectMeta, key_of
+from webhook.kube.objects.pod import Container, Pod
 from webhook.kube.pods import controller_of
 from webhook.kube.quantity import units
 from webhook.kube.selectors import node_matcher
@@ -16,8 +18,6 @@ from webhook.preemption.devices.pools import NodePlace
 from webhook.preemption.devices.requests import ClaimDemand, ClaimRefusal, DemandError, NotModelledError, compile_claim
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["ClaimNeed", "PodNeeds", "extended_claim", "needs_of"]
 
 MOST_CONSUMERS = 256
 EXTENDED_CLAIM = "<extended-resources>"

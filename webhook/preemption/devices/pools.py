@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from webhook.kube.objects import Device, NodeSelector
+from webhook.kube.objects.devices import Device
+from webhook.kube.objects.placement import NodeSelector
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.kube.selectors import Labels, node_matcher
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex, PoolId, PublishedSlice
-
-__all__ = ["CounterSets", "NodePlace", "Pool", "PublishedDevice", "consumption_of", "gather_pools", "judge_remote"]
 
 CounterSets = dict[str, dict[str, int]]
 """By counter set and counter, an amount in nanos."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import (
+from webhook.kube.objects.devices import (
     Device,
     DeviceClass,
     DeviceConstraint,
@@ -19,25 +19,14 @@ from webhook.kube.objects import (
     DeviceToleration,
     ExactDeviceRequest,
     ResourceClaim,
-    key_of,
 )
+from webhook.kube.objects.meta import key_of
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.policy.cel.device_selector import SelectorProgram, device_selector
 from webhook.policy.cel.opaque import OpaqueError, quantity_value, version_value
 from webhook.policy.cel.program import CelError, CelRuntimeError
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = [
-    "ERROR",
-    "MATCHES",
-    "ClaimDemand",
-    "ClaimRefusal",
-    "DemandError",
-    "NotModelledError",
-    "Request",
-    "compile_claim",
-]
 
 MATCHES, ERROR = 1, 2
 """What a request says of a shape; 0 is no."""

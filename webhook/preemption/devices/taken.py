@@ -7,8 +7,6 @@ from collections.abc import Collection, Mapping
 from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.device_index import DeviceId
 
-__all__ = ["TakenDevices"]
-
 
 class TakenDevices:
     """The allocations of all claims but those that are `freed`, by their keys; and the devices `beside` these."""

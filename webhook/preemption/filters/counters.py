@@ -20,18 +20,6 @@ from numpy.typing import NDArray
 from webhook.preemption.snapshot.pod_info import HostPort, PodInfo, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = [
-    "UNBOUNDED",
-    "AffinityBounds",
-    "Counter",
-    "FilterCheck",
-    "PlacedPods",
-    "PortUsage",
-    "column_share",
-    "port_bits",
-    "resource_counters",
-]
-
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]

@@ -10,8 +10,6 @@ from webhook.preemption.filters.counters import UNBOUNDED, Counter, column_share
 from webhook.preemption.snapshot.claim_index import SEVERAL
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["count_devices", "simple_requests"]
-
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 

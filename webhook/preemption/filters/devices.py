@@ -30,8 +30,6 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["DeviceFilter", "DeviceOutcome", "device_filter", "needs_devices", "nodes_served", "without_devices"]
-
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]

@@ -29,16 +29,6 @@ from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachL
 from webhook.preemption.snapshot.pod_info import PodInfo, claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = [
-    "NO_PODS",
-    "Failures",
-    "PreFilterState",
-    "nodes_where_preemption_might_help",
-    "prefilter",
-    "run_filters",
-    "without_pods",
-]
-
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]

@@ -14,8 +14,6 @@ from webhook.preemption.filters.counters import UNBOUNDED, Counter, column_share
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["growth_counters"]
-
 Rows = NDArray[np.intp]
 
 

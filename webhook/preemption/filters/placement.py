@@ -8,20 +8,13 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import NodeSelector, NodeSelectorTerm, Pod, Requirement, Taint, Toleration
+from webhook.kube.objects.meta import Requirement
+from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm, Taint, Toleration
+from webhook.kube.objects.pod import Pod
 from webhook.kube.selectors import is_label_value, node_matcher
 from webhook.preemption.filters.counters import FilterCheck
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo
-
-__all__ = [
-    "affinity_mask",
-    "declaring_mask",
-    "placement_checks",
-    "required_mask",
-    "taint_mask",
-    "tolerates",
-]
 
 Mask = NDArray[np.bool_]
 
@@ -145,6 +138,7 @@ def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
 
 
 def required_affinity(pod: Pod) -> NodeSelector | None:
+    """The nodes that the pod's affinity requires; None if it requires none."""
     affinity = pod.spec.affinity
     if affinity is None or affinity.node_affinity is None:
         return None

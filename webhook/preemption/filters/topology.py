@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import PodAffinityTerm
+from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.preemption.filters.counters import UNBOUNDED, AffinityBounds, Counter, PlacedPods
 from webhook.preemption.filters.placement import required_mask, taint_mask
 from webhook.preemption.snapshot.pod_info import PodInfo, SpreadConstraint, Term, compile_terms
 from webhook.preemption.snapshot.pod_view import Identity
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["STAGES", "affinity_counters", "spread_counters"]
 
 STAGES = frozenset(("spread", "anti-affinity", "existing-anti-affinity"))
 """The stages of the counters that count by topology."""

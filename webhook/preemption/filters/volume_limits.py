@@ -20,8 +20,6 @@ from webhook.preemption.filters.counters import UNBOUNDED, PlacedPods
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import AttachedVolume
 
-__all__ = ["EXCEEDED", "AttachLimits", "Attached", "attach_limits"]
-
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]

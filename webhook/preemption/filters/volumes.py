@@ -10,7 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import PersistentVolumeClaim, Pod, Volume, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod, Volume
+from webhook.kube.objects.storage import PersistentVolumeClaim
 from webhook.preemption.filters.counters import Counter, PlacedPods
 from webhook.preemption.filters.placement import affinity_mask
 from webhook.preemption.filters.volume_binding import find_volumes
@@ -19,8 +21,6 @@ from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import class_of_claim
-
-__all__ = ["IN_USE", "NO_STORAGE", "Storage", "check"]
 
 Mask = NDArray[np.bool_]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.filters.filtering import NO_PODS, nodes_where_preemption_might_help
 from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
 from webhook.preemption.gangs.exact import LikeMembers, TooManySetsError, cheapest_units
@@ -26,8 +26,6 @@ from webhook.preemption.victims.candidates import Victim
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, potential_victims
 from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.preemption.victims.units import Units
-
-__all__ = ["GangDecision", "Placement", "decide_gang"]
 
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]

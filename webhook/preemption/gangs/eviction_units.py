@@ -13,8 +13,6 @@ from webhook.preemption.victims.costs import VictimSets
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.rules import Rules
 
-__all__ = ["EvictionUnits", "Price", "Unit"]
-
 Rows = NDArray[np.intp]
 
 

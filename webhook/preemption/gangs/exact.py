@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
 
-__all__ = ["LikeMembers", "TooManySetsError", "cheapest_units"]
-
 Rows = NDArray[np.intp]
 Amounts = tuple[int, ...]
 _MOST_SETS = 3000

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit
 
-__all__ = ["fewer_units"]
-
 Fits = Callable[[NDArray[np.intp]], bool]
 
 

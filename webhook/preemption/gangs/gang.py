@@ -12,12 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.pod_groups import POD_GROUP, GroupKey, group_of, index_of, minimum_said_by
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["Gang", "form_gang", "is_gang"]
 
 
 class Gang(NamedTuple):

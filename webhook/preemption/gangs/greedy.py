@@ -21,8 +21,6 @@ from webhook.preemption.victims.costs import VictimSets
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.selection import find_victims
 
-__all__ = ["Solution", "find_room"]
-
 Rows = NDArray[np.intp]
 Ints = NDArray[np.int64]
 _SHARE = 4

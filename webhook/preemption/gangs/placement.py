@@ -8,15 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import INDEX_LABELS, at_creation
 from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.trial import TrialPlacement
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name, compile_pod, shape_of
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["MemberShape", "Placed", "Placer", "shapes_of"]
 
 Rows = NDArray[np.intp]
 _FEW_MEMBERS, _FEW_NODES = 8, 4

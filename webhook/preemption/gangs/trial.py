@@ -10,12 +10,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod
 from webhook.kube.objects.devices import ClaimConsumer
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["TrialPlacement"]
 
 Kind = TypeVar("Kind", bound=np.generic)
 

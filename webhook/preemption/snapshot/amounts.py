@@ -11,22 +11,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from webhook.kube.objects import Condition, Container, Node, Pod, Quantity
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.meta import Condition, Quantity
+from webhook.kube.objects.pod import Container, Pod
 from webhook.kube.pods import RESIZE_PENDING, is_deferred, resize_pending
 from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
-
-__all__ = [
-    "CPU",
-    "EPHEMERAL_STORAGE",
-    "MEMORY",
-    "Amounts",
-    "ClusterError",
-    "allocatable",
-    "int32",
-    "occupied",
-    "requests",
-    "wished",
-]
 
 _INFEASIBLE = "Infeasible"
 CPU, MEMORY, EPHEMERAL_STORAGE = "cpu", "memory", "ephemeral-storage"

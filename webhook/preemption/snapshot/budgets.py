@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import LabelSelector, PodDisruptionBudget
+from webhook.kube.objects.meta import LabelSelector
+from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import int32
 from webhook.preemption.snapshot.columns import Columns, array, listed
 from webhook.preemption.snapshot.interning import Interner, Table
 from webhook.preemption.snapshot.pod_view import STARTING, UNREADY, Identity
 from webhook.preemption.snapshot.pods import Pods
-
-__all__ = ["Budget", "DisruptionBudgets", "is_lenient"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

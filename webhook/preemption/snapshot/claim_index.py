@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from webhook.kube.objects import (
+from webhook.kube.objects.devices import (
     AllocationResult,
     ClaimConsumer,
     DeviceAllocation,
     DeviceRequestResult,
-    ObjectMeta,
     ResourceClaim,
     ResourceClaimStatus,
-    key_of,
 )
+from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 from webhook.preemption.snapshot.pods import Pods
-
-__all__ = ["SEVERAL", "ClaimIndex", "devices_of"]
 
 _FINALIZER = "resource.kubernetes.io/delete-protection"
 _EXTENDED = "resource.kubernetes.io/extended-resource-claim"

@@ -10,8 +10,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Columns", "array", "grown", "listed"]
-
 S = TypeVar("S", bound=np.generic)
 V = TypeVar("V")
 

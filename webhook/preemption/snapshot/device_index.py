@@ -13,13 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Device, DeviceClass, ResourceSlice
+from webhook.kube.objects.devices import Device, DeviceClass, ResourceSlice
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.columns import Columns, array
 from webhook.preemption.snapshot.interning import Interner
-
-__all__ = ["DeviceId", "DeviceIndex", "DeviceShape", "PoolId", "PublishedSlice"]
 
 _IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
 _encode = msgspec.json.Encoder().encode

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from webhook.preemption.snapshot.columns import grown
 
-__all__ = ["Interner", "Table"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 

@@ -15,37 +15,13 @@ from functools import partial
 from typing import Any
 
 from webhook.kube import resources
-from webhook.kube.objects import (
-    CSINode,
-    DeviceClass,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PodGroup,
-    PriorityClass,
-    ResourceClaim,
-    ResourceSlice,
-    StorageClass,
-)
+from webhook.kube.objects.cluster_scoped import Namespace, Node, PriorityClass
+from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.objects.scheduling import PodGroup
+from webhook.kube.objects.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING, POD_GROUP, VOLCANO
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = [
-    "BUDGETS",
-    "CLAIMS",
-    "DEVICE_CLASSES",
-    "NAMESPACES",
-    "NODES",
-    "PODS",
-    "POD_GROUPS",
-    "PRIORITY_CLASSES",
-    "SLICES",
-    "SNAPSHOT_KINDS",
-    "SnapshotKind",
-]
 
 _LEADING_CAPITALS = re.compile(r"^(?:[A-Z]+(?=[A-Z][a-z])|[A-Z])")
 

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Node, Taint
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.placement import Taint
 from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
 from webhook.preemption.snapshot.columns import Columns, array, grown, listed
 from webhook.preemption.snapshot.interning import Interner
-
-__all__ = ["MOST_LABEL_COLUMNS", "Nodes", "Resources", "alphabetical"]
 
 MOST_LABEL_COLUMNS = 64
 """Columns of labels that are kept from decision to decision; a decision that needs more makes them."""

@@ -15,24 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod, PodGroup
+from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, INDEX_LABELS, at_creation
 from webhook.preemption.snapshot.interning import Interner
-
-__all__ = [
-    "COSCHEDULING",
-    "GROUP_SOURCES",
-    "NO_GROUP",
-    "POD_GROUP",
-    "VOLCANO",
-    "GroupKey",
-    "PodGroups",
-    "group_of",
-    "index_of",
-    "minimum_said_by",
-    "with_all_of",
-]
-
 
 _LONGEST_NAME = 253
 """Characters that Kubernetes' names have at most: more say nothing, and anybody can write them as an annotation."""

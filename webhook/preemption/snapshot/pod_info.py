@@ -7,41 +7,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.kube.objects import (
-    LabelSelector,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    Requirement,
-    TopologySpreadConstraint,
-    Volume,
-)
+from webhook.kube.objects.meta import LabelSelector, Requirement
+from webhook.kube.objects.placement import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from webhook.kube.objects.pod import Pod, Volume
 from webhook.kube.pods import is_deferred
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
 from webhook.preemption.snapshot.amounts import ClusterError, int32, requests
 from webhook.preemption.snapshot.pod_view import Identity, priority_of
-
-__all__ = [
-    "HostPort",
-    "HostPorts",
-    "PodClaims",
-    "PodInfo",
-    "SpreadConstraint",
-    "Term",
-    "affinity_terms",
-    "anti_affinity_terms",
-    "claim_name",
-    "claims_of",
-    "compile_pod",
-    "compile_spread",
-    "compile_terms",
-    "conflicts",
-    "host_ports",
-    "label_keys_read",
-    "required_features",
-    "shape_of",
-    "spread_constraints",
-]
 
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # the address as Kubernetes writes it; nothing binds to it here
 

@@ -6,30 +6,10 @@ import math
 from typing import NamedTuple
 
 from webhook.kube.instants import InstantError, epoch, epoch_or
-from webhook.kube.objects import ObjectMeta, Pod
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
 from webhook.preemption.snapshot.amounts import ClusterError, int32
-
-__all__ = [
-    "BY_EVICTION",
-    "BY_SCHEDULER",
-    "HEALTHY",
-    "STARTING",
-    "UNREADY",
-    "Identity",
-    "Owner",
-    "PodSummary",
-    "Profile",
-    "created_at",
-    "disruption_of",
-    "end_of",
-    "grace_of",
-    "health_of",
-    "owner_of",
-    "priority_of",
-    "profile_of",
-    "start_of",
-]
 
 BY_SCHEDULER, BY_EVICTION = 1, 2
 """Why a terminating pod goes: DisruptionTarget set by kube-scheduler, or by the Eviction API or a reconciler."""

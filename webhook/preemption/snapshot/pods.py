@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod, PodAffinityTerm
+from webhook.kube.objects.placement import PodAffinityTerm
+from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.amounts import occupied
 from webhook.preemption.snapshot.columns import Columns, array, grown, listed
@@ -37,8 +38,6 @@ from webhook.preemption.snapshot.pod_view import (
     profile_of,
     start_of,
 )
-
-__all__ = ["Pods"]
 
 _NO_CLAIMS = PodClaims(frozenset(), frozenset())
 Importance = tuple[int, float, str, str, int]

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from webhook.preemption.snapshot.pods import Pods
 
-__all__ = ["SlotOrder"]
-
 Keys = Callable[[NDArray[np.intp]], list[NDArray[np.float64] | NDArray[np.int64]]]
 """What pods are put in order by, of the pods in an array of rows: an array of the same shape a key, the first decides.
 

@@ -12,24 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.bounded import Newest
-from webhook.kube.objects import (
-    ClaimConsumer,
-    CSINode,
-    DeviceClass,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PodGroup,
-    PriorityClass,
-    ResourceClaim,
-    ResourceSlice,
-    StorageClass,
-)
+from webhook.kube.objects.cluster_scoped import Namespace, Node, PriorityClass
+from webhook.kube.objects.devices import ClaimConsumer, DeviceClass, ResourceClaim, ResourceSlice
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.objects.scheduling import PodGroup
+from webhook.kube.objects.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.pods import is_terminal
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import Amounts, int32, wished
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.claim_index import ClaimIndex
@@ -41,8 +30,6 @@ from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.snapshot.pods import Pods
 from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.volume_index import AttachedVolumes, VolumeIndex
-
-__all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
 
 KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
 """The pod annotations remembered unless a policy names others (`Rules.annotations`)."""

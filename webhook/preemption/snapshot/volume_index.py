@@ -12,18 +12,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.kube.objects import (
-    NodeSelector,
-    ObjectMeta,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Quantity,
-    StorageClass,
-)
+from webhook.kube.objects.meta import ObjectMeta, Quantity
+from webhook.kube.objects.placement import NodeSelector
+from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.quantity import QuantityError, units
 from webhook.preemption.snapshot.amounts import ClusterError
-
-__all__ = ["AttachedVolume", "AttachedVolumes", "Offer", "VolumeIndex", "class_of_claim", "requested"]
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _AWS, _GCE, _AZURE, _CINDER = (

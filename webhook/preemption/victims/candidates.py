@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.units import Units
 
-__all__ = ["Candidate", "CandidateFilter", "Candidates", "Victim"]
-
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]

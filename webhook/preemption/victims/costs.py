@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.pods import deletion_cost
-from webhook.policy.model import EvictionCost
+from webhook.policy.model.cost import EvictionCost
 from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
-
-__all__ = ["COST_KEYS", "CostKey", "VictimCosts", "VictimSets", "checkpoint", "ends_in", "seconds", "victim_costs"]
 
 Rows = NDArray[np.intp]
 Column = NDArray[np.float64]

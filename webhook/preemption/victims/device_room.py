@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from webhook.preemption.filters.devices import DeviceFilter
 
-__all__ = ["DeviceRoom"]
-
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 

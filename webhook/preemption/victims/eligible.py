@@ -26,17 +26,6 @@ from webhook.preemption.victims.rules import (
 )
 from webhook.preemption.victims.units import Units, group_units
 
-__all__ = [
-    "ExcludedPod",
-    "Exclusion",
-    "PotentialVictims",
-    "matched_pods",
-    "only_pods",
-    "potential_victims",
-    "protection_ends",
-]
-
-
 _CLOCKS_DIFFER = 60.0
 """Seconds by which the clock of a node may be before this one."""
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from webhook.preemption.victims.units import Units
 
-__all__ = ["Followers", "PodsOfNodes"]
-
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 

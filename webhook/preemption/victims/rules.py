@@ -12,37 +12,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from webhook.kube.integers import integer
-from webhook.kube.objects import PriorityClass
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.priority_classes import silence, speaking
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
-from webhook.policy.model import (
-    MINIMUM_PREEMPTABLE_PRIORITY,
-    TOLERATION_SECONDS,
-    BudgetMode,
-    EvictionMode,
-    PodsMatch,
-    PreemptionPolicy,
-    VictimMode,
-)
 from webhook.policy.model.globs import name_matcher
-from webhook.policy.model.victims import ANY
+from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
+from webhook.policy.model.values import MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION_SECONDS
+from webhook.policy.model.victims import ANY, PodsMatch, VictimMode
 from webhook.policy.shapes.yaml_nodes import seconds
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
-
-__all__ = [
-    "EXPENDABLE",
-    "SYSTEM_CRITICAL",
-    "UNKNOWN_TOLERATION",
-    "ClassToleration",
-    "PairMatcher",
-    "PodsMatcher",
-    "Rules",
-    "VictimReason",
-    "compile_rules",
-    "kubernetes_rules",
-]
 
 EXPENDABLE = -10
 """Pods below this count as gone for cluster-autoscaler (`--expendable-pods-priority-cutoff`): none needs a node."""

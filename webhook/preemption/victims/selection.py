@@ -25,8 +25,6 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.pods_of_nodes import Followers, PodsOfNodes
 from webhook.preemption.victims.rules import Rules
 
-__all__ = ["find_victims", "fits_without"]
-
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]

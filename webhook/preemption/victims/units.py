@@ -14,12 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.policy.model import GroupDisruption
+from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
-
-__all__ = ["Units", "group_units"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

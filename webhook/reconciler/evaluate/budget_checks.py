@@ -7,13 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import PodDisruptionBudget
-from webhook.policy.model import BudgetMode, EvictionMode, PreemptionPolicy
+from webhook.kube.objects.pod import PodDisruptionBudget
+from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.state.annotations import PlanVictim
+from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
-
-__all__ = ["BEYOND_BUDGET", "beyond_budget", "within_budgets"]
 
 BEYOND_BUDGET = 8
 """The code of candidates with a victim that the Eviction API would refuse."""

@@ -5,29 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.filters.counters import UNBOUNDED
 from webhook.preemption.filters.devices import nodes_served
 from webhook.preemption.snapshot.pod_info import PodInfo, affinity_terms, claims_of, conflicts, host_ports
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
 from webhook.reconciler.state.waiting_pods import WaitingGroup
-
-__all__ = [
-    "add_amounts",
-    "columns_of",
-    "free_now",
-    "free_without",
-    "kept_for_equals",
-    "needed_by",
-    "nominated_there",
-    "not_nominated_elsewhere",
-    "rows_with",
-    "rows_without",
-    "share_no_node",
-    "times_in",
-    "without_room_of",
-]
 
 Ints = NDArray[np.int64]
 

@@ -10,12 +10,10 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.filters.devices import DeviceFilter
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.victims.candidates import Candidates
-
-__all__ = ["DevicesAhead"]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]

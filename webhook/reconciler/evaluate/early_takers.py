@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.decision import fits_on
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices
 from webhook.preemption.filters.filtering import prefilter, run_filters
@@ -29,8 +30,6 @@ from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.candidates import Candidate
 from webhook.reconciler.preemptors import unschedulable_since
 from webhook.reconciler.state.state import State
-
-__all__ = ["ONE_BY_ONE", "ChosenCandidate", "EarlyTakers", "choose"]
 
 Rows = NDArray[np.intp]
 

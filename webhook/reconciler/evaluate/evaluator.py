@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
-from webhook.policy.model import EvictionMode, PreemptionPolicy
+from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
+from webhook.policy.model.values import PLAN
 from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.extenders import Extender
 from webhook.preemption.ranking import Score, preferred_because, shown_keys
@@ -50,10 +52,8 @@ from webhook.reconciler.evaluate.victim_exclusions import (
     decide_within_limits,
     immovable,
 )
-from webhook.reconciler.state.annotations import PLAN, Alternative
+from webhook.reconciler.state.annotations import Alternative
 from webhook.reconciler.state.state import State
-
-__all__ = ["Evaluator"]
 
 Rows = NDArray[np.intp]
 

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
-from webhook.policy.model import LabelRate, Limits, Rate
 from webhook.policy.model.creation import at_creation
+from webhook.policy.model.limits import LabelRate, Limits, Rate
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory
-
-__all__ = ["EvictionLimiter", "PlannedEviction", "Remaining", "WorkloadsLeft", "groups_of", "has_rates", "rates_of"]
 
 _LEAST_HORIZON = 180.0
 """Seconds, at least, for which evictions are remembered: longer than between two writes of the history."""

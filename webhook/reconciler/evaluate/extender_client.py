@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 
-from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import ExtenderConfig, PreemptionPolicy
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.extender import ExtenderConfig
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import requests
 from webhook.preemption.victims.candidates import Candidate
-
-__all__ = ["ExtenderAnswered", "ExtenderCache", "ExtenderClient", "Question", "UnaskedError", "ask", "url_of"]
 
 log = logging.getLogger(__name__)
 

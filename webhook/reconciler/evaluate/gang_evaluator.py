@@ -11,8 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import EvictionMode, PreemptionPolicy
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.preemption.filters.devices import needs_devices
 from webhook.preemption.gangs.decision import GangDecision, decide_gang
 from webhook.preemption.gangs.gang import form_gang
@@ -31,8 +32,6 @@ from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.evaluate.victim_exclusions import among_last_resort, excluded_now, last_resort
-
-__all__ = ["GangMembers", "Together", "evaluate_gang"]
 
 _MOST_MEMBERS = 256
 """Members of one plan: each of them names all."""

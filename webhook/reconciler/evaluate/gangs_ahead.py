@@ -10,8 +10,6 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
 from webhook.reconciler.evaluate.candidate_room import free_now, times_in
 
-__all__ = ["come_together"]
-
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.decision import fits_on
 from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["KnownRoom"]
 
 
 class KnownRoom:

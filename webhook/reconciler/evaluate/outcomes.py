@@ -7,22 +7,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.extender_client import Question
 from webhook.reconciler.state.annotations import Alternative
-
-__all__ = [
-    "NOTHING_PROMISED",
-    "Asks",
-    "Evicts",
-    "Fits",
-    "Outcome",
-    "Promised",
-    "Unschedulable",
-    "Waits",
-    "without_nodes",
-]
 
 _SHOWN = 5
 """Nodes that are named."""

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
-from webhook.policy.model import CycleKeeper, PreemptionPolicy
+from webhook.policy.model.limits import CycleKeeper
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory
 from webhook.reconciler.state.state import State
-
-__all__ = ["BARE", "PastEvictions", "evictor_name"]
 
 BARE = "Pod/"
 """What the name of a pod without an owner begins with in the history."""

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.preemption.filters.devices import DeviceFilter, needs_devices, without_devices
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters, without_pods
 from webhook.preemption.gangs.gang import form_gang
@@ -44,8 +45,6 @@ from webhook.reconciler.evaluate.devices_ahead import DevicesAhead
 from webhook.reconciler.evaluate.gangs_ahead import come_together
 from webhook.reconciler.state.state import State
 from webhook.reconciler.state.waiting_pods import WaitingGroup
-
-__all__ = ["AHEAD", "PodsAhead", "blocked_text"]
 
 AHEAD = 9
 """The code of candidates that pods of higher priority would take."""

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.pods import workload_name
-from webhook.policy.model import LabelRate, Limits, Rate, WorkloadLimit
+from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
 from webhook.preemption.snapshot.pod_view import Identity, Owner
 from webhook.preemption.victims.candidates import Candidates
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, Remaining, WorkloadsLeft, groups_of, rates_of
 from webhook.reconciler.state.state import State
-
-__all__ = ["NOT_NOW", "Rates", "too_large"]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]

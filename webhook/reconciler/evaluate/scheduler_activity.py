@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 
 from webhook.kube.bounded import Newest
-from webhook.kube.informer import Change
-from webhook.kube.objects import Condition, Pod, key_of
-
-__all__ = ["SchedulerActivity", "Unplaced"]
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.meta import Condition, key_of
+from webhook.kube.objects.pod import Pod
 
 _GAP = 330.0
 """Seconds without a sign after which a scheduler may have been away; it tries every waiting pod again after 5 min."""

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from webhook.kube.bounded import Newest
 from webhook.reconciler.evaluate.outcomes import Outcome, Unschedulable
 
-__all__ = ["Moment", "Verdicts"]
-
 _LONGEST = 30.0
 """Seconds for which a verdict holds at most: the flush of the queue."""
 _REMEMBERED = 10_000

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.backoff import exponential
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
-from webhook.policy.model import Limits
+from webhook.policy.model.limits import Limits
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import Extender
 from webhook.preemption.filters.filtering import NO_PODS
@@ -30,18 +31,6 @@ from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.eviction_limiter import Remaining, groups_of
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.state.state import State
-
-__all__ = [
-    "EvictionBackoff",
-    "LimitsNow",
-    "ReturningOwner",
-    "among_last_resort",
-    "decide_with_exclusions",
-    "decide_within_limits",
-    "excluded_now",
-    "immovable",
-    "last_resort",
-]
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]

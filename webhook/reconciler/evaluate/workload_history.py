@@ -20,17 +20,6 @@ import msgspec
 from webhook.kube.bounded import Newest
 from webhook.kube.instants import InstantError, epoch, rfc3339_micro
 
-__all__ = [
-    "KEPT_SECONDS",
-    "MOST_EVICTIONS",
-    "MOST_WORKLOADS",
-    "PastEviction",
-    "WorkloadHistory",
-    "WrittenHistory",
-    "read_history",
-    "written_text",
-]
-
 MOST_WORKLOADS = 10_000
 """Beyond that the one that was not evicted for the longest time is forgotten."""
 MOST_EVICTIONS = 64

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339_micro
-from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import EvictionMode, PreemptionPolicy
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.notice_writer import NoticeWriter
 from webhook.reconciler.evict.replacing import is_replaced
@@ -27,9 +28,8 @@ from webhook.reconciler.plans.plan import Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import DecisionRecord, PlanStage, PlanVictim
-
-__all__ = ["FAULT_POINTS", "NOTICE_FAULT_POINTS", "Concluded", "Displaced", "Executor", "no_checkpoint"]
+from webhook.reconciler.state.annotations import DecisionRecord, PlanStage
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
 

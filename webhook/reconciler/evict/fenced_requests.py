@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
-from webhook.kube.objects import ObjectMeta, Pod
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred
 from webhook.kube.resources import POD
 from webhook.kube.transport import BEFORE_SENDING
-from webhook.reconciler.state.annotations import PlanVictim, plans_growth
-
-__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "TRIES", "DeposedError", "FencedRequests", "StaleError", "may_pass"]
+from webhook.reconciler.state.annotations import plans_growth
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 TRIES = 4
 FIRST_PAUSE = 0.1

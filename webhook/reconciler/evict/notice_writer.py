@@ -16,13 +16,13 @@ from weakref import WeakValueDictionary
 
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, rfc3339
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.reconciler.evict.fenced_requests import TRIES, DeposedError, FencedRequests, StaleError
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.plan import Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.notices import (
     NoticeRecord,
     has_notice,
@@ -31,8 +31,7 @@ from webhook.reconciler.state.notices import (
     notice_of,
     withdrawn_condition,
 )
-
-__all__ = ["NoticeWriter"]
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
 

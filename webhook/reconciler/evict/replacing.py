@@ -9,8 +9,6 @@ from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanStage
 
-__all__ = ["is_replaced"]
-
 _PAUSE, _LOOKS = 0.05, 100
 """Seconds between two looks whether the following plan is written, and how many there are."""
 

@@ -14,8 +14,10 @@ from typing import Any
 
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD
+from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.evict.fenced_requests import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -24,18 +26,8 @@ from webhook.reconciler.evict.fenced_requests import (
     StaleError,
     may_pass,
 )
-from webhook.reconciler.state.annotations import (
-    DECISION,
-    PLAN,
-    DecisionRecord,
-    PlanRecord,
-    PlanVictim,
-    encode,
-    not_own,
-    plan_id_of,
-)
-
-__all__ = ["EvictionResult", "Writer", "always"]
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode, not_own, plan_id_of
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 Wanted = Callable[[], Awaitable[bool]]
 """Whether a victim is still wanted to leave, by the newest state: asked before each request that removes it."""

@@ -11,7 +11,8 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects import ObjectMeta, Pod, key_of
+from webhook.kube.objects.meta import ObjectMeta, key_of
+from webhook.kube.objects.pod import Pod
 from webhook.page.model import (
     Certificate,
     Compared,
@@ -25,7 +26,7 @@ from webhook.page.model import (
     VictimShown,
     WaitingPod,
 )
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.preemption.ranking import how_compared
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.decision_history import Known
@@ -45,8 +46,6 @@ from webhook.reconciler.state.annotations import (
     with_names,
 )
 from webhook.reconciler.state.state import State
-
-__all__ = ["Surroundings", "overview"]
 
 _WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES, _DEVICES, _HOLDERS = 50, 20, 12, 20, 50, 16, 3
 """How many of each are shown."""

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.page.model import GangShown, MemberShown, PlanShown, VictimShown
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.reconciler.plans.plan import Plan, group_names
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.notices import is_ready, notice_of
+from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
-
-__all__ = ["UnderWay", "by_gang", "shown_as_one", "victims_shown"]
 
 _MEMBERS, _VICTIMS, _DEVICES = 24, 12, 16
 """How many of each are shown."""

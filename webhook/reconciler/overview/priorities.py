@@ -9,15 +9,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.page.model import Band, Ladder, Rung
 from webhook.preemption.victims.eligible import matched_pods, protection_ends
 from webhook.preemption.victims.rules import SYSTEM_CRITICAL
 from webhook.reconciler.evaluate.victim_exclusions import immovable
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
-
-__all__ = ["ladder"]
 
 _RUNGS, _BANDS = 60, 20
 _OWN = Band("Kubernetes' own classes", 1_000_000_001, 2**31 - 1)

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.state.annotations import PlanStage, PlanVictim
-
-__all__ = [
-    "Action",
-    "Ask",
-    "Displace",
-    "End",
-    "Enter",
-    "Nominate",
-    "Notify",
-    "Spare",
-    "Step",
-    "Try",
-    "Wait",
-]
+from webhook.reconciler.state.annotations import PlanStage
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 
 class Nominate(NamedTuple):

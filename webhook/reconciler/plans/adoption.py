@@ -14,9 +14,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from webhook.kube.instants import epoch, epoch_or
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal, workload_of
-from webhook.policy.model import PreemptionPolicy
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -27,20 +29,17 @@ from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.plan_times import time_for
 from webhook.reconciler.preemptors import PolicySet, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import (
-    PLAN,
     DecidedVictim,
     DecisionRecord,
     PlanRecord,
     PlanStage,
-    PlanVictim,
     UnreadableError,
     decision_of,
     plan_of,
     with_names,
 )
 from webhook.reconciler.state.notices import notice_of
-
-__all__ = ["Adopted", "TakeOff", "adopt", "disagreement", "recall_evictions", "recalled"]
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
 

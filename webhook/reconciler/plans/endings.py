@@ -7,8 +7,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["ENDINGS", "Ending", "EndingRow"]
-
 
 class Ending(StrEnum):
     """Why a plan is over; `ENDINGS` says what is done then."""

@@ -21,8 +21,6 @@ from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, Planne
 from webhook.reconciler.evaluate.victim_exclusions import ReturningOwner
 from webhook.reconciler.plans.plan import Plan
 
-__all__ = ["EVICTIONS", "NOTHING", "NO_STORE", "EvictionLedger", "Ledger", "LedgerStore", "read_ledger", "write_ledger"]
-
 log = logging.getLogger(__name__)
 
 EVICTIONS = "giveway.dev/evictions"

@@ -12,15 +12,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from webhook.kube.client import ApiError, Client
-from webhook.kube.errors import unless_absent
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.lease import Lease
-from webhook.kube.objects import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import LEASE
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory, WrittenHistory, read_history, written_text
-
-__all__ = ["HISTORY", "HistoryStore", "history_lease"]
 
 log = logging.getLogger(__name__)
 

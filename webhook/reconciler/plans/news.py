@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.plan import Plan
-
-__all__ = ["News", "NominationCleared", "PlanEnded", "PlanGoesOn", "StageLasts", "VictimsCountAsGone"]
 
 
 class PlanEnded(NamedTuple):

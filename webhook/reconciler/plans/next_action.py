@@ -22,9 +22,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred, is_terminal
-from webhook.policy.model import PreemptionPolicy
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import refusal_of
 from webhook.preemption.gangs.gang import form_gang
 from webhook.reconciler.clock import Now
@@ -37,21 +37,8 @@ from webhook.reconciler.plans.plan import Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
 from webhook.reconciler.plans.unneeded import unneeded
 from webhook.reconciler.preemptors import PolicySet, is_marked
-from webhook.reconciler.state.annotations import PlanStage, PlanVictim, carries
-
-__all__ = [
-    "STAGES",
-    "PlanContext",
-    "Situation",
-    "StageRow",
-    "is_chosen",
-    "missing_member",
-    "next_action",
-    "over",
-    "policy_for",
-    "was_cleared",
-]
-
+from webhook.reconciler.state.annotations import PlanStage, carries
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 _SHORTEST_WAIT = 0.05
 """Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""

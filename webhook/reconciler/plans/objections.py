@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from webhook.policy.model import EvictionMode, PreemptionPolicy
+from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.eligible import potential_victims
@@ -16,9 +16,7 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
-from webhook.reconciler.state.annotations import PlanVictim
-
-__all__ = ["Objection", "basis", "has_budget", "is_doubtful", "objection"]
+from webhook.reconciler.state.plan_victims import PlanVictim
 
 
 class Objection(NamedTuple):

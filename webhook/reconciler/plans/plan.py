@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.decision import fits_on
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -19,18 +20,9 @@ from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.candidate_room import rows_with
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage, PlanVictim
+from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage
+from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
-
-__all__ = [
-    "Plan",
-    "PlanLook",
-    "group_names",
-    "is_there",
-    "remaining",
-    "to_displace",
-]
-
 
 _MOMENT = 1.0
 """Seconds for which the verdict on several victims holds for each of them, if nothing happens."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from webhook.kube.informer import Change
-from webhook.kube.objects import Pod, ResourceClaim, ResourceSlice
-from webhook.policy.model import PreemptionPolicy
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.devices import ResourceClaim, ResourceSlice
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import devices_on
 from webhook.preemption.filters.devices import needs_devices
 from webhook.preemption.snapshot.claim_index import devices_of
@@ -21,18 +22,8 @@ from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import grace_under
-from webhook.reconciler.state.annotations import PlanVictim
+from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
-
-__all__ = [
-    "asked_in_step",
-    "awaits_deallocation",
-    "claims_in_the_way",
-    "concerns",
-    "devices_for",
-    "taken_text",
-    "takers",
-]
 
 _EARLY = 0.5
 """Seconds by which a victim may be asked too early."""

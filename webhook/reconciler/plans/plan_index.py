@@ -5,8 +5,6 @@ from __future__ import annotations
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.siblings import Siblings
 
-__all__ = ["PlanIndex"]
-
 
 class PlanIndex:
     """Plans under way; each preemptor has at most one."""

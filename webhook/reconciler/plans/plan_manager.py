@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from webhook.kube.bounded import Newest
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339, rfc3339_micro
-from webhook.kube.objects import Node, Pod, key_of
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal, workload_of
-from webhook.policy.model import PreemptionPolicy
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.clock import Now
@@ -36,8 +38,6 @@ from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, carries
 from webhook.reconciler.state.notices import is_ready
 from webhook.reconciler.state.plan_victims import as_victims
-
-__all__ = ["PlanManager"]
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from webhook.kube.objects import Pod
-from webhook.policy.model import PreemptionPolicy
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.clock import Now
@@ -14,8 +14,6 @@ from webhook.reconciler.plans.next_action import STAGES, PlanContext
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import awaits_deallocation
 from webhook.reconciler.preemptors import grace_under
-
-__all__ = ["fits_elsewhere", "time_for", "time_limit"]
 
 
 def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:

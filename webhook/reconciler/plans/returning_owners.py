@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
 from webhook.preemption.decision import victims_needed
 from webhook.reconciler.evaluate.candidate_room import rows_with
@@ -15,8 +16,6 @@ from webhook.reconciler.plans.next_action import later_equals
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import takers
 from webhook.reconciler.state.annotations import PlanStage
-
-__all__ = ["returning_owners"]
 
 _WHOLE_SECONDS = 1.0
 """Seconds by which a pod may be younger than its creation timestamp says."""

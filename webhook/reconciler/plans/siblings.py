@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from webhook.reconciler.plans.plan import Plan
 
-__all__ = ["Siblings"]
-
 
 class Siblings:
     """Plans under way of which each is for one member of a gang; other plans have no siblings."""

@@ -15,8 +15,6 @@ from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Plan, is_there
 
-__all__ = ["Unneeded", "unneeded"]
-
 
 class Unneeded(NamedTuple):
     """Victims, by uid, that have not been asked and may stay, and why."""

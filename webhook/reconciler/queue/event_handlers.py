@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from webhook.kube.informer import Change
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget, ResourceClaim
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import ResourceClaim
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
@@ -19,18 +21,6 @@ from webhook.reconciler.preemptors import PolicySet, unschedulable_since
 from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.state.annotations import decision_of, not_own
 from webhook.reconciler.state.state import State
-
-__all__ = [
-    "EventHandlers",
-    "budget_helps",
-    "claim_helps",
-    "frees_room",
-    "makes_company",
-    "node_helps",
-    "relevant_difference",
-    "spec_changed",
-    "waits_no_more",
-]
 
 
 class EventHandlers:

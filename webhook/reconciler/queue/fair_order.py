@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from webhook.kube.bounded import Newest
 
-__all__ = ["FairOrder", "WaitingTurn"]
-
 _VICTIM = 10.0
 """How many tries a victim counts as."""
 _MOST_BEHIND = 100.0

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from webhook.kube.backoff import exponential
 
-__all__ = ["PATIENCE", "LeftOut", "NodeBackoff"]
-
 PATIENCE = 60.0
 """Seconds for which a pod may fit on a node, while its scheduler is seen at work, before the node is left out.
 

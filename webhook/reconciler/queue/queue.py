@@ -18,8 +18,6 @@ from webhook.kube.backoff import exponential
 from webhook.reconciler.queue.fair_order import FairOrder, WaitingTurn
 from webhook.reconciler.queue.node_backoff import NodeBackoff
 
-__all__ = ["FLUSH", "Queue", "QueueState", "QueuedPreemptor"]
-
 FLUSH = 30.0
 """Seconds after which a waiting pod is tried again though no event moved it."""
 _FAILURE_BACK_OFF = (0.25, 10.0)

@@ -30,31 +30,9 @@ from typing import Annotated, Any
 import msgspec
 
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects import Pod
-from webhook.policy.model import ANSWERS, DECISION, PLAN, RECONCILER_ANNOTATIONS
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.values import ANSWERS, DECISION, PLAN, RECONCILER_ANNOTATIONS
 from webhook.reconciler.state.plan_victims import PlanVictim, are_digests, digests_of, found_again
-
-__all__ = [
-    "DECISION",
-    "PLAN",
-    "Alternative",
-    "DecidedVictim",
-    "DecisionRecord",
-    "GangRecord",
-    "PlanDevice",
-    "PlanRecord",
-    "PlanStage",
-    "PlanVictim",
-    "UnreadableError",
-    "carries",
-    "decision_of",
-    "encode",
-    "not_own",
-    "plan_id_of",
-    "plan_of",
-    "plans_growth",
-    "with_names",
-]
 
 _VERSION, _GANG_VERSION, _NOTICE_VERSION = 3, 4, 5
 """Of the plans that are written, for one pod, for a gang, and once victims have a notice; older ones are understood."""

@@ -9,24 +9,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.informer import Change
-from webhook.kube.objects import (
-    Node,
-    NodeSelector,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    ResourceClaim,
-    ResourceSlice,
-    key_of,
-)
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import ResourceClaim, ResourceSlice
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.placement import NodeSelector
+from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.preemption.filters.placement import affinity_mask, required_affinity, required_mask
 from webhook.preemption.filters.volumes import wrong_zones
 from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.pod_info import claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-__all__ = ["ConfinedPods"]
 
 Mask = NDArray[np.bool_]
 

@@ -10,9 +10,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from webhook.kube.objects import ResourceClaim
-
-__all__ = ["Deallocations"]
+from webhook.kube.objects.devices import ResourceClaim
 
 _FINALIZER = "resource.kubernetes.io/delete-protection"
 

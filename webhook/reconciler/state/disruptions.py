@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from webhook.kube.informer import Change
-from webhook.kube.objects import Pod, PodDisruptionBudget
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.budgets import is_lenient
 from webhook.preemption.snapshot.pod_view import HEALTHY, STARTING, health_of
-
-__all__ = ["Disruptions"]
 
 _OVERDUE = 120.0
 """Seconds after which a victim that is leaving is expected no more, whatever the status says: as long as the

@@ -13,8 +13,6 @@ from webhook.kube.errors import ApiError
 from webhook.kube.informer import Informer
 from webhook.kube.objects.meta import KubeStruct, ObjectMeta
 
-__all__ = ["EvictionReviews"]
-
 log = logging.getLogger(__name__)
 
 _GROUP = "/apis/admissionregistration.k8s.io/v1"

@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.reconciler.state.annotations import carries
-
-__all__ = ["Cleared", "Expectations"]
 
 
 @dataclass(frozen=True, slots=True)

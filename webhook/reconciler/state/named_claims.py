@@ -11,10 +11,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from webhook.kube.objects import Pod, ResourceClaim
+from webhook.kube.objects.devices import ResourceClaim
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
-
-__all__ = ["NamedClaims"]
 
 
 class NamedClaims:

@@ -13,19 +13,8 @@ from typing import Any
 import msgspec
 
 from webhook.kube.instants import InstantError, epoch, rfc3339
-from webhook.kube.objects import Pod
-from webhook.policy.model import ANSWERS, NOTICE, NOTICE_CONDITION, READY
-
-__all__ = [
-    "NoticeRecord",
-    "encode",
-    "has_notice",
-    "is_ready",
-    "notice_annotations",
-    "notice_condition",
-    "notice_of",
-    "withdrawn_condition",
-]
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.values import ANSWERS, NOTICE, NOTICE_CONDITION, READY
 
 _LONGEST = 4096
 """Characters that are read."""

@@ -11,9 +11,8 @@ from itertools import chain, repeat
 
 import msgspec
 
-from webhook.kube.objects import Pod, key_of
-
-__all__ = ["PlanVictim", "are_digests", "as_victims", "digests_of", "found_again"]
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 
 _DIGESTS_ROOM = 20 * 1024
 """Bytes of all digests, at most, before they are base64."""

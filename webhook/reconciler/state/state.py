@@ -18,8 +18,12 @@ from typing import Any
 import numpy as np
 
 from webhook.kube.client import Client
-from webhook.kube.informer import Change, Informer
-from webhook.kube.objects import ClaimConsumer, Node, Pod, PodDisruptionBudget, key_of
+from webhook.kube.informer import Informer
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import ClaimConsumer
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.kube.resources import Resource
@@ -27,17 +31,15 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.confined_pods import ConfinedPods
 from webhook.reconciler.state.deallocations import Deallocations
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.eviction_reviews import EvictionReviews
 from webhook.reconciler.state.expectations import Expectations
 from webhook.reconciler.state.named_claims import NamedClaims
+from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.waiting_members import WaitingMembers
 from webhook.reconciler.state.waiting_pods import WaitingPods
-
-__all__ = ["Indexes", "State"]
 
 log = logging.getLogger(__name__)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of
-
-__all__ = ["WaitingMembers"]
 
 
 class WaitingMembers:

@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import NamedTuple
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.pod_info import label_keys_read, shape_of
-
-__all__ = ["WaitingGroup", "WaitingPods"]
 
 _Shape = tuple[int, bytes]
 

@@ -10,14 +10,13 @@ from typing import IO, Any
 import msgspec
 
 from webhook.clusters.simulated.objects import KINDS, Kind
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.simulation.cluster_file.format import FORMAT, VERSION, ClusterFileError, ClusterFileWriter, Header
 from webhook.simulation.cluster_file.redacting import Anonymizer, redact
-
-__all__ = ["collect"]
 
 _PAGE = 500
 Tell = Callable[[str, int, int | None], None]

@@ -19,19 +19,6 @@ import msgspec
 
 from webhook.clusters.simulated.objects import BY_KIND, Kind
 
-__all__ = [
-    "FORMAT",
-    "VERSION",
-    "ClusterFileError",
-    "ClusterFileWriter",
-    "Header",
-    "LongLineError",
-    "check_size",
-    "is_header",
-    "next_line",
-    "objects_in",
-]
-
 FORMAT = "giveway.dev/snapshot"
 VERSION = 1
 _LONGEST_LINE = 8 << 20

@@ -15,9 +15,10 @@ import msgspec
 
 from webhook.clusters.simulated.objects import KINDS, ClusterObjects, kind_of
 from webhook.kube.instants import InstantError, epoch, rfc3339
-from webhook.kube.objects import ObjectMeta, Pod
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.sharing import SharedPods
-from webhook.policy.model import POD_CONDITIONS
+from webhook.policy.model.values import POD_CONDITIONS
 from webhook.simulation.cluster_file.format import (
     ClusterFileError,
     Header,
@@ -28,8 +29,6 @@ from webhook.simulation.cluster_file.format import (
     objects_in,
 )
 from webhook.simulation.cluster_file.redacting import redact
-
-__all__ = ["is_cluster_file", "read_cluster"]
 
 _HAPPENED = re.compile(
     rb'"(?:creationTimestamp|startTime|startedAt|lastTransitionTime|time)": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)'

@@ -16,24 +16,14 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.simulated.objects import Kind, SimulatedWorkload
-from webhook.kube.objects import (
-    Condition,
-    Node,
-    ObjectMeta,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PodSpec,
-    PriorityClass,
-    ResourceClaim,
-    Volume,
-)
+from webhook.kube.objects.cluster_scoped import Node, PriorityClass
+from webhook.kube.objects.devices import ResourceClaim
+from webhook.kube.objects.meta import Condition, ObjectMeta
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodSpec, Volume
+from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.kube.pods import RESIZE_PENDING, sync_failure
-from webhook.policy.model import ANSWERS, CREATION, OWN_ANNOTATIONS, POD_CONDITIONS, RECONCILER_ANNOTATIONS
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, renamed
-
-__all__ = ["ALWAYS_KEPT", "Anonymizer", "redact"]
+from webhook.policy.model.values import ANSWERS, CREATION, OWN_ANNOTATIONS, POD_CONDITIONS, RECONCILER_ANNOTATIONS
 
 _PARTS = re.compile(r"([-./_:]+)")
 _ORDINAL = re.compile(r"\d{1,3}")

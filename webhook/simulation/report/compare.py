@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from webhook.kube.instants import time_span
 from webhook.simulation.report.summary import METRICS, Group, Summary
 
-__all__ = ["differences", "ending", "metric_text"]
-
 _LEAST_WORK = 60.0
 """Seconds of work by which two runs must differ to be worth a sentence."""
 _LEAST = 1.0

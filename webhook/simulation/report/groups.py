@@ -8,12 +8,10 @@ from collections.abc import Iterable
 import msgspec
 
 from webhook.clusters.simulated.history import PodStory
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of, minimum_said_by
 from webhook.simulation.simulation import Result
-
-__all__ = ["GROUP_METRICS", "PodGroupRow", "group_metrics", "pod_groups"]
 
 _NEVER = math.inf
 

@@ -15,8 +15,6 @@ from webhook.simulation.report.compare import differences, ending
 from webhook.simulation.report.groups import PodGroupRow
 from webhook.simulation.report.summary import Group, Summary
 
-__all__ = ["page"]
-
 _MOST_ROWS = 15
 _MOST_BARS = 240
 _WIDE, _TALL = 1000, 180

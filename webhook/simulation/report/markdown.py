@@ -8,8 +8,6 @@ from webhook.kube.instants import time_span
 from webhook.simulation.report.compare import differences, ending, metric_text
 from webhook.simulation.report.summary import Summary
 
-__all__ = ["markdown"]
-
 _MOST = 15
 _MOST_SENTENCES = 20
 _IN_OTHER_WAYS = ("evictions-by-drain", "lost-with-nodes")

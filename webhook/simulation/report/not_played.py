@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 from webhook.clusters.simulated.tracker import ObjectTracker
 
-__all__ = ["not_played"]
-
 _MOST = 3
 """How many objects are named for a field."""
 _CAPITAL = re.compile("([A-Z])")

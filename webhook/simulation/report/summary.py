@@ -10,14 +10,12 @@ import msgspec
 import numpy as np
 
 from webhook.clusters.simulated.history import PodStory, owner_of
-from webhook.kube.objects import Pod
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
-from webhook.policy.model import Rate
+from webhook.policy.model.limits import Rate
 from webhook.simulation.report.groups import GROUP_METRICS, PodGroupRow, group_metrics, pod_groups
 from webhook.simulation.report.not_played import not_played
 from webhook.simulation.simulation import Result
-
-__all__ = ["METRICS", "EvictionRow", "Group", "LimitRow", "Room", "Summary", "WaitingRow", "summarize"]
 
 _EXAMPLES = 3
 

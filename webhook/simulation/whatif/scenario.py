@@ -15,13 +15,11 @@ from ruamel.yaml.error import YAMLError
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.clusters.simulated.objects import kind_of
 from webhook.policy.files.loading import load_texts
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.policy.shapes.yaml_nodes import seconds as duration_of
 from webhook.simulation.simulation import Step
 from webhook.simulation.whatif.steps import AddNodes, Apply, Drain, RemoveNode, Scale, WhatIfError
-
-__all__ = ["Scenario", "applied", "duration", "parsed", "read_scenario", "scenario_schema", "step_of", "timed"]
 
 _COUNT = re.compile(r"(\d{1,5})\s*[x×*]\s*(\S+)")  # noqa: RUF001 - people write the multiplication sign, too
 _SCALE = re.compile(r"([a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*)=(\d{1,6})")

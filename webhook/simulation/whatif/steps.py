@@ -13,13 +13,13 @@ from webhook.clusters.simulated.objects import BY_KIND, WORKLOADS
 from webhook.clusters.simulated.simulated_admission import RefusedError, User
 from webhook.component_base.logs import visible
 from webhook.kube.errors import ApiError
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget, key_of
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import controller_of
-from webhook.policy.model import Policies
+from webhook.policy.model.policies import Policies
 from webhook.simulation.cluster_file.redacting import redact
 from webhook.simulation.simulation import Running
-
-__all__ = ["AddNodes", "Apply", "Drain", "RemoveNode", "Scale", "WhatIfError"]
 
 _ZONE, _TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
 _HOSTNAME = "kubernetes.io/hostname"

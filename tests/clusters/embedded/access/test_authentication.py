@@ -6,9 +6,9 @@ import pytest
 
 from webhook.clusters.embedded.access.authentication import ANONYMOUS, Authentication, TokenSigner, read_token_file
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.clusters.embedded.protocol.calls import UserInfo
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import POD
+from webhook.policy.evaluation.request import UserInfo
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -7,9 +7,10 @@ import pytest
 from tests.workloads import Json, namespace, pod
 from webhook.clusters.embedded.access.authorization import UsedRights, unused
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.clusters.embedded.protocol.calls import Right, UserInfo
-from webhook.kube.client import ApiError
+from webhook.clusters.embedded.protocol.calls import Right
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, NODE, POD
+from webhook.policy.evaluation.request import UserInfo
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ALICE = UserInfo("alice", ("dev", "system:authenticated"), "alice")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.clusters.embedded.webhook_server import configuration
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATION,
     POD,

@@ -14,9 +14,10 @@ from tests.clusters.embedded.webhook_server import WebhookServer, configuration
 from tests.workloads import namespace, priority_class
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES
-from webhook.clusters.embedded.protocol.calls import ApiCall, UserInfo
-from webhook.kube.client import ApiError
+from webhook.clusters.embedded.protocol.calls import ApiCall
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
+from webhook.policy.evaluation.request import UserInfo
 
 DATA = Path(__file__).parent / "data" / "admission-reviews.jsonl.gz"
 RECORDED = [json.loads(line) for line in gzip.decompress(DATA.read_bytes()).splitlines()]

@@ -10,7 +10,7 @@ import pytest
 from tests.clusters.embedded.admission_chain.asking import PATHS, PODS, denying, refused, register
 from tests.clusters.embedded.webhook_server import WebhookServer, patching
 from tests.workloads import pod
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import (
     NODE,
 )

@@ -9,7 +9,7 @@ import pytest
 
 from tests.workloads import budget, condition, deployment, eventually, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
 
 NS = "default"

@@ -8,7 +8,7 @@ import pytest
 from webhook.clusters.embedded.apiserver.faults import FaultError, FaultMatch
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 CLUSTER = {"nodes": 0, "without": STAND_INS}

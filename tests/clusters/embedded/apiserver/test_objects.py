@@ -7,7 +7,7 @@ import pytest
 
 from tests.clusters.embedded.bare import bare_server
 from webhook.clusters.embedded.protocol.calls import ApiCall
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"
 PODS = "/api/v1/namespaces/n/pods"

@@ -12,7 +12,7 @@ from webhook.clusters.embedded.merging.patches import PatchError, json_patch, me
 from webhook.clusters.embedded.object_types.schemas import of_model
 from webhook.clusters.embedded.protocol.calls import ApiCall
 from webhook.clusters.embedded.protocol.statuses import StatusError
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab~/", max_size=2),

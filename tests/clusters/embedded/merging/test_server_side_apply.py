@@ -5,7 +5,7 @@ import pytest
 from tests.clusters.embedded.bare import bare_server
 from webhook.clusters.embedded.merging.fieldsets import added, decode, differences, encode
 from webhook.clusters.embedded.object_types.schemas import of_model
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 PATH = "/apis/apps/v1/namespaces/n/deployments/d"
 LABELS = {"app": "web"}

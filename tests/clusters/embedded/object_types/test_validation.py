@@ -5,7 +5,7 @@ import pytest
 from tests.clusters.embedded.bare import bare_server
 from webhook.clusters.embedded.object_types.fields import QuantityFormatError, canonical
 from webhook.clusters.embedded.protocol.calls import ApiCall
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 PODS = "/api/v1/namespaces/n/pods"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

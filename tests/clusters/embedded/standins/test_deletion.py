@@ -6,7 +6,7 @@ import asyncio
 
 from tests.workloads import budget, deployment, eventually, namespace, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
 
 NS = "default"

@@ -8,10 +8,10 @@ import time
 from tests.workloads import condition, eventually, never, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.model.kubelet import READY_SECONDS, RUN_SECONDS
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.resources import POD
-from webhook.policy.model import NOTICE_CONDITION, READY
+from webhook.policy.model.values import NOTICE_CONDITION, READY
 
 PODS = POD.path("default")
 CLUSTER = {"nodes": 1, "termination_seconds": 0.3}

@@ -11,8 +11,9 @@ from tests.workloads import condition, eventually, never, pod, priority_class
 from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.clusters.scheduling.queue import SchedulingQueue
-from webhook.kube.client import ApiError
-from webhook.kube.objects import ObjectMeta, Pod, PodSpec
+from webhook.kube.errors import ApiError
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
 from webhook.preemption.snapshot.pod_info import compile_pod
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from webhook.clusters.embedded.protocol.calls import ApiCall
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"
 

@@ -7,7 +7,7 @@ from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.clusters.embedded.storage.persistence import DataError, Journal
-from webhook.kube.client import ApiError
+from webhook.kube.errors import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"
 

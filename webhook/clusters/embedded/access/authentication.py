@@ -19,20 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from webhook.clusters.embedded.protocol.calls import Object, SubresourceCall, UserInfo
+from webhook.clusters.embedded.protocol.api_resources import Object
+from webhook.clusters.embedded.protocol.calls import SubresourceCall
 from webhook.clusters.embedded.protocol.statuses import Cause, invalid, not_found
 from webhook.kube.instants import rfc3339
-
-__all__ = [
-    "ANONYMOUS",
-    "AUTHENTICATED",
-    "SERVICE_ACCOUNT",
-    "Authentication",
-    "TokenSigner",
-    "groups_of",
-    "read_token_file",
-    "service_account",
-]
+from webhook.policy.evaluation.request import UserInfo
 
 AUTHENTICATED = "system:authenticated"
 ANONYMOUS = UserInfo("system:anonymous", ("system:unauthenticated",))

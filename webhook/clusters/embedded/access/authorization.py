@@ -16,19 +16,12 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, Authentication, groups_of
-from webhook.clusters.embedded.protocol.calls import (
-    Object,
-    Right,
-    SubresourceCall,
-    SubresourceHandler,
-    UserInfo,
-    user_object,
-)
+from webhook.clusters.embedded.protocol.api_resources import Object
+from webhook.clusters.embedded.protocol.calls import Right, SubresourceCall, SubresourceHandler, user_object
 from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
-
-__all__ = ["IMPERSONATION", "RbacAuthorizer", "UsedRights", "acting_user", "review_handlers", "unused"]
+from webhook.policy.evaluation.request import UserInfo
 
 RBAC_RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
 SUPERUSERS = "system:masters"

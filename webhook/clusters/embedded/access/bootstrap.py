@@ -12,8 +12,6 @@ from typing import Any
 from webhook.clusters.embedded.object_types.validation import SYSTEM_CLASSES
 from webhook.clusters.embedded.protocol.api_resources import Object
 
-__all__ = ["CONTROLLERS", "bootstrap_objects"]
-
 RBAC = "rbac.authorization.k8s.io"
 READ = ["get", "list", "watch"]
 WRITE = ["create", "delete", "deletecollection", "patch", "update"]

@@ -12,18 +12,9 @@ import uuid
 from dataclasses import dataclass, field
 
 from webhook.admission.review import enveloped
-from webhook.clusters.embedded.protocol.calls import Attributes, Object, user_object
+from webhook.clusters.embedded.protocol.api_resources import Object
+from webhook.clusters.embedded.protocol.calls import Attributes, user_object
 from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request
-
-__all__ = [
-    "InvalidAnswerError",
-    "WebhookResponse",
-    "denial",
-    "dry_run_unsupported",
-    "encoded_review",
-    "read_answer",
-    "request_of",
-]
 
 LOWEST_REFUSAL = 400
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}

@@ -12,12 +12,11 @@ import secrets
 from collections.abc import Callable, Collection, Iterable
 
 from webhook.clusters.embedded.admission_chain.webhook_dispatcher import WebhookDispatcher
-from webhook.clusters.embedded.protocol.calls import Attributes, Object
+from webhook.clusters.embedded.protocol.api_resources import Object
+from webhook.clusters.embedded.protocol.calls import Attributes
 from webhook.clusters.embedded.protocol.statuses import failure
 from webhook.clusters.embedded.storage.object_store import StoreReader
 from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_tolerations
-
-__all__ = ["PLUGINS", "AdmissionChain"]
 
 IMMORTAL = ("default", "kube-system", "kube-public")
 MIRROR = "kubernetes.io/config.mirror"

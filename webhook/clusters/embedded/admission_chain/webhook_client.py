@@ -20,9 +20,7 @@ from webhook.clusters.embedded.admission_chain.admission_review import (
     read_answer,
 )
 from webhook.clusters.embedded.admission_chain.webhook_configurations import RegisteredWebhook
-from webhook.clusters.embedded.protocol.calls import Object
-
-__all__ = ["WebhookCallError", "WebhookClient"]
+from webhook.clusters.embedded.protocol.api_resources import Object
 
 CONNECTIONS = 64
 LONGEST_ANSWER = 16 * 1024 * 1024

@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.embedded.protocol.calls import Attributes, Object
-from webhook.kube.objects import LabelSelector
+from webhook.clusters.embedded.protocol.api_resources import Object
+from webhook.clusters.embedded.protocol.calls import Attributes
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import Matcher, label_matcher
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
-
-__all__ = ["ConditionError", "RegisteredWebhook", "compile_webhooks", "conditions_hold"]
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 EVENT_GROUPS = ("", "events.k8s.io")

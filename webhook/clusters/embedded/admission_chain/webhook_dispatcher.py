@@ -29,8 +29,6 @@ from webhook.clusters.embedded.protocol.calls import Attributes
 from webhook.clusters.embedded.protocol.statuses import StatusError, internal_error
 from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
 
-__all__ = ["WebhookDispatcher"]
-
 
 class WebhookDispatcher:
     """Calls the webhooks that ask for a request, as the stored configurations say.

@@ -19,22 +19,14 @@ from webhook.clusters.embedded.apiserver.subresources import bind
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import GROUPS, RESOURCES
-from webhook.clusters.embedded.protocol.calls import (
-    ADMIN,
-    ApiCall,
-    Reply,
-    SubresourceHandler,
-    UserInfo,
-    request_info,
-)
+from webhook.clusters.embedded.protocol.calls import ADMIN, ApiCall, Reply, SubresourceHandler, request_info
 from webhook.clusters.embedded.rendering import discovery, openapi
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
 from webhook.kube.endpoint import Endpoint
 from webhook.kube.errors import status_error
 from webhook.kube.transport import USER_AGENT, Transport, split_lines, warning_texts
-
-__all__ = ["ApiServer", "LocalClient"]
+from webhook.policy.evaluation.request import UserInfo
 
 log = logging.getLogger(__name__)
 

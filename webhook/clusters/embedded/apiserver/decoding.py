@@ -13,17 +13,6 @@ from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import ApiCall, WriteRequest, truthy
 from webhook.clusters.embedded.rendering import serialization
 
-__all__ = [
-    "APPLY",
-    "check_object",
-    "content_type",
-    "decode_any",
-    "decode_object",
-    "delete_options",
-    "options",
-    "patched",
-]
-
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 APPLY = "application/apply-patch+yaml"
 _PATCHES = f"application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, {APPLY}"

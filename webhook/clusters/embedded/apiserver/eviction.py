@@ -24,10 +24,9 @@ from webhook.clusters.embedded.protocol.statuses import bad_request, failure, fo
 from webhook.clusters.embedded.storage.object_store import StoreReader
 from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, asks_no_budget, budget_to_spend, spent
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Condition, LabelSelector, Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
+from webhook.kube.objects.meta import Condition, LabelSelector
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 from webhook.kube.selectors import label_matcher
-
-__all__ = ["PROGRESS_PERIOD", "Evictor", "budget_condition", "status_fields"]
 
 PROGRESS_PERIOD = 0.1
 """Seconds between two progress notices of a real API server's watch cache."""

@@ -13,8 +13,6 @@ from webhook.clusters.embedded.apiserver.watching import Watch
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.calls import RequestInfo
 
-__all__ = ["FaultError", "FaultMatch", "Faults", "inject"]
-
 KINDS = ("fail", "delay", "delay-watches")
 MATCHED = ("verb", "resource", "namespace", "name")
 NUMBERS = ("count", "retry-after")

@@ -31,8 +31,6 @@ from webhook.clusters.embedded.storage import listing
 from webhook.clusters.embedded.storage.listing import Selection
 from webhook.clusters.embedded.storage.object_store import StoredObject
 
-__all__ = ["Handlers", "refusal", "reply_of"]
-
 _LONGEST_MANAGER = 128
 _BUILT_IN = {"status", "scale", "finalize"}
 _MODELS = {"binding": "V1Binding", "eviction": "V1Eviction", "token": "AuthenticationV1TokenRequest"}

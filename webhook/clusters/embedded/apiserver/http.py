@@ -14,8 +14,6 @@ from webhook.clusters.embedded.apiserver.handling import refusal
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.calls import ApiCall, Reply
 
-__all__ = ["HttpServer"]
-
 _HOST = "127.0.0.1"
 _LARGEST_BODY = 3 * 1024 * 1024
 """Bytes, as in Kubernetes."""

@@ -15,18 +15,6 @@ from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.kube.instants import epoch, rfc3339
 
-__all__ = [
-    "DeletionStep",
-    "begin",
-    "check_preconditions",
-    "check_update",
-    "clean_new",
-    "is_finished",
-    "keep",
-    "place",
-    "plan_deletion",
-]
-
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
 _LONGEST_BASE = 58

@@ -18,8 +18,6 @@ from webhook.clusters.embedded.protocol.api_resources import BY_URL, Object
 from webhook.clusters.embedded.protocol.calls import ApiCall, SubresourceCall, WriteRequest
 from webhook.kube.instants import rfc3339
 
-__all__ = ["bind", "scale", "set_condition"]
-
 _PODS = BY_URL["/api/v1", "pods"]
 _IN_SCALE = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 

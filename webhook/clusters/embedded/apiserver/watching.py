@@ -19,8 +19,6 @@ from webhook.clusters.embedded.protocol.calls import truthy, whole_number
 from webhook.clusters.embedded.storage.listing import Selection, check_not_future, revision_of
 from webhook.clusters.embedded.storage.object_store import ObjectStore, StoredObject
 
-__all__ = ["Render", "Watch"]
-
 _BATCH = 500
 """Events sent in one go; between two the other tasks have their turn."""
 _BOOKMARK_SECONDS = 60.0

@@ -14,8 +14,6 @@ from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.storage.object_store import ObjectStore, StoredObject, record_of, stored_version
 
-__all__ = ["ObjectWriter"]
-
 _MOST_EVENTS = 10_000
 """Kubernetes keeps an event for an hour; this server, for as long as there is room."""
 _ATTEMPTS = 5

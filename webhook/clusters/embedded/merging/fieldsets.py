@@ -14,21 +14,6 @@ import msgspec
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol.api_resources import Object
 
-__all__ = [
-    "Path",
-    "Paths",
-    "added",
-    "applied",
-    "at",
-    "child",
-    "decode",
-    "differences",
-    "encode",
-    "holds",
-    "items_of",
-    "shown",
-]
-
 Path = tuple[str, ...]
 Paths = frozenset[Path]
 

@@ -14,8 +14,6 @@ from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.kube.instants import rfc3339
 
-__all__ = ["ManagedFieldsEntry", "Track", "blank", "kept", "read", "strip", "updated", "write"]
-
 Track = Callable[[ApiResource, Object | None, Object, WriteRequest], None]
 """Enter into the new object (third) who changed what since the old one (None at CREATE)."""
 

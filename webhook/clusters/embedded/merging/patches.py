@@ -13,8 +13,6 @@ from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request, failure
 from webhook.kube.json_patch import JsonPatchError, apply_json_patch
 
-__all__ = ["PatchError", "json_patch", "merge_patch", "strategic_merge"]
-
 _REFUSAL = "the server rejected our request due to an error in our request"
 
 

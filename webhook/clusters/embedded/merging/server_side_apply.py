@@ -19,8 +19,6 @@ from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.kube.instants import rfc3339
 
-__all__ = ["Application"]
-
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 

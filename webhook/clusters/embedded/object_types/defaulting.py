@@ -15,8 +15,6 @@ from webhook.clusters.model.new_pods import default_pod
 from webhook.kube.label_keys import merge_label_keys
 from webhook.kube.pods import template_of
 
-__all__ = ["begin", "complete"]
-
 # Defaults by field. A struct that has defaults itself is made if it is missing, but `name?` completes only a struct
 # that is there, and `name[]` every item of a list.
 

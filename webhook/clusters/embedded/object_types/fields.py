@@ -16,8 +16,6 @@ from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.statuses import Cause
 
-__all__ = ["QuantityFormatError", "canonical", "missing", "settle"]
-
 _SENT_AS_NULL = {"lastProbeTime", "lastTransitionTime", "lastHeartbeatTime", "eventTime", "firstTimestamp"} | {
     "lastTimestamp",
     "deprecatedFirstTimestamp",

@@ -16,8 +16,6 @@ from kubernetes.client import models
 
 from webhook.clusters.embedded.protocol.api_resources import ApiResource
 
-__all__ = ["ListType", "Schema", "model_of", "of_model", "of_resource"]
-
 _SCALARS = {
     "bytes": "bytes",
     "str": "string",

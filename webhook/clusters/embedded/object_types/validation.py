@@ -16,11 +16,9 @@ from webhook.clusters.embedded.object_types import fields, schemas
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE, ApiResource, Object
 from webhook.clusters.embedded.protocol.statuses import Cause
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.quantity import millis
 from webhook.kube.selectors import SelectorError, label_matcher
-
-__all__ = ["SYSTEM_CLASSES", "check_changed", "check_new"]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"

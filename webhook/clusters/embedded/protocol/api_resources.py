@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-__all__ = ["BY_STORAGE", "BY_URL", "GROUPS", "RESOURCES", "ApiResource", "Object", "by_kind"]
-
 Object = dict[str, Any]
 """A Kubernetes object as plain JSON data."""
 

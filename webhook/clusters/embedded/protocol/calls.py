@@ -13,25 +13,6 @@ from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_URL, ApiResource, Object
 from webhook.policy.evaluation.request import UserInfo
 
-__all__ = [
-    "ADMIN",
-    "ApiCall",
-    "Attributes",
-    "Object",
-    "Reply",
-    "RequestInfo",
-    "Right",
-    "SubresourceCall",
-    "SubresourceHandler",
-    "UserInfo",
-    "WriteRequest",
-    "is_whole_number",
-    "request_info",
-    "truthy",
-    "user_object",
-    "whole_number",
-]
-
 ADMIN = UserInfo("system:admin", ("system:masters", "system:authenticated"))
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

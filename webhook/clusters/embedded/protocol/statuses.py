@@ -7,31 +7,6 @@ from typing import Any, NamedTuple
 
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 
-__all__ = [
-    "Cause",
-    "StatusError",
-    "already_exists",
-    "bad_request",
-    "conflict",
-    "expired",
-    "failure",
-    "forbidden",
-    "internal_error",
-    "invalid",
-    "invalid_options",
-    "invalid_patch",
-    "method_not_allowed",
-    "modified",
-    "not_acceptable",
-    "not_found",
-    "path_not_found",
-    "request_too_large",
-    "success",
-    "too_many_requests",
-    "unauthorized",
-    "unsupported_media_type",
-]
-
 
 class StatusError(Exception):
     """A refusal: `status` is the whole Status object, `retry_after` seconds for the header of that name."""

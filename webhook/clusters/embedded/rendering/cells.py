@@ -8,41 +8,6 @@ from typing import Any
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.kube.instants import InstantError, epoch
 
-__all__ = [
-    "access_modes",
-    "age",
-    "age_of",
-    "at",
-    "claim",
-    "class_name",
-    "completions",
-    "condition_of",
-    "containers",
-    "count",
-    "duration",
-    "first",
-    "fraction",
-    "human",
-    "involved",
-    "job_status",
-    "last_seen",
-    "node_address",
-    "node_roles",
-    "node_status",
-    "pairs",
-    "pod_ready",
-    "pod_restarts",
-    "pod_status",
-    "ports",
-    "readiness_gates",
-    "role",
-    "selector",
-    "source",
-    "subjects",
-    "text",
-    "times",
-]
-
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _YEAR = 365 * _DAY
 _STEPS = (

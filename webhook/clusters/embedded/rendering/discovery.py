@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator
 
 from webhook.clusters.embedded.protocol.api_resources import GROUPS, RESOURCES, ApiResource, Object
 
-__all__ = ["VERSION", "aggregated", "group", "groups", "legacy_versions", "resource_list"]
-
 VERSION = {
     "major": "1",
     "minor": "36",

@@ -13,8 +13,6 @@ from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES, ApiResource, Object
 
-__all__ = ["document"]
-
 _ROOTS = {row.root.lstrip("/"): row.root for row in RESOURCES}
 _PREFIX = "#/components/schemas/"
 _SCALARS: dict[str, Object] = {

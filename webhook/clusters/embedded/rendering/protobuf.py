@@ -21,8 +21,6 @@ from webhook.clusters.embedded.rendering.protobuf_numbers import NUMBERS
 from webhook.kube import protobuf_wire
 from webhook.kube.instants import rfc3339, rfc3339_micro
 
-__all__ = ["decode"]
-
 _MAGIC = b"k8s\0"
 _TRUNCATED = "the protobuf body is cut off"
 _OTHER_MODELS = {

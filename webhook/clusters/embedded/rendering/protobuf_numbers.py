@@ -6,9 +6,6 @@ Messages are called as the official client's models are. A line that is indented
 
 from __future__ import annotations
 
-__all__ = ["NUMBERS"]
-
-
 _MESSAGES = """
 >EphemeralContainerCommon name image command args workingDir ports env resources volumeMounts livenessProbe
   readinessProbe lifecycle terminationMessagePath imagePullPolicy securityContext stdin stdinOnce tty envFrom

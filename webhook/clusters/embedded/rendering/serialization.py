@@ -18,8 +18,6 @@ from webhook.clusters.embedded.rendering.tables import table
 from webhook.clusters.embedded.storage.listing import ListPage
 from webhook.clusters.embedded.storage.object_store import StoredObject
 
-__all__ = ["Media", "accepted", "decode", "many", "one", "watched"]
-
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _SENDABLE = "application/json"
 _WANTED = ("application/json", "application/*", "*/*")

@@ -16,8 +16,6 @@ from webhook.clusters.embedded.rendering import cells
 from webhook.clusters.embedded.rendering.cells import age
 from webhook.clusters.embedded.storage.object_store import StoredObject
 
-__all__ = ["Column", "columns_of", "table"]
-
 _META = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
 
 

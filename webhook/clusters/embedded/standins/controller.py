@@ -11,21 +11,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
 from webhook.kube.informer import Informer
-from webhook.kube.objects import ObjectMeta
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import Resource
-
-__all__ = [
-    "CONFLICT",
-    "NOT_FOUND",
-    "Controller",
-    "Metadata",
-    "StandInInformers",
-    "Unstructured",
-    "WorkQueue",
-    "tolerating",
-]
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from webhook.clusters.embedded.access.authentication import AUTHENTICATED, service_account
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
-from webhook.clusters.embedded.protocol.calls import UserInfo
 from webhook.clusters.embedded.standins.controller import Controller, StandInInformers
 from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
 from webhook.clusters.embedded.standins.deployments import DeploymentController
@@ -26,8 +25,7 @@ from webhook.clusters.scheduling.scheduler import NAME as SCHEDULER_NAME
 from webhook.clusters.scheduling.scheduler import Scheduler
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
-
-__all__ = ["STAND_INS", "ControllerManager"]
+from webhook.policy.evaluation.request import UserInfo
 
 SCHEDULER = UserInfo("system:kube-scheduler", (AUTHENTICATED,))
 MANAGER = UserInfo("system:kube-controller-manager", (AUTHENTICATED,))

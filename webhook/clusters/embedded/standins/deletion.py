@@ -21,12 +21,13 @@ from webhook.clusters.embedded.standins.controller import (
     StandInInformers,
     tolerating,
 )
-from webhook.kube.client import ApiError, Client
-from webhook.kube.informer import Change, Informer
-from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
+from webhook.kube.informer import Informer
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.meta import ObjectMeta, OwnerReference
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, POD, Resource
-
-__all__ = ["GarbageCollector", "NamespaceController"]
 
 RESOURCES = tuple(
     Resource(row.group, row.version, row.plural, row.kind, row.namespaced)

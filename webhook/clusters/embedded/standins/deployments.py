@@ -17,13 +17,11 @@ from webhook.clusters.embedded.standins.podcontrol import owner_reference, put_s
 from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, scaled_step, strategy_of
 from webhook.clusters.model.pods import template_hash
 from webhook.kube.client import Client
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import DEPLOYMENT, POD, REPLICA_SET, Resource
-
-__all__ = ["DeploymentController"]
 
 REVISION = "deployment.kubernetes.io/revision"
 

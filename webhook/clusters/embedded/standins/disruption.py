@@ -28,10 +28,12 @@ from webhook.clusters.model.disruption import (
     unconfirmed,
 )
 from webhook.clusters.model.pods import is_ready
-from webhook.kube.client import ApiError, Client
-from webhook.kube.informer import Change, Informer
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
+from webhook.kube.informer import Informer
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod, PodDisruptionBudget
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.pods import controller_of, sync_failure
 from webhook.kube.resources import (
     DEPLOYMENT,
@@ -42,8 +44,6 @@ from webhook.kube.resources import (
     STATEFUL_SET,
 )
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
-
-__all__ = ["DisruptionController"]
 
 SCALED = (REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, DEPLOYMENT)
 

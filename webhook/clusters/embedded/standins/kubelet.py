@@ -9,13 +9,11 @@ from typing import Any
 from webhook.clusters.embedded.standins.controller import CONFLICT, NOT_FOUND, Controller, StandInInformers, tolerating
 from webhook.clusters.model.kubelet import is_starting, seconds_to_end, seconds_to_ready, seconds_to_removal
 from webhook.kube.client import Client
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD
-from webhook.policy.model import READY
-
-__all__ = ["Kubelet"]
+from webhook.policy.model.values import READY
 
 TERMINATION_SECONDS = 0.2
 WORKERS = 16

@@ -14,12 +14,11 @@ from webhook.clusters.embedded.standins.controller import (
     tolerating,
 )
 from webhook.kube.client import Client
-from webhook.kube.informer import Change
-from webhook.kube.objects import OwnerReference, Pod
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.meta import OwnerReference
+from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import POD, Resource
-
-__all__ = ["PodControl", "owner_reference", "put_status"]
 
 
 class PodControl:

@@ -20,13 +20,12 @@ from webhook.clusters.model.pods import is_active, is_ready, replica_changes, te
 from webhook.clusters.model.stateful_sets import REVISION, identify_stateful_pod, stateful_changes
 from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.client import Client
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Node, Pod, PodSpec
+from webhook.kube.object_cache import Change
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.pods import is_terminal
 from webhook.kube.resources import DAEMON_SET, JOB, NODE, REPLICA_SET, STATEFUL_SET
-
-__all__ = ["DaemonSetController", "JobController", "ReplicaSetController", "StatefulSetController"]
 
 COMPLETE = (
     "CompletionsReached",

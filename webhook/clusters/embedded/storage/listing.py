@@ -19,8 +19,6 @@ from webhook.clusters.embedded.protocol.calls import is_whole_number, whole_numb
 from webhook.clusters.embedded.storage.object_store import ObjectStore, StoredObject
 from webhook.kube.selectors import SelectorError, parse_selector
 
-__all__ = ["ListPage", "Selection", "check_not_future", "page", "revision_of"]
-
 _TERM = re.compile(r"([A-Za-z0-9_.\-/]+)(!=|==|=)(.*)", re.DOTALL)
 _EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "

@@ -15,17 +15,6 @@ import msgspec
 
 from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE, RESOURCES, ApiResource, Object
 
-__all__ = [
-    "Event",
-    "Memo",
-    "ObjectStore",
-    "StoreReader",
-    "StoredCollection",
-    "StoredObject",
-    "record_of",
-    "stored_version",
-]
-
 T = TypeVar("T")
 
 _HISTORY = 20_000

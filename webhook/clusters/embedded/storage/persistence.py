@@ -16,8 +16,6 @@ import msgspec
 from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE
 from webhook.clusters.embedded.storage.object_store import Event, ObjectStore, StoredObject, record_of
 
-__all__ = ["DataError", "Journal"]
-
 log = logging.getLogger(__name__)
 
 _NAME = "store.jsonl"

@@ -1,0 +1,1 @@
+from tests.cli.reviewing import review  # noqa: F401
