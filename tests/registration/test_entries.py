@@ -19,7 +19,6 @@ PLAIN = entries(Policies(), WebhookTarget())
 ALL = [pytest.param(kind, entry, id=entry["name"]) for kind in PLAIN for entry in PLAIN[kind]]
 LABEL_RULE = rules("{name: v, validate: {expression: \"object.metadata.labels.?tier.orValue('') != 'x'\"}}")
 SPEC_RULE = rules("{name: v, validate: {expression: 'size(object.spec.containers) < 3'}}")
-WHO_RULE = rules("{name: v, validate: {expression: \"request.userInfo.username != 'mallory'\"}}")
 SETS = {
     "none": (),
     "classes": (rules("{name: c, priorityClasses: {deny: [forbidden]}}", "{name: r, reserve: {from: 5, to: 9}}"),),
@@ -32,7 +31,7 @@ SETS = {
         ),
     ),
     "spec": (SPEC_RULE,),
-    "who": (WHO_RULE,),
+    "who": (rules("{name: v, validate: {expression: \"request.userInfo.username != 'mallory'\"}}"),),
     "everything": (rules("{name: v, validate: {expression: 'oldObject == null || object == oldObject'}}"),),
     "conditional": (
         "conditions: [{name: x, expression: \"'odd' in object.metadata.annotations\"}]\n"
