@@ -93,6 +93,16 @@ def test_system_critical_pods_stay():
     assert outcome(victims, rules(), preemptor=asking) == (["user"], {"system": "policy/system-critical"})
 
 
+def test_static_pods_stay():
+    """A policy lets no static pod go, since its kubelet runs it again; plain Kubernetes counts it as any pod."""
+    static = pod("static", on="n1", cpu="2", priority=1)
+    static["metadata"]["ownerReferences"] = [{"kind": "Node", "name": "n1", "uid": "n1", "controller": True}]
+    victims = [static, pod("user", on="n1", cpu="2", priority=2)]
+    asking = pod("preemptor", priority=1000, cpu="2")
+    assert outcome(victims, rules(), preemptor=asking) == (["user"], {"static": "policy/static"})
+    assert outcome(victims, kubernetes_rules(), preemptor=asking)[0] == ["static"]
+
+
 @pytest.mark.parametrize(
     ("victims", "may_go"),
     [

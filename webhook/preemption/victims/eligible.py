@@ -50,6 +50,7 @@ class Exclusion(IntEnum):
     """The members of its group go beyond a budget together."""
     NEVER_DISRUPTED = 11
     OWN_GROUP = 12
+    STATIC = 13
 
 
 _OfGroup = Literal[Exclusion.GROUP, Exclusion.GROUP_BUDGET, Exclusion.NEVER_DISRUPTED, Exclusion.OWN_GROUP]
@@ -113,6 +114,11 @@ class PotentialVictims(NamedTuple):
                 rule, text = "priority", f"its priority {theirs} is not lower than the preemptor's {own}"
             case Exclusion.CRITICAL:
                 rule, text = "system-critical", f"its priority {int(pods.priority[row])} is that of system pods"
+            case Exclusion.STATIC:
+                rule, text = (
+                    "static",
+                    "it is a static pod: its kubelet goes on running it, whatever the API server says",
+                )
             case Exclusion.PROFILE:
                 rule, text, _ = self.rules.reason(self._profile(row), self.snapshot.classes)
             case Exclusion.PROTECTED:
@@ -236,6 +242,7 @@ def potential_victims(
     code[0] = Exclusion.PRIORITY
     if rules.policy is not None:
         _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, Exclusion.CRITICAL)
+        _apply(code, static_pods(snapshot), Exclusion.STATIC)
         excluded: NDArray[np.bool_] = snapshot.table(
             ("profiles", rules, snapshot.classes_version),
             pods.profiles,
@@ -258,6 +265,13 @@ def potential_victims(
     return PotentialVictims(
         snapshot, incoming, rules, now, code, leaving, units, victim_costs(snapshot, rules, evicted)
     )
+
+
+def static_pods(snapshot: Snapshot) -> NDArray[np.bool_]:
+    """The static pods, by pod row: such an object only shows the pod, which its kubelet runs from a file."""
+    owners = snapshot.pods.owners
+    static: NDArray[np.bool_] = snapshot.table(("static",), owners, np.bool_, lambda owner: owner.kind == "Node")
+    return static[snapshot.pods.owner[: snapshot.pods.rows]]
 
 
 def only_pods(

@@ -26,6 +26,7 @@ from webhook.preemption.extenders import Extender
 from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
+from webhook.preemption.victims.eligible import static_pods
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.eviction_limiter import Remaining, groups_of
@@ -128,9 +129,7 @@ def immovable(state: State, refused: Collection[str], owners: Collection[str] = 
     Those that the API server `refused` to remove, those of `owners` that put them back, and static pods: such an
     object only shows the pod, its kubelet runs it from a file and makes the object again.
     """
-    pods = state.snapshot.pods
-    static = state.snapshot.table(("reconciler", "static"), pods.owners, np.bool_, lambda owner: owner.kind == "Node")
-    mask: Mask = static[pods.owner[: pods.rows]].copy()
+    mask: Mask = static_pods(state.snapshot)
     if refused:
         mask[state.snapshot.pod_rows(refused)] = True
     for owner in owners:
