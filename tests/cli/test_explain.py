@@ -40,7 +40,7 @@ def test_the_plan_shown_is_the_one_that_would_be_carried_out(setting, capsys, ki
     setting.add(pod("a", "7", node="n1", priority=10, owner=(kind, "owner")), pod("b", "7", node="n2"))
     text = said(setting, preemptor(cpu="4"), capsys)
     assert "Plan: evict 1 pod from n2, the only candidate among 2 nodes." in text
-    assert "test/exclusion: default/a" in text
+    assert f"test/{'static' if kind == 'Node' else 'exclusion'}: default/a" in text
     assert "Now: n2 would be reserved, and default/b evicted." in text
 
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
@@ -51,7 +51,11 @@ def test_groups_go_whole(seed, features):
 @settings(max_examples=200, deadline=None)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FIT_WITHOUT)))
 def test_without_the_units_it_fits(seed, features):
-    """Once its victims are gone, on whatever nodes, the preemptor fits on the selected node."""
+    """Once its victims are gone, on whatever nodes, the preemptor fits on the selected node.
+
+    As in kube-scheduler, spread does not count a pod that leaves, and counts one less when it is gone: left out here.
+    """
+    assume(not {"spread", "terminating"} <= features)
     data, _ = in_groups(seed, features)
     snapshot, preemptor = snapshot_of(data, WHOLE), as_pod(data["preemptor"])
     selected = decide(snapshot, preemptor, WHOLE, NOW).selected
