@@ -83,7 +83,7 @@ def as_pod(data: Json) -> Pod:
 
 def snapshot_of(data: Json, rules: Rules | None = None) -> Snapshot:
     """The snapshot of a cluster's objects."""
-    snapshot = Snapshot(rules.annotations) if rules and rules.policy else Snapshot()
+    snapshot = Snapshot(rules.annotations, under_policy=True) if rules and rules.policy else Snapshot()
     for kind in SNAPSHOT_KINDS:
         for item in data.get(kind.field) or ():
             kind.put(snapshot, msgspec.convert(item, kind.type_))

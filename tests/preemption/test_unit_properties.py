@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
@@ -48,39 +48,18 @@ def test_groups_go_whole(seed, features):
             assert {row for name in left for row in snapshot.pod_rows([name]).tolist()} <= stay
 
 
-def fits_without_the_units(seed, features):
-    """Whether the preemptor fits on the selected node once its victims are gone; True if no node is selected."""
+@settings(max_examples=200, deadline=None)
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FIT_WITHOUT)))
+@example(seed=299361904, features={"spread", "terminating"})
+@example(seed=16494, features={"budgets", "nominated", "terminating", "placement", "spread"})
+def test_without_the_units_it_fits(seed, features):
+    """Once its victims are gone, on whatever nodes, the preemptor fits on the selected node."""
     data, _ = in_groups(seed, features)
     snapshot, preemptor = snapshot_of(data, WHOLE), as_pod(data["preemptor"])
     selected = decide(snapshot, preemptor, WHOLE, NOW).selected
-    rows = snapshot.pod_rows([victim.key for victim in selected.victims]) if selected is not None else None
-    return selected is None or fits_on(snapshot, preemptor, selected.node, without=rows)
-
-
-@settings(max_examples=200, deadline=None)
-@given(seed=SEEDS, features=st.sets(st.sampled_from(FIT_WITHOUT)))
-def test_without_the_units_it_fits(seed, features):
-    """Once its victims are gone, on whatever nodes, the preemptor fits on the selected node.
-
-    Left out is spread with pods on their way out, for which this does not always hold: the next test.
-    """
-    assume(not {"spread", "terminating"} <= features)
-    assert fits_without_the_units(seed, features)
-
-
-@pytest.mark.xfail(strict=True, reason="with pods on their way out, spread is not always met once the victims are gone")
-@pytest.mark.parametrize(
-    ("seed", "features"),
-    [
-        pytest.param(299361904, {"spread", "terminating"}, id="spread and pods that leave"),
-        pytest.param(
-            16494, {"budgets", "nominated", "terminating", "placement", "spread"}, id="the same with budgets and others"
-        ),
-    ],
-)
-def test_spread_with_pods_that_leave(seed, features):
-    """The preemptor fits once its victims are gone, also if others are on their way out."""
-    assert fits_without_the_units(seed, features)
+    if selected is not None:
+        rows = snapshot.pod_rows([victim.key for victim in selected.victims])
+        assert fits_on(snapshot, preemptor, selected.node, without=rows)
 
 
 AFFINITY = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}

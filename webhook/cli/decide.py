@@ -124,7 +124,7 @@ def _decide(
     cluster: Cluster, snapshot: Snapshot, rules: Rules | None, timing: int | None, taken: float, *, explain: bool
 ) -> None:
     """Answer for one pod; `taken` is how many seconds the snapshot took."""
-    snapshot.nominees_everywhere = rules is not None and rules.policy is not None
+    snapshot.under_policy = rules is not None and rules.policy is not None
     if rules is None:
         # A pod that none of several policies manages: where it fits and what fails, but no preemption
         unmanaged = decide(snapshot, cluster.preemptor, kubernetes_rules(), cluster.now)

@@ -119,7 +119,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
         return _growth(snapshot, incoming, without)
     nominees = _reserving(snapshot, incoming, without)
     live = PlacedPods(snapshot, without, NO_PODS)
-    inside = PlacedPods(snapshot, without, nominees) if snapshot.nominees_everywhere and len(nominees) else live
+    inside = PlacedPods(snapshot, without, nominees) if snapshot.under_policy and len(nominees) else live
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
     ports = counters.port_bits(snapshot, incoming, live) if incoming.ports else None
     storage = volumes.check(snapshot, incoming, live) if claims_of(incoming.pod) else volumes.NO_STORAGE
@@ -348,7 +348,7 @@ def _add_nominated(state: PreFilterState, rows: Rows) -> NodeUsage:
     counters, ports, reserved, matches, volumes = state.without_nominated
     counters = counters.copy()
     for row, counter in enumerate(state.counters):
-        if not (snapshot.nominees_everywhere and counter.stage in topology.STAGES):
+        if not (snapshot.under_policy and counter.stage in topology.STAGES):
             np.add.at(counters[row], nodes, counter.share(rows, nodes))  # far faster in a vector than in a matrix
     if state.ports:
         reserved = reserved.copy()

@@ -51,7 +51,11 @@ def affinity_counters(
 
 
 def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
-    """One counter a hard spread constraint, in their order: matching pods in the node's domain, against the fewest."""
+    """One counter a hard spread constraint, in their order: matching pods in the node's domain, against the fewest.
+
+    A terminating pod is not counted. To kube-scheduler its removal makes the number smaller all the same
+    (`updateWithPod`), so it evicts others in vain; under a policy it changes nothing.
+    """
     nodes, pods = snapshot.nodes, snapshot.pods
     labelled = nodes.valid[: nodes.rows].copy()
     for constraint in incoming.spread:
@@ -77,7 +81,7 @@ def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> 
                 stage="spread",
                 base=_by_node(counts, domains),
                 limit=_spread_limit(constraint, int(constraint.matches(incoming.labels)), counts, eligible, domains),
-                share=_share(pods.identity, matches, included),
+                share=_share(pods.identity, matches, included, pods.terminating if snapshot.under_policy else None),
                 name=constraint.topology_key,
             )
         )
@@ -180,10 +184,16 @@ def _by_node(counts: Ints, domains: NDArray[np.int32]) -> Ints:
     return np.append(counts, 0)[domains]
 
 
-def _share(ids: NDArray[np.int32], values: NDArray[Any], where: Mask) -> Callable[[Rows, Rows], Ints]:
-    """What pods add on those of the nodes that count: the value of what they share with others, `ids` by pod row."""
+def _share(
+    ids: NDArray[np.int32], values: NDArray[Any], where: Mask, nothing: Mask | None = None
+) -> Callable[[Rows, Rows], Ints]:
+    """What pods add on those of the nodes that count: the value of what they share with others, `ids` by pod row.
+
+    Those that are marked in `nothing`, by pod row, add nothing.
+    """
 
     def share(pods: Rows, nodes: Rows) -> Ints:
-        return (values[ids[pods]] * where[nodes]).astype(np.int64, copy=False)
+        added = values[ids[pods]] * where[nodes]
+        return (added if nothing is None else added & ~nothing[pods]).astype(np.int64, copy=False)
 
     return share

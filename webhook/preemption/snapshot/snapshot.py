@@ -41,14 +41,14 @@ class Snapshot:
     """Nodes, pods, budgets and what else decides where a pod fits.
 
     `set_*` adds or updates, `remove_*` forgets; an unknown key is fine. Pods that ended are not kept, nor are pods
-    without a node unless they are nominated to one. `version` counts events. With `nominees_everywhere` a nominated pod
-    counts for anti-affinity and spread in the whole domain that it will be in (docs/semantics.md D5); for
-    kube-scheduler it does so on its own node only (`RunFilterPluginsWithNominatedPods`).
+    without a node unless they are nominated to one. `version` counts events. `under_policy` topology is counted as it
+    will be, and not as kube-scheduler counts it, where the two differ (docs/semantics.md D3): a nominated pod counts in
+    its whole domain, and a terminating one is not taken away twice.
     """
 
-    def __init__(self, annotations: Collection[str] = KEPT_ANNOTATIONS, *, nominees_everywhere: bool = False) -> None:
+    def __init__(self, annotations: Collection[str] = KEPT_ANNOTATIONS, *, under_policy: bool = False) -> None:
         self.version = 0
-        self.nominees_everywhere = nominees_everywhere
+        self.under_policy = under_policy
         self.namespaces_version = 0
         self.nodes = Nodes(Resources())
         self.pods = Pods(self.nodes, frozenset(annotations))

@@ -54,7 +54,7 @@ class State:
     """
 
     def __init__(self, client: Client, annotations: Collection[str]) -> None:
-        self.snapshot = Snapshot(annotations, nominees_everywhere=True)
+        self.snapshot = Snapshot(annotations, under_policy=True)
         self.expectations = Expectations()
         self.disruptions = Disruptions()
         self.deallocations = Deallocations()
