@@ -8,7 +8,7 @@ load the files, so nothing depends on this answer (`failurePolicy: Ignore`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib.metadata import version
 
 from webhook.admission.context import Context
@@ -16,6 +16,7 @@ from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
 from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.model.globs import name_matcher
+from webhook.policy.model.policies import Policies
 from webhook.policy.removals import Removal, removals
 from webhook.policy.shapes.findings import Severity
 
@@ -50,12 +51,15 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
         return
     if context.allowance is not None:
         raise AllowanceError
-    data = review.object.get("data")
-    loaded = load_source(ConfigMapSource(POLICIES, data if isinstance(data, dict) else {}))
+    data, binary = (review.object.get(part) for part in ("data", "binaryData"))
+    source = ConfigMapSource(
+        POLICIES, data if isinstance(data, dict) else {}, binary if isinstance(binary, dict) else ()
+    )
+    loaded = load_source(source)
     if loaded.errors:
         shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
         more = f"\nand {len(loaded.errors) - _SHOWN} more" if len(loaded.errors) > _SHOWN else ""
-        answer.deny("policies", f"the policies have {len(loaded.errors)} errors:\n{shown}{more}")
+        answer.deny("policies", f"the policies have errors:\n{shown}{more}")
         return
     answer.warnings += [
         f"{finding.place}: {finding.message}" for finding in loaded.findings if finding.severity is Severity.WARNING
@@ -66,7 +70,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
     allowed = listed[:_LONGEST_LIST].replace(",", " ").split() if isinstance(listed, str) else []
     held = held_back(removals(context.engine.policies, loaded.policies), allowed)
     if held:
-        answer.deny("policy-removal", mend(held))
+        answer.deny("policy-removal", mend(held, allowed, loaded.policies))
 
 
 def answers(phase: str) -> str:
@@ -86,11 +90,13 @@ def held_back(removals: Iterable[Removal], allowed: Iterable[str]) -> list[Remov
     return [removal for removal in removals if not names(removal.id)]
 
 
-def mend(held: list[Removal]) -> str:
-    """What is given up, and how to say that it is meant."""
+def mend(held: list[Removal], allowed: Collection[str], new: Policies) -> str:
+    """What `new` gives up, and how to say that it is meant, beside what is `allowed` already."""
     ids = " ".join(dict.fromkeys(removal.id for removal in held))
     shown = "; ".join(map(str, held[:_SHOWN])) + (f"; and {len(held) - _SHOWN} more" if len(held) > _SHOWN else "")
-    return (
-        f"these policies give up {len(held)} things that are in force: {shown}. If that is meant, annotate the"
-        f' ConfigMap {POLICIES} with {ALLOW_REMOVAL}: "{ids}"'
+    some = (
+        "" if new != Policies() else "leave at least one policy, because a set without any is not taken into use, and "
     )
+    where = f"the ConfigMap {POLICIES}"
+    say = f"add to {ALLOW_REMOVAL} of {where}" if allowed else f"annotate {where} with {ALLOW_REMOVAL}"
+    return f'these policies give up what is in force: {shown}. Put it back, or, if that is meant, {some}{say}: "{ids}"'

@@ -209,12 +209,13 @@ class PolicyChooser:
         if in_force is not None and in_force.loaded.policies != Policies() == self._offered.loaded.policies:
             return in_force, f"{self._source} holds no policies any more: this is probably a broken mount"
         if in_force is not None and not self._allow_removal:
-            removed = removals(in_force.loaded.policies, self._offered.loaded.policies)
+            new = self._offered.loaded.policies
+            removed = removals(in_force.loaded.policies, new)
             allowed = await self._kept.allowed_removals() if removed and self._kept is not None else []
             held = held_back(removed, allowed)
             self._metrics.removals_held.set(len(held))
             if held:
-                return in_force, f"the set in force stays: {mend(held)}, or start with --allow-removal"
+                return in_force, f"the set in force stays: {mend(held, allowed, new)}, or start with --allow-removal"
         self._metrics.removals_held.set(0)
         return self._offered, ""
 

@@ -30,6 +30,7 @@ from webhook.policy.evaluation.matching import (
     not_named,
 )
 from webhook.policy.evaluation.request import CLASSES, OWNER_FIELDS, PODS
+from webhook.policy.evaluation.rules import WITHIN
 from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
 from webhook.policy.model.match import (
     CONTROLLER_MANAGER,
@@ -102,11 +103,16 @@ GOES = if_else(
 
 def restricted(match: RequestMatch, asked: Asked) -> str:
     """The request is one that `match` restricts, leaving out what `matchConstraints` say by themselves."""
+    return all_of(part for part, _ in restricting(match, asked))
+
+
+def restricting(match: RequestMatch, asked: Asked) -> Parts:
+    """The parts of a `match` that restricts, and what is missing if one does not hold."""
     who = TRUE
     if match.subjects is not None:
         who = asks(match.subjects)
         who = any_of([SERVICE_ACCOUNT_ASKS, who]) if asked.kind == PODS else who
-    return all_of(part for part, _ in _parts(match, asked, who, any_of, unknown_labels=TRUE))
+    return _parts(match, asked, who, any_of, unknown_labels=TRUE)
 
 
 def who_is_given(match: RequestMatch, asked: Asked) -> str:
@@ -167,12 +173,29 @@ def lacking(rights: Iterable[RequestMatch | Definers], asked: Asked) -> str:
     texts = []
     for right in rights:
         parts = _defining(right, asked) if isinstance(right, Definers) else _given(right, asked)
-        reasons = ", ".join(if_else(part, quote(""), reason) for part, reason in parts)
-        joined = f"[{reasons}].filter(r, r != '').join(' and ')"
-        texts.append(if_else(any_of(part for part, _ in parts), joined, quote("")) if len(parts) > 1 else quote(""))
-    if {*texts} <= {quote("")}:
-        return ""
-    return Cel(f"[[{', '.join(texts)}].filter(r, r != '').join('; or ')].map(r, r == '' ? '' : ' (' + r + ')')[0]")
+        some = if_else(any_of(part for part, _ in parts), _unmet(parts), quote(""))
+        texts.append(some if len(parts) > 1 else quote(""))
+    return "" if {*texts} <= {quote("")} else _bracketed(_joined(texts, "; or "), " (")
+
+
+def outside(match: RequestMatch, asked: Asked) -> str:
+    """What of a policy's own `match`, which restricts the request, gives it no right (`Shield.verdict`)."""
+    pairs = zip(_given(match, asked), restricting(match, asked), strict=True)
+    parts = [given for given, (holds, _) in pairs if given[0] != holds]
+    return _bracketed(_unmet(parts), WITHIN) if parts else ""
+
+
+def _unmet(parts: Parts) -> str:
+    return _joined([if_else(part, quote(""), reason) for part, reason in parts], " and ")
+
+
+def _joined(texts: Iterable[str], between: str) -> str:
+    return f"[{', '.join(texts)}].filter(r, r != '').join({quote(between)})"
+
+
+def _bracketed(text: str, begin: str) -> Cel:
+    """Nothing if there is no text."""
+    return Cel(f"[{text}].map(r, r == '' ? '' : {quote(begin)} + r + ')')[0]")
 
 
 def by_operation(make: Callable[[Asked], str], *about: Asked) -> str:
@@ -262,8 +285,9 @@ def _parts(
         rows.append((who, reason))
     if match.object_selector is not None:
         states = {"CREATE": ["object"], "DELETE": ["oldObject"]}.get(asked.operation, ["object", "oldObject"])
+        said = "CREATE" if len(states) == 1 or of_labels is any_of else "UPDATE" if asked.labels_known else "BINDING"
         labels = of_labels(selected(f"{state}.metadata.?labels", match.object_selector) for state in states)
-        rows.append((labels if asked.labels_known else unknown_labels, quote(OTHER_LABELS)))
+        rows.append((labels if asked.labels_known else unknown_labels, quote(OTHER_LABELS[said])))
     if match.namespace_selector is not None:
         labels = selected("namespaceObject.metadata.?labels", match.namespace_selector)
         rows.append((labels if asked.kind == PODS else TRUE, quote(OTHER_NAMESPACE_LABELS)))

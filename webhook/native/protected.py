@@ -21,9 +21,12 @@ from webhook.native.matching import (
     STATIC_POD,
     USER,
     Asked,
+    excluded,
     lacking,
     managed,
     may,
+    outside,
+    restricting,
     who_is_given,
 )
 from webhook.native.objects import (
@@ -43,13 +46,13 @@ from webhook.native.places import (
 )
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import CLASS_NAME, applies, excepting, told_by_exception
+from webhook.native.rules import CLASS_NAME, applies, conditions_of, excepting, told_by_exception
 from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import NEVER, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
-from webhook.policy.evaluation.matching import rights_text
+from webhook.policy.evaluation.matching import EXCLUDED, rights_text
 from webhook.policy.evaluation.request import CLASSES, PODS
-from webhook.policy.evaluation.rules import BUILTIN, SHIELD, SHIELD_INSTEAD, WHERE
+from webhook.policy.evaluation.rules import BUILTIN, GIVES_ELSEWHERE, SHIELD, SHIELD_INSTEAD, WHERE
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
@@ -285,7 +288,8 @@ def _key_rows(
                 told.append(Validation(rule=shield.id, expression=any_of([test, negate(holds)]), text=said))
         if key in builtin:
             test = any_of([unchanged, *(shield.applies(asked) for shield in speaking)])
-            rows.append(Validation(rule=f"{BUILTIN}/{SHIELD}", expression=test, text=_text(asked, key, None)))
+            text = _text(asked, key, None, [_elsewhere(shield, asked) for shield in speaking])
+            rows.append(Validation(rule=f"{BUILTIN}/{SHIELD}", expression=test, text=text))
     return [row for row in rows if row.expression != TRUE], told
 
 
@@ -301,11 +305,26 @@ def _annotation(of: str, key: str) -> str:
     return f"{of}.metadata.?annotations[?{quote(key)}]"
 
 
-def _text(asked: Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
+def _elsewhere(shield: _Shield, asked: Asked) -> Cel:
+    """That the rule would allow the change, and why its policy does not apply (`rules.shield_verdicts`)."""
+    policy, told = shield.policy, quote("")
+    conditions = zip(policy.conditions, conditions_of(policy, asked), strict=True)
+    parts = [
+        *restricting(policy.match, asked),
+        (negate(excluded(policy.exclude, asked)), quote(EXCLUDED)),
+        *((compiled.expression, quote(f"condition {row.name} is false")) for row, compiled in conditions),
+    ]
+    begin = GIVES_ELSEWHERE.format(policy.name, shield.rule.name)
+    for part, reason in reversed(parts):
+        told = if_else(part, told, concatenation([begin, Cel(reason), ")"]))
+    return Cel(if_else(may(shield.allow(asked), asked), told, quote("")))
+
+
+def _text(asked: Asked, key: str, shield: _Shield | None, elsewhere: Sequence[Cel] = ()) -> tuple[str, ...]:
     """What whoever changed a key is told; without a shield the built-in rule speaks."""
     rule = shield.id if shield else f"{BUILTIN}/{SHIELD}"
     who = rights_text(shield.allow(asked)) if shield else "nobody once the pod exists"
-    lacks = lacking(shield.allow(asked), asked) if shield else ""
+    lacks = [lacking(shield.allow(asked), asked), outside(shield.policy.match, asked)] if shield else elsewhere
     now, was = _annotation("object", key), _annotation("oldObject", key)
     value, before = Cel(shown(f"{now}.value()")), Cel(shown(f"{was}.value()"))
     set_to = concatenation(['set to "', value, '"'])
@@ -323,4 +342,4 @@ def _text(asked: Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
     end = Cel(if_else(f"!{now}.hasValue()", *ends)) if did != set_to else f"; {SHIELD_INSTEAD['CREATE']}"
     if asked == CHANGED_CLASS:
         end = f"; {SHIELD_INSTEAD[CLASSES]}"
-    return (f"annotation {key} may not be ", Cel(did), f": rule {rule} leaves that to {who}", lacks, end)
+    return (f"annotation {key} may not be ", Cel(did), f": rule {rule} leaves that to {who}", *lacks, end)

@@ -61,7 +61,10 @@ def test_what_raises_while_it_is_read_is_an_error_at_its_document(monkeypatch):
     sound = text.format("PriorityPolicy", "rules: [{name: r, defaultPriorityClass: a}]")
     found = load_texts([("m.yaml", f"{sound}---\n{odd}")])
     (error,) = found.errors
-    assert error.message == "this policy cannot be read: OverflowError: date value out of range"
+    assert (
+        error.message
+        == "this policy cannot be read: OverflowError: date value out of range; leave it out, or give another value"
+    )
     assert (error.source.line, len(found.policies.priority)) == (7, 1)
 
 

@@ -46,7 +46,7 @@ def differing(observed: Observed) -> Iterator[ClusterFinding]:
     if not old.errors and (held := held_back(removals(old.policies, new.policies), own.applied.allowed)):
         yield ClusterFinding(
             FindingSeverity.WARNING,
-            f"A change of {applied} is held back: {mend(held)}.",
+            f"A change of {applied} is held back: {mend(held, own.applied.allowed, new.policies)}.",
             _STAYS,
             "Say that it is meant with the annotation named here, or apply the policies that were there before"
             " (docs/policies.md).",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -341,7 +342,14 @@ class Engine:
             concerned = filter(evaluation.concerns, self._indexes[_SHIELD].candidates(attributes))
             shields = [shield for policy in concerned for shield in policy.shields if shield.kind == attributes.kind]
             builtin = self.shielded if attributes.kind == PODS else frozenset[str]()
-            evaluation.verdicts += shield_verdicts(attributes, changed, shields, builtin)
+            elsewhere = partial(self._shields_elsewhere, attributes)
+            evaluation.verdicts += shield_verdicts(attributes, changed, shields, builtin, elsewhere)
+
+    def _shields_elsewhere(self, attributes: RequestAttributes) -> Iterator[tuple[Shield, str]]:
+        """The shields of policies that do not apply, with why not."""
+        for policy in self._compiled:
+            if policy.shields and isinstance(why := policy.applicability(attributes), str):
+                yield from ((shield, why) for shield in policy.shields)
 
     def _except(self, evaluation: RuleEvaluation) -> None:
         """Let in whom an exception names. A condition that failed has no rule, so no exception is about it."""

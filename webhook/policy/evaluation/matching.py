@@ -20,7 +20,13 @@ Test = Callable[[RequestAttributes], str | None]
 """None if the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
 
 FOR_SOMEONE_ELSE = "who asks may make the pod for someone else, and no namespace is named"
-OTHER_LABELS = "objectSelector does not select the object's labels"
+OTHER_LABELS = {
+    "CREATE": "objectSelector does not select the object's labels",
+    "UPDATE": "objectSelector does not select the object's labels both before and after this change",
+    "BINDING": "objectSelector asks for labels, and a Binding tells none of its pod",
+}
+"""Why labels give nothing, by the operation; what gives must hold before and after an UPDATE."""
+EXCLUDED = "exclude holds"
 OTHER_NAMESPACE_LABELS = "namespaceSelector does not select the namespace's labels"
 
 
@@ -97,14 +103,15 @@ def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
     are taken for those that give no right and lift no restriction.
     """
     selected, enough = label_matcher(selector), all if gives else any
-    reason = OTHER_LABELS
 
     def test(attributes: RequestAttributes) -> str | None:
         if not attributes.request.labels_known:
-            return reason if gives else None
+            return OTHER_LABELS["BINDING"] if gives else None
         old = None if gives and attributes.operation == "CREATE" else attributes.old_labels
         states = (attributes.labels,) if old is None else (attributes.labels, old)
-        return None if enough(map(selected, states)) else reason
+        return (
+            None if enough(map(selected, states)) else OTHER_LABELS["UPDATE" if gives and old is not None else "CREATE"]
+        )
 
     return test
 
@@ -121,7 +128,7 @@ def exclusion(exclude: RequestMatch | None) -> list[Test]:
     def excluded(attributes: RequestAttributes) -> str | None:
         if exclude.in_namespaces and attributes.kind != PODS:
             return None
-        return "exclude holds" if all(part(attributes) is None for part in parts) else None
+        return EXCLUDED if all(part(attributes) is None for part in parts) else None
 
     return [excluded]
 

@@ -9,7 +9,7 @@ report, and give nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +19,7 @@ import msgspec
 from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
 from webhook.policy.cel.program import CelRuntimeError, TooLargeError, compile_bool, compile_text
-from webhook.policy.evaluation.matching import Rights, anyone_of, definers, definers_text, rights_text
+from webhook.policy.evaluation.matching import Rights, Test, anyone_of, definers, definers_text, parts_of, rights_text
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.priority import PolicyException, PriorityPolicy
@@ -45,6 +45,10 @@ SHIELD_INSTEAD = {
 """What would be right for whoever may not write an annotation: of a new object, or by what was done to a pod."""
 WHERE = {True: "in the pod template", False: "in the manifest of a new pod"}
 """Where a pod's annotations come from, by whether it has a controller."""
+WITHIN = " (the policy's own match gives no right: "
+"""The policy's own `match` is part of a right. What of it does not hold follows."""
+GIVES_ELSEWHERE = " (rule {}/{} gives the right, but not here: "
+"""A right of a policy that does not apply, in a refusal by the built-in rule. Why it does not follows."""
 FAILED_INSTEAD = "set what it reads, or tell whoever keeps the policy"
 TWIN_OF = "the twin of "
 REGARDLESS = " (pods that service accounts and controllers make have a right by namespace, whoever wrote the workload)"
@@ -254,19 +258,29 @@ class Shield:
     enforcement: Enforcement
     keys: frozenset[str]
     operations: tuple[str, ...]
-    within: Rights
+    within: list[Test]
     allowed: Rights
     who: str
 
+    def speaks(self, key: str, operation: str) -> bool:
+        """Whether it is about changes of this annotation by this operation."""
+        return key in self.keys and operation in self.operations
+
     def may(self, attributes: RequestAttributes) -> bool:
         """Whether the rule allows the change; the policy's own `match` is part of the right and holds as what gives."""
-        return self.within(attributes) and self.allowed(attributes)
+        return not self._outside(attributes) and self.allowed(attributes)
+
+    def _outside(self, attributes: RequestAttributes) -> list[str]:
+        """The parts of the policy's `match` that do not hold."""
+        return [reason for part in self.within if (reason := part(attributes)) is not None]
 
     def verdict(self, attributes: RequestAttributes, key: str, change: AnnotationChange) -> Verdict:
         """What the rule says of the change of an annotation that it protects."""
         if self.may(attributes):
             return Verdict(self.policy, self.rule, self.enforcement, "allow")
-        leaves = f"rule {self.policy}/{self.rule} leaves that to {self.who}{self.allowed.missing(attributes)}"
+        outside = self._outside(attributes)
+        within = f"{WITHIN}{' and '.join(outside)})" if outside else ""
+        leaves = f"rule {self.policy}/{self.rule} leaves that to {self.who}{self.allowed.missing(attributes)}{within}"
         text = _refusal(attributes, key, change, leaves)
         return Verdict(self.policy, self.rule, self.enforcement, "deny", text)
 
@@ -282,7 +296,7 @@ def compile_shields(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnn
             rule.enforcement,
             frozenset(body.keys),
             body.operations,
-            anyone_of((policy.match,)),
+            parts_of(policy.match, gives=True),
             anyone_of(allow),
             rights_text(allow),
         )
@@ -293,19 +307,29 @@ def shield_verdicts(
     changed: Mapping[str, AnnotationChange],
     shields: list[Shield],
     builtin: frozenset[str],
+    elsewhere: Callable[[], Iterable[tuple[Shield, str]]],
 ) -> list[Verdict]:
-    """What the rules that apply, or else the built-in one, say of these changes."""
+    """What the rules that apply, or else the built-in one, say of these changes.
+
+    `elsewhere` gives the rules that do not apply, with why not: it is told of those that would allow the change.
+    """
     verdicts: list[Verdict] = []
     operation = attributes.operation
     for key, change in sorted(changed.items()):
-        speaking = [shield for shield in shields if key in shield.keys and operation in shield.operations]
+        speaking = [shield for shield in shields if shield.speaks(key, operation)]
         binding = [shield for shield in speaking if shield.enforcement is Enforcement.ENFORCE]
         granting = next((shield for shield in binding if shield.may(attributes)), None)
         on_trial = [shield for shield in speaking if shield not in binding]
         heard = [*(binding if granting is None else (granting,)), *on_trial]
         verdicts += [shield.verdict(attributes, key, change) for shield in heard]
         if not binding and key in builtin and operation == "UPDATE":
-            leaves = f"rule {BUILTIN}/{SHIELD} leaves that to nobody once the pod exists"
+            others = [
+                f"{GIVES_ELSEWHERE.format(shield.policy, shield.rule)}{why})"
+                for shield, why in elsewhere()
+                if shield.speaks(key, operation) and shield.enforcement is Enforcement.ENFORCE
+                if shield.kind == attributes.kind and shield.allowed(attributes)
+            ]
+            leaves = f"rule {BUILTIN}/{SHIELD} leaves that to nobody once the pod exists{''.join(others)}"
             text = _refusal(attributes, key, change, leaves)
             verdicts.append(Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "deny", text))
     return verdicts

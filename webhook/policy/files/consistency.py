@@ -68,7 +68,7 @@ def _names(policies: Policies, readers: Readers) -> None:
                     readers,
                     policy.source,
                     first[policy.name],
-                    f'two policies are named "{policy.name}"',
+                    f'two policies are named "{policy.name}"; give one of them another name',
                     "the first one",
                 )
             first.setdefault(policy.name, policy.source)
@@ -92,7 +92,7 @@ def _ranges(policies: Policies, readers: Readers) -> None:
                 rule.source,
                 other_rule.source,
                 f"the range of {policy.name}/{rule.name} overlaps that of {other_policy.name}/{other_rule.name}"
-                f" in {overlap}; a value can be reserved once",
+                f" in {overlap}; a value can be reserved once, so end one of them before the other begins",
                 f"{other_policy.name}/{other_rule.name} reserves {other.from_} to {other.to}",
             )
         if furthest is None or reserve.to > furthest[0].to:
@@ -114,7 +114,7 @@ def _defaults(policies: Policies, readers: Readers) -> None:
                     rule.source,
                     other.source,
                     f'default "{default}" never applies: {other_policy.name}/{other.name} gives'
-                    f' "{other.default_priority_class}" to the same pods',
+                    f' "{other.default_priority_class}" to the same pods; take one out, or give it another match',
                     "the default that applies",
                 )
             for refusing in policy.rules:
@@ -126,7 +126,7 @@ def _defaults(policies: Policies, readers: Readers) -> None:
                         readers,
                         rule.source,
                         refusing.source,
-                        f"{text}: pods that name no class are denied",
+                        f"{text}: pods that name no class are denied; allow it there, or choose another default",
                         "the rule that refuses it",
                     )
 
@@ -150,7 +150,7 @@ def _managed(policies: Policies, readers: Readers) -> None:
                 readers,
                 other.source,
                 policy.source,
-                f"PreemptionPolicy {other.name}: {text}; a class has one policy",
+                f"PreemptionPolicy {other.name}: {text}; a class has one policy, so name it in one of them",
                 f'{policy.name} manages "{rival}"',
                 severity=Severity.ERROR if sure else Severity.WARNING,
             )

@@ -21,6 +21,8 @@ from webhook.policy.rights import rights_of
 from webhook.policy.shapes.findings import Reader, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
+INSTEAD = "leave it out, or give another value"
+"""What would be right for whoever wrote what raises."""
 _EXAMPLE = {"metadata": {"name": "example", "namespace": "example"}, "spec": {}}
 
 
@@ -29,13 +31,13 @@ def use_once(policies: Policies, readers: dict[str, Reader], now: float) -> Poli
 
     Of others there are none: each part that raises is noted as an error at its place.
     """
-    whole = _failure(policies, now)
+    parts = list(_parts(policies))
+    whole = _failure(policies, now) if parts else None
     if whole is None:
         return policies
-    parts = list(_parts(policies))
     failed = [(source, error) for part, source in parts if (error := _failure(part, now)) is not None]
     for source, error in failed or [(parts[-1][1], whole)]:
-        text = f"this cannot be used: {type(error).__name__}: {error}; leave it out, or give another value"
+        text = f"this cannot be used: {type(error).__name__}: {error}; {INSTEAD}"
         readers[source.file].at(Severity.ERROR, source.line, source.column, text)
     return Policies()
 

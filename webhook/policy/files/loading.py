@@ -10,7 +10,7 @@ import msgspec
 
 from webhook.policy.files.consistency import KnownClasses, check_together
 from webhook.policy.files.field_paths import FieldPaths
-from webhook.policy.files.first_use import use_once
+from webhook.policy.files.first_use import INSTEAD, use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES, YamlError, documents
 from webhook.policy.model.policies import Policies
@@ -62,14 +62,14 @@ def read_texts(directory: Path) -> tuple[list[tuple[str, str]], list[Finding]]:
         else:
             paths = [directory]
     except OSError as error:
-        return [], [_about(directory, f"cannot be read: {error.strerror or error}")]
+        return [], [about(directory, f"cannot be read: {error.strerror or error}")]
     if not paths:
-        findings.append(_about(directory, "holds no *.yaml file: only the built-in rules hold", Severity.WARNING))
+        findings.append(about(directory, "holds no *.yaml file: only the built-in rules hold", Severity.WARNING))
     for path in paths:
         try:
             text = _text(path)
         except OSError as error:
-            text = _about(path, f"cannot be read: {error.strerror or error}")
+            text = about(path, f"cannot be read: {error.strerror or error}")
         if isinstance(text, Finding):
             findings.append(text)
         else:
@@ -80,11 +80,11 @@ def read_texts(directory: Path) -> tuple[list[tuple[str, str]], list[Finding]]:
 def _text(path: Path) -> str | Finding:
     """The text of a policy file, or why there is none: it is too large or not UTF-8. Raises OSError."""
     if path.exists() and not path.is_file():
-        return _about(path, "is no regular file")
+        return about(path, "is no regular file")
     with path.open("rb") as file:
         data = file.read(LARGEST_FILE + 1)
     if len(data) > LARGEST_FILE:
-        return _about(path, _too_large(path.stat().st_size))
+        return about(path, _too_large(path.stat().st_size))
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -102,12 +102,14 @@ def _too_many(files: int, size: int) -> str:
     """Why no more files are read; empty if they are."""
     if size > LARGEST_SET:
         return (
-            f"with this file the policies have {size} bytes; a set has at most {LARGEST_SET}: it is kept in a ConfigMap"
+            f"with this file the policies have {size} bytes; a set has at most {LARGEST_SET}, because it is kept in a"
+            " ConfigMap: shorten comments, or take policies out"
         )
     return f"a set has at most {MOST_FILES} policy files: join some" if files >= MOST_FILES else ""
 
 
-def _about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
+def about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
+    """A finding about a file as a whole."""
     return Finding(severity=severity, source=SourcePosition(str(path)), message=message)
 
 
@@ -134,7 +136,7 @@ def load_texts(
         size += own + len(name)
         wrong = _too_large(own) if own > LARGEST_FILE else _too_many(len(readers), size)
         if wrong:
-            unread.append(_about(Path(name), wrong))
+            unread.append(about(Path(name), wrong))
             break
         reader = readers[name] = Reader(name, text)
         roots: list[YamlNode] = []
@@ -151,7 +153,7 @@ def load_texts(
                     raise
                 except Exception as error:  # noqa: BLE001 - whoever wrote the document reads it, and no server ends by it
                     policy = INVALID
-                    reader.error(root, f"this policy cannot be read: {type(error).__name__}: {error}")
+                    reader.error(root, f"this policy cannot be read: {type(error).__name__}: {error}; {INSTEAD}")
                 if policy is not INVALID and reader.errors == errors:
                     read.append(policy)
             if empty:

@@ -6,11 +6,11 @@ more class here: each object a text, named as `kubectl` names it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from webhook.policy.files.loading import SUFFIXES, Loaded, load_texts, read_texts
+from webhook.policy.files.loading import SUFFIXES, Loaded, about, load_texts, read_texts
 from webhook.policy.shapes.findings import Finding
 
 
@@ -46,11 +46,12 @@ class DirectorySource:
 class ConfigMapSource:
     """The policy files in the data of a ConfigMap; `name` is how messages call it.
 
-    Whatever else is in the data is no policy file, also what no API server has checked yet.
+    Whatever else is in the data is no policy file, also what no API server has checked yet. `binary` are the keys of
+    `binaryData`, in which kubectl puts a file that is not UTF-8.
     """
 
-    def __init__(self, name: str, data: Mapping[str, Any]) -> None:
-        self._name = name
+    def __init__(self, name: str, data: Mapping[str, Any], binary: Iterable[str] = ()) -> None:
+        self._name, self._binary = name, [key for key in binary if key.endswith(SUFFIXES)]
         self._files = {key: text for key, text in data.items() if key.endswith(SUFFIXES) and isinstance(text, str)}
 
     def __str__(self) -> str:
@@ -58,7 +59,9 @@ class ConfigMapSource:
 
     def read(self) -> PolicyTexts:
         """The files in the order of their keys, called `name/key`."""
-        return PolicyTexts([(f"{self._name}/{key}", text) for key, text in sorted(self._files.items())], [])
+        unread = "this is binaryData, in which a file is that is not UTF-8; save the file as UTF-8"
+        findings = [about(Path(self._name, key), unread) for key in self._binary]
+        return PolicyTexts([(f"{self._name}/{key}", text) for key, text in sorted(self._files.items())], findings)
 
 
 def load_source(source: PolicySource) -> Loaded:

@@ -28,6 +28,10 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Words], ...] = tuple(
         (r"mapping values are not allowed (?:here|in this context).*", lambda _: _COLON),
         (r"expected ',' or '[}\]]', but got '(.+)' \(while parsing a flow (mapping|sequence)\)", _unclosed),
         (r"(did not find) expected ',' or '[}\]]' \(while parsing a flow (mapping|sequence)\)", _unclosed),
+        (
+            r"expected the node content, but found '(.+)' .*",
+            lambda match: f"a value is missing before {'the end of the file' if 'end>' in match[1] else match[1]}",
+        ),
         (r"found unexpected end of stream \(while scanning a quoted scalar\)", lambda _: "a quote is not closed"),
         (
             r"found character '(.+)' that cannot start any token.*",

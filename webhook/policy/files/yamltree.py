@@ -56,7 +56,7 @@ def documents(text: str) -> Iterator[YamlNode]:
     except YAMLError as error:  # from the reader, which knows no marks
         before = text[: getattr(error, "position", 0) or 0]
         character = re.search(r"#x[0-9a-fA-F]+", str(error))
-        problem = f"control character {character[0] if character else ''} in the text"
+        problem = f"control character {character[0] if character else ''} in the text; take it out"
         raise YamlError(before.count("\n") + 1, len(before) - before.rfind("\n"), problem) from error
 
 
@@ -81,7 +81,11 @@ class _Builder:
                         event.start_mark.line + 1, 1, f"more than {MOST_DOCUMENTS} documents; split the file"
                     )
                 if event.version or event.tags:
-                    raise YamlError(event.start_mark.line, 1, "directives are not read: policy files are YAML 1.2")
+                    raise YamlError(
+                        event.start_mark.line,
+                        1,
+                        "directives are not read, policy files are YAML 1.2; leave this line out",
+                    )
             case "ScalarEvent":
                 plain = event.style in (None, "") and _tag(event) != _STRING_TAG
                 scalar = YamlScalar(*self._place(event), event.value, plain, event.style or "")
@@ -94,7 +98,7 @@ class _Builder:
                 if self._aliases > MOST_ALIASES:
                     raise YamlError(line, column, f"more than {MOST_ALIASES} aliases; write the values out")
                 if event.anchor not in self._anchors:
-                    text = f"alias *{event.anchor} refers to no anchor &{event.anchor} above it"
+                    text = f"alias *{event.anchor} refers to no anchor &{event.anchor} above it; write the value out"
                     raise YamlError(line, column, text)
                 return self._attach(self._anchors[event.anchor])
             case "SequenceStartEvent":
@@ -111,12 +115,14 @@ class _Builder:
         if self._nodes > MOST_NODES:
             raise YamlError(start.line + 1, start.column + 1, f"more than {MOST_NODES} values in one file; split it")
         if _tag(event) not in _KNOWN_TAGS:
-            raise YamlError(start.line + 1, start.column + 1, f"tags such as {str(_tag(event))[:40]} are not read")
+            raise YamlError(
+                start.line + 1, start.column + 1, f"tags such as {str(_tag(event))[:40]} are not read; leave it out"
+            )
         return start.line + 1, start.column + 1, end.column - start.column if end.line == start.line else 1
 
     def _open(self, node: YamlSequence | YamlMap, event: Any) -> None:
         if len(self._stack) >= DEEPEST:
-            raise YamlError(node.line, node.column, f"nested more than {DEEPEST} levels deep")
+            raise YamlError(node.line, node.column, f"nested more than {DEEPEST} levels deep; no policy needs that")
         self._stack.append(node)
         self._keys.append(None)
         self._open_anchors.append(event.anchor)

@@ -95,16 +95,20 @@ class Preemptors(Checked, frozen=True, kw_only=True):
         """No class of Kubernetes' own is named, and a twin is another class that has none."""
         for name in values.get("priority_classes", ()):
             if name.startswith("system-"):
-                reader.error(nodes["priority_classes"], f'"{name}": Kubernetes\' own classes are never managed')
+                reader.error(
+                    nodes["priority_classes"], f'"{name}": Kubernetes\' own classes are never managed; leave it out'
+                )
         for original, twin in values.get("twins", {}).items():
             if original == twin:
                 reader.error(
                     nodes["twins"], f'"{original}" is its own twin; name the class of the same value with Never'
                 )
             elif twin in values["twins"]:
-                reader.error(nodes["twins"], f'"{twin}" is the twin of "{original}" and has a twin itself')
+                reader.error(
+                    nodes["twins"], f'"{twin}" is the twin of "{original}" and has a twin itself; leave one of them out'
+                )
             if "system-" in (original[:7], twin[:7]):
-                reader.error(nodes["twins"], "Kubernetes' own classes are never managed")
+                reader.error(nodes["twins"], "Kubernetes' own classes are never managed; leave them out")
 
 
 @mapping("protection")
