@@ -13,13 +13,11 @@ from typing import Any
 import click
 
 from webhook.cli.running import runs
-from webhook.clusters.embedded.access.authentication import read_token_file
 from webhook.clusters.embedded.admission_chain.chain import PLUGINS
 from webhook.clusters.embedded.apiserver.eviction import PROGRESS_PERIOD
 from webhook.clusters.embedded.apiserver.faults import FaultError, Faults, inject
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
-from webhook.clusters.embedded.storage.persistence import DataError
 from webhook.component_base.supervision import Supervisor
 from webhook.manager.reconciler_component import debug_port
 from webhook.policy.files.loading import load_or_raise
@@ -53,15 +51,13 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
 @click.option("--cpu", default="8", show_default=True, help="CPUs of each node.")
 @click.option("--memory", default="32Gi", show_default=True, help="Memory of each node.")
 @click.option("--port", default=0, help="The API server's port on 127.0.0.1; 0 takes a free one.")
-@click.option("--data", type=_PATH, help="Directory to keep the state in; without it the state ends with the process.")
-@click.option("--kubeconfig", type=_PATH, help="Where to write the kubeconfig; else into the data directory.")
+@click.option("--kubeconfig", type=_PATH, help="Where to write the kubeconfig; else into a temporary directory.")
 @click.option(
     "--disable-admission-plugins", multiple=True, callback=_listed, metavar="NAME", help=f"Any of {', '.join(PLUGINS)}."
 )
 @click.option(
     "--disable-stand-in", multiple=True, callback=_listed, metavar="NAME", help=f"Any of {', '.join(STAND_INS)}."
 )
-@click.option("--token-auth-file", type=_PATH, help='Users: lines of token,user,uid,"group1,group2".')
 @click.option(
     "--service",
     multiple=True,
@@ -91,11 +87,11 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     type=click.FloatRange(min=0),
     help="Seconds between the progress notices of the watch cache, which evictions wait for; 0 to wait for none.",
 )
-@runs(ClusterError, DataError, FaultError, OSError, PolicyError, ValueError)
+@runs(ClusterError, FaultError, OSError, PolicyError, ValueError)
 async def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> None:
     """Start a control plane that kubectl can talk to, and stay until SIGINT or SIGTERM.
 
-    It runs no containers: pods are said to run. State is in memory unless --data is given.
+    It runs no containers: pods are said to run. Its state ends with the process.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     cluster = EmbeddedCluster(
@@ -103,10 +99,8 @@ async def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: An
         cpu=options["cpu"],
         memory=options["memory"],
         port=options["port"],
-        data=options["data"],
         disabled_plugins=options["disable_admission_plugins"],
         without=options["disable_stand_in"],
-        tokens=read_token_file(options["token_auth_file"]) if options["token_auth_file"] else {},
         services=options["service"],
         termination_seconds=options["termination_seconds"],
         progress_period=options["progress_period"],

@@ -1,4 +1,4 @@
-"""The whole control plane: start, stop, keep, restart, and `giveway cluster` as a process."""
+"""The whole control plane: start, stop, restart, and `giveway cluster` as a process."""
 
 from __future__ import annotations
 
@@ -73,18 +73,6 @@ async def test_restart_keeps_state_and_clients_find_back():
         watching.cancel()
 
 
-async def test_data_directory_keeps_the_cluster(tmp_path):
-    """State in a directory is there again in the next process, with the same certificate authority."""
-    async with EmbeddedCluster(nodes=1, data=tmp_path) as cluster:
-        made = await cluster.api.local().create(PODS, pod("kept"))
-        authority = cluster.ca.read_bytes()
-    async with EmbeddedCluster(nodes=1, data=tmp_path) as again, again.client() as client:
-        assert again.ca.read_bytes() == authority
-        found = await client.get(f"{PODS}/kept")
-        assert found["metadata"]["uid"] == made["metadata"]["uid"]
-        assert len((await client.list(NODE.path(), dict))[0]) == 1
-
-
 @pytest.mark.parametrize("name", STAND_INS)
 async def test_each_stand_in_can_be_left_out(name):
     """Every stand-in can be switched off by itself; the rest still starts."""
@@ -151,9 +139,7 @@ def exists(path: str) -> bool:
 def process(tmp_path):
     """`giveway cluster` as a process; the kubeconfig it wrote."""
     file = tmp_path / "config"
-    tokens = tmp_path / "tokens.csv"
-    tokens.write_text('t0ken,alice,1,"system:masters"\n')
-    arguments = ["--nodes", "2", "--cpu", "3", "--kubeconfig", str(file), "--token-auth-file", str(tokens)]
+    arguments = ["--nodes", "2", "--cpu", "3", "--kubeconfig", str(file)]
     command = [sys.executable, "-m", "webhook.cli", "cluster", *arguments, "--disable-admission-plugins", "Priority"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -174,9 +160,6 @@ async def test_command_serves_until_it_is_told_to_stop(process, number):
         assert [one["status"]["capacity"]["cpu"] for one in nodes] == ["3", "3"]
         assert "priority" not in (await client.create(PODS, pod("p")))["spec"]
         server = json.loads(file.read_text())["clusters"][0]["cluster"]
-        alice = Client.for_server(server["server"], token="t0ken", ca_file=server["certificate-authority"])
-        assert len((await alice.list(NODE.path(), dict))[0]) == 2
-        await alice.close()
     running.send_signal(number)
     assert await asyncio.to_thread(running.wait, 10) == 0
     assert not exists(server["certificate-authority"])
@@ -189,9 +172,8 @@ async def test_command_serves_until_it_is_told_to_stop(process, number):
         (["--disable-admission-plugins", "Priorty"], "no such admission plugin: Priorty"),
         (["--fault", "x"], "is not KEY=VALUE"),
         (["--service", "hook=1.2.3.4:1"], "is not NAMESPACE/NAME:PORT=HOST:PORT"),
-        (["--token-auth-file", "/nowhere"], "No such file or directory"),
     ],
-    ids=["stand-in", "plugin", "fault", "service", "token-file"],
+    ids=["stand-in", "plugin", "fault", "service"],
 )
 def test_command_explains_wrong_options(arguments, why):
     """A wrong option ends the command with a sentence and no traceback."""

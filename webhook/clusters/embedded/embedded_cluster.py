@@ -8,7 +8,7 @@ import os
 import secrets
 import ssl
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -27,30 +27,26 @@ from webhook.clusters.embedded.apiserver.http import HttpServer
 from webhook.clusters.embedded.protocol.api_resources import by_kind
 from webhook.clusters.embedded.standins.controller_manager import ControllerManager
 from webhook.clusters.embedded.storage.object_store import ObjectStore, StoreReader
-from webhook.clusters.embedded.storage.persistence import Journal
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
 from webhook.kube.resources import NODE
 from webhook.policy.evaluation.request import UserInfo
 
 ADMIN = UserInfo("admin", ("system:masters", "system:authenticated"), "admin")
-ALREADY_EXISTS = 409
 PODS_PER_NODE = 110
 LIFETIME = dt.timedelta(days=365)
 NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
 def server_context(directory: Path) -> tuple[ssl.SSLContext, Path]:
-    """A TLS context for 127.0.0.1 and the file of the CA that vouches for it; both are kept in `directory`."""
+    """A TLS context for 127.0.0.1 and the file of the CA that vouches for it; both are made in `directory`."""
     ca_file, cert_file, key_file = directory / "ca.crt", directory / "apiserver.crt", directory / "apiserver.key"
-    if not (ca_file.exists() and cert_file.exists() and key_file.exists()):
-        now = dt.datetime.now(dt.UTC)
-        authority = make_authority(now, LIFETIME)
-        serving = make_serving(authority, NAMES, now, LIFETIME)
-        key_file.touch(mode=0o600)
-        key_file.write_bytes(serving.key_pem())
-        cert_file.write_bytes(pem(serving.certificate))
-        ca_file.write_bytes(pem(authority.certificate))
+    now = dt.datetime.now(dt.UTC)
+    authority = make_authority(now, LIFETIME)
+    serving = make_serving(authority, NAMES, now, LIFETIME)
+    key_file.touch(mode=0o600)
+    key_file.write_bytes(serving.key_pem())
+    cert_file.write_bytes(pem(serving.certificate))
+    ca_file.write_bytes(pem(authority.certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert_file, key_file)
     return context, ca_file
@@ -61,20 +57,17 @@ class EmbeddedCluster:
     """A control plane, started and stopped as an async context manager.
 
     `without` names stand-ins that do not run, `disabled_plugins` admission plugins. `services` maps
-    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. State is kept in
-    `data` where given, with the kubeconfig; else it goes with the process. `audit_log` is the file for webhooks'
-    audit annotations. An eviction waits for the next of the progress notices that
-    come every `progress_period` seconds, as on a real server; with 0 it does not wait.
+    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. `audit_log` is the file
+    for webhooks' audit annotations. An eviction waits for the next of the progress notices that come every
+    `progress_period` seconds, as on a real server; with 0 it does not wait.
     """
 
     nodes: int = 3
     cpu: str = "8"
     memory: str = "32Gi"
     port: int = 0
-    data: Path | None = None
     disabled_plugins: Collection[str] = ()
     without: Collection[str] = ()
-    tokens: Mapping[str, UserInfo] = field(default_factory=dict)
     services: dict[str, str] = field(default_factory=dict)
     termination_seconds: float = 0.2
     progress_period: float = PROGRESS_PERIOD
@@ -83,7 +76,7 @@ class EmbeddedCluster:
     def __post_init__(self) -> None:
         self.store = ObjectStore()
         self._read = StoreReader(self.store)
-        self.authentication = Authentication(self.tokens, self._uid_of)
+        self.authentication = Authentication(self._uid_of)
         self.authorizer = RbacAuthorizer(self._read)
         self._webhooks = WebhookClient(
             self.services, lambda namespace, name: self._read.one("services", namespace, name) is not None
@@ -94,11 +87,9 @@ class EmbeddedCluster:
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
         self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer, self.progress_period)
         self.api.subresources["serviceaccounts", "token"] = self.authentication.request_token
-        for plural, handler in review_handlers(self.authorizer, self.authentication).items():
+        for plural, handler in review_handlers(self.authorizer).items():
             self.api.subresources[plural, ""] = handler
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._controllers: ControllerManager | None = None
-        self._journal: Journal | None = None
         ControllerManager.check(self.without)
 
     @property
@@ -120,13 +111,8 @@ class EmbeddedCluster:
 
     async def start(self) -> None:
         """Start everything; afterwards `kubeconfig`, `url`, `ca` and `token` are set."""
-        if self.data is not None:
-            self._directory = self.data
-            self._journal = Journal(self.store, self.data)
-        else:
-            self._temporary = tempfile.TemporaryDirectory(prefix="giveway-cluster-")
-            self._directory = Path(self._temporary.name)
-        tls, self.ca = server_context(self._directory)
+        self._temporary = tempfile.TemporaryDirectory(prefix="giveway-cluster-")
+        tls, self.ca = server_context(Path(self._temporary.name))
         self._server = HttpServer(self.api, tls, port=self.port)
         await self._server.start()
         self.token = secrets.token_urlsafe(24)
@@ -138,10 +124,10 @@ class EmbeddedCluster:
             assert resource is not None
             namespace = obj["metadata"].get("namespace")
             path = resource.root + (f"/namespaces/{namespace}" if namespace else "") + f"/{resource.plural}"
-            await _create(client, path, obj)
+            await client.create(path, obj)
         kubelet = self.api.local(agent="kubelet")
         for number in range(1, self.nodes + 1):
-            await _create(kubelet, NODE.path(), node(f"node-{number}", self.cpu, self.memory))
+            await kubelet.create(NODE.path(), node(f"node-{number}", self.cpu, self.memory))
         self._controllers = ControllerManager(self.api, self._read, self.without, self.termination_seconds)
         await self._controllers.start()
 
@@ -151,10 +137,7 @@ class EmbeddedCluster:
             await self._controllers.stop()
         await self._server.stop()
         await self._webhooks.close()
-        if self._journal is not None:
-            self._journal.close()
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        self._temporary.cleanup()
 
     async def restart(self) -> None:
         """Stop listening, cut every connection and watch, and come back on the same port with the same state."""
@@ -183,7 +166,7 @@ class EmbeddedCluster:
 
         It is JSON, which YAML readers read, and goes to `path` or beside the server's certificates.
         """
-        where = path or self._directory / f"{user}.kubeconfig"
+        where = path or self.ca.parent / f"{user}.kubeconfig"
         cluster = {"server": self.url, "certificate-authority": str(self.ca.absolute())}
         config = {
             "apiVersion": "v1",
@@ -229,11 +212,3 @@ def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: int = PODS_PER_N
             "nodeInfo": {"kubeletVersion": "v1.36.0", "operatingSystem": "linux", "architecture": "amd64"},
         },
     }
-
-
-async def _create(client: Client, path: str, obj: dict[str, object]) -> None:
-    try:
-        await client.create(path, obj)
-    except ApiError as error:
-        if error.status != ALREADY_EXISTS:
-            raise

@@ -1,10 +1,10 @@
-"""Bearer tokens: static ones, a token file, and service account tokens."""
+"""Bearer tokens: static ones, and service account tokens."""
 
 from __future__ import annotations
 
 import pytest
 
-from webhook.clusters.embedded.access.authentication import ANONYMOUS, Authentication, TokenSigner, read_token_file
+from webhook.clusters.embedded.access.authentication import ANONYMOUS, Authentication, TokenSigner
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import POD
@@ -17,25 +17,9 @@ def bearer(token: str) -> dict[str, str]:
 
 @pytest.fixture
 def authentication():
-    users = {"secret": UserInfo("alice", ("dev",), "1")}
-    return Authentication(users, lambda namespace, name: "uid-1" if (namespace, name) == ("ns", "bot") else None)
-
-
-def test_token_file_names_users_and_groups(tmp_path):
-    """The file has kube-apiserver's format: token,user,uid and quoted groups."""
-    file = tmp_path / "tokens.csv"
-    file.write_text('t1,alice,1,"dev,ops"\n# a comment\nt2,bob,2\n')
-    users = read_token_file(file)
-    assert users["t1"] == UserInfo("alice", ("dev", "ops", "system:authenticated"), "1")
-    assert users["t2"].groups == ("system:authenticated",)
-
-
-def test_token_file_error_names_the_line(tmp_path):
-    """A line without a user is refused with file and line."""
-    file = tmp_path / "tokens.csv"
-    file.write_text("t1,alice,1\nlonely\n")
-    with pytest.raises(ValueError, match=r"tokens\.csv:2: expected token,user,uid"):
-        read_token_file(file)
+    made = Authentication(lambda namespace, name: "uid-1" if (namespace, name) == ("ns", "bot") else None)
+    made.tokens["secret"] = UserInfo("alice", ("dev",), "1")
+    return made
 
 
 def test_known_wrong_and_missing_credentials(authentication):

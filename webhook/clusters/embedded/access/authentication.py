@@ -1,6 +1,5 @@
 """Who is calling: bearer tokens from a table, service account tokens signed by this control plane.
 
-A token file has one line a user, as kube-apiserver's `--token-auth-file`: `token,user,uid,"group1,group2"`.
 Service account tokens are JSON Web Tokens with the claims Kubernetes writes, signed with a key that lives as
 long as the process.
 """
@@ -8,7 +7,6 @@ long as the process.
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import hmac
 import json
@@ -16,7 +14,6 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from webhook.clusters.embedded.protocol.api_resources import Object
@@ -41,8 +38,8 @@ class Authentication:
     account, or None if there is none (its tokens are then refused).
     """
 
-    def __init__(self, tokens: Mapping[str, UserInfo], uid_of: Callable[[str, str], str | None]) -> None:
-        self.tokens = dict(tokens)
+    def __init__(self, uid_of: Callable[[str, str], str | None]) -> None:
+        self.tokens: dict[str, UserInfo] = {}
         self.signer = TokenSigner(secrets.token_bytes(32))
         self._uid_of = uid_of
 
@@ -134,20 +131,6 @@ def service_account(namespace: str, name: str, uid: str = "", token_id: str = ""
         extra["authentication.kubernetes.io/credential-id"] = (f"JTI={token_id}",)
     username = f"{SERVICE_ACCOUNT}{namespace}:{name}"
     return UserInfo(username, groups_of(username), uid, extra)
-
-
-def read_token_file(path: Path) -> dict[str, UserInfo]:
-    """Users by token. Raises ValueError with the line that has no token, user and uid."""
-    users = {}
-    with path.open(newline="", encoding="utf-8") as lines:
-        for number, row in enumerate(csv.reader(lines, skipinitialspace=True), start=1):
-            if not row or row[0].startswith("#"):
-                continue
-            if len(row) < 3 or not row[0] or not row[1]:
-                raise ValueError(f'{path}:{number}: expected token,user,uid and optionally "group1,group2"')
-            groups = [group.strip() for group in row[3].split(",") if group.strip()] if len(row) > 3 else []
-            users[row[0]] = UserInfo(row[1], (*groups, AUTHENTICATED), row[2])
-    return users
 
 
 def _encode(part: dict[str, Any]) -> str:

@@ -13,14 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-import msgspec
-
-from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, Authentication, groups_of
+from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, groups_of
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import Right, SubresourceCall, SubresourceHandler, user_object
 from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
-from webhook.kube.objects.meta import LabelSelector
-from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.request import UserInfo
 
 RBAC_RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
@@ -116,16 +112,6 @@ class RbacAuthorizer:
             for rule in grant.rules
         )
 
-    def rules_of(self, user: UserInfo, namespace: str) -> list[PolicyRule]:
-        """Every rule that holds for the user in the namespace (SelfSubjectRulesReview)."""
-        everything = _rule({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
-        all_paths = _rule({"verbs": ["*"], "nonResourceURLs": ["*"]})
-        rules = [everything, all_paths] if SUPERUSERS in user.groups else []
-        for grant in self._granted_to(user):
-            if grant.namespace is None or grant.namespace == namespace:
-                rules.extend(grant.rules)
-        return rules
-
     def _granted_to(self, user: UserInfo) -> Iterator[Grant]:
         grants = self._grants.get()
         for subject in (("User", user.username), *(("Group", group) for group in user.groups)):
@@ -133,48 +119,22 @@ class RbacAuthorizer:
 
     def _compile(self) -> dict[tuple[str, str], list[Grant]]:
         """Roles and bindings as grants by kind and name of the subject."""
-        cluster_roles = self._cluster_roles()
-        roles = {
-            (role["metadata"].get("namespace", ""), role["metadata"]["name"]): _rules(role)
-            for role in self._read.all("roles")
-        }
+        roles: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}
+        for role in (*self._read.all("clusterroles"), *self._read.all("roles")):
+            metadata = role["metadata"]
+            rules = tuple(_rule(rule) for rule in role.get("rules") or ())
+            roles[metadata.get("namespace", ""), metadata["name"]] = rules
         grants: dict[tuple[str, str], list[Grant]] = {}
         for binding in [*self._read.all("clusterrolebindings"), *self._read.all("rolebindings")]:
             namespace, reference = binding["metadata"].get("namespace"), binding["roleRef"]
-            if namespace is None or reference["kind"] == "ClusterRole":
-                grant = Grant(namespace, cluster_roles.get(reference["name"], ()))
-            else:
-                grant = Grant(namespace, roles.get((namespace, reference["name"]), ()))
+            where = "" if namespace is None or reference["kind"] == "ClusterRole" else namespace
+            grant = Grant(namespace, roles.get((where, reference["name"]), ()))
             for subject in binding.get("subjects") or ():
                 kind, name = subject["kind"], subject["name"]
                 if kind == "ServiceAccount":
                     kind, name = "User", f"{SERVICE_ACCOUNT}{subject.get('namespace') or namespace or ''}:{name}"
                 grants.setdefault((kind, name), []).append(grant)
         return grants
-
-    def _cluster_roles(self) -> dict[str, tuple[PolicyRule, ...]]:
-        """Rules by ClusterRole; a role with an aggregationRule has those of the roles it selects, transitively."""
-        roles = self._read.all("clusterroles")
-        own = {role["metadata"]["name"]: _rules(role) for role in roles}
-        labels = {role["metadata"]["name"]: role["metadata"].get("labels") or {} for role in roles}
-        selectors = {
-            role["metadata"]["name"]: [
-                label_matcher(msgspec.convert(selector, LabelSelector))
-                for selector in role["aggregationRule"].get("clusterRoleSelectors") or ()
-            ]
-            for role in roles
-            if role.get("aggregationRule")
-        }
-
-        def collect(name: str, seen: frozenset[str]) -> Iterator[PolicyRule]:
-            if name not in selectors:
-                yield from own[name]
-                return
-            for other, its_labels in labels.items():
-                if other not in seen and any(matches(its_labels) for matches in selectors[name]):
-                    yield from collect(other, seen | {other})
-
-        return {name: tuple(dict.fromkeys(collect(name, frozenset({name})))) for name in own}
 
 
 def _rule(rule: Mapping[str, Any]) -> PolicyRule:
@@ -186,10 +146,6 @@ def _rule(rule: Mapping[str, Any]) -> PolicyRule:
         names=frozenset(rule.get("resourceNames") or ()),
         paths=tuple(rule.get("nonResourceURLs") or ()),
     )
-
-
-def _rules(role: Mapping[str, Any]) -> tuple[PolicyRule, ...]:
-    return tuple(_rule(rule) for rule in role.get("rules") or ())
 
 
 def acting_user(user: UserInfo, headers: Mapping[str, str], authorizer: RbacAuthorizer) -> UserInfo:
@@ -229,69 +185,23 @@ def unused(rules: Iterable[Mapping[str, Any]], used: Iterable[Right]) -> list[st
     return lines
 
 
-def review_handlers(authorizer: RbacAuthorizer, authentication: Authentication) -> dict[str, SubresourceHandler]:
-    """Questions about rights and users, answered at once: the handlers by the plural of the review they answer."""
+def review_handlers(authorizer: RbacAuthorizer) -> dict[str, SubresourceHandler]:
+    """Who am I, and what may I do: the handlers by the plural of the review they answer."""
 
     async def own_access(call: SubresourceCall) -> tuple[int, Object]:
+        """`kubectl auth can-i`."""
         spec = call.body.get("spec") or {}
-        return _answer(call, _access(authorizer, call.change.user, spec, ""))
-
-    async def others_access(call: SubresourceCall) -> tuple[int, Object]:
-        spec = call.body.get("spec") or {}
-        user = UserInfo(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
-        return _answer(call, _access(authorizer, user, spec, call.change.namespace))
-
-    async def own_rules(call: SubresourceCall) -> tuple[int, Object]:
-        rules = authorizer.rules_of(call.change.user, (call.body.get("spec") or {}).get("namespace", ""))
-        resources = [
-            {
-                "verbs": sorted(rule.verbs),
-                "apiGroups": sorted(rule.groups),
-                "resources": sorted(rule.resources),
-                **({"resourceNames": sorted(rule.names)} if rule.names else {}),
-            }
-            for rule in rules
-            if rule.resources
-        ]
-        paths = [{"verbs": sorted(rule.verbs), "nonResourceURLs": list(rule.paths)} for rule in rules if rule.paths]
-        return _answer(call, {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False})
+        asked = spec.get("resourceAttributes")
+        if asked is not None:
+            names = ("verb", "group", "resource", "subresource", "namespace", "name")
+            right = Right(*(asked.get(name, "") for name in names))
+        else:
+            asked = spec.get("nonResourceAttributes") or {}
+            right = Right(asked.get("verb", ""), path=asked.get("path", ""))
+        return 201, {**call.body, "status": {"allowed": authorizer.allowed(call.change.user, right)}}
 
     async def own_user(call: SubresourceCall) -> tuple[int, Object]:
-        return _answer(call, {"userInfo": user_object(call.change.user)})
+        """`kubectl auth whoami`."""
+        return 201, {**call.body, "status": {"userInfo": user_object(call.change.user)}}
 
-    async def token(call: SubresourceCall) -> tuple[int, Object]:
-        user = authentication.user_of(str((call.body.get("spec") or {}).get("token", "")))
-        if user is None:
-            return _answer(call, {"user": {}, "error": "[invalid bearer token]"})
-        return _answer(call, {"authenticated": True, "user": user_object(user)})
-
-    return {
-        "selfsubjectaccessreviews": own_access,
-        "subjectaccessreviews": others_access,
-        "localsubjectaccessreviews": others_access,
-        "selfsubjectrulesreviews": own_rules,
-        "selfsubjectreviews": own_user,
-        "tokenreviews": token,
-    }
-
-
-def _answer(call: SubresourceCall, status: Object) -> tuple[int, Object]:
-    return 201, {**call.body, "status": status}
-
-
-def _access(authorizer: RbacAuthorizer, user: UserInfo, spec: Mapping[str, Any], namespace: str) -> Object:
-    """The status of an access review: whether the user has the right that the spec asks about."""
-    asked = spec.get("resourceAttributes")
-    if asked is not None:
-        right = Right(
-            asked.get("verb", ""),
-            asked.get("group", ""),
-            asked.get("resource", ""),
-            asked.get("subresource", ""),
-            asked.get("namespace", "") or namespace,
-            asked.get("name", ""),
-        )
-    else:
-        asked = spec.get("nonResourceAttributes") or {}
-        right = Right(asked.get("verb", ""), path=asked.get("path", ""))
-    return {"allowed": authorizer.allowed(user, right)}
+    return {"selfsubjectaccessreviews": own_access, "selfsubjectreviews": own_user}

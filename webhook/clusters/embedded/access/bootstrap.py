@@ -1,13 +1,12 @@
 """What a new cluster holds from the start: namespaces, the two system classes, and the roles RBAC begins with.
 
-The roles have Kubernetes' names; their rules are what the stand-ins use and what people expect of `admin`, `edit`
-and `view` for the resources served here.
+The roles have Kubernetes' names; their rules are what the stand-ins use and what people expect of `edit` and `view`
+for the resources served here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from webhook.clusters.embedded.object_types.validation import SYSTEM_CLASSES
 from webhook.clusters.embedded.protocol.api_resources import Object
@@ -98,7 +97,6 @@ _NODE = [
 ]
 _WORKLOADS = [
     _rule("", "configmaps endpoints persistentvolumeclaims pods replicationcontrollers services serviceaccounts", []),
-    _rule("", "replicationcontrollers/scale replicationcontrollers/status pods/status services/status", []),
     _rule("apps", "controllerrevisions daemonsets deployments replicasets statefulsets", []),
     _rule("apps", "deployments/scale replicasets/scale statefulsets/scale", []),
     _rule("batch", "cronjobs jobs", []),
@@ -106,20 +104,16 @@ _WORKLOADS = [
 ]
 _VIEW = [
     *({**rule, "verbs": READ} for rule in _WORKLOADS),
-    _rule("", "bindings events limitranges namespaces resourcequotas", READ),
-    _rule("events.k8s.io", "events", READ),
+    _rule("", "bindings limitranges namespaces pods/status resourcequotas", READ),
+    _rule(",events.k8s.io", "events", READ),
 ]
 _EDIT = [
-    *({**rule, "verbs": WRITE} for rule in _WORKLOADS if "pods/status" not in rule["resources"]),
-    _rule("", "pods/eviction", ["create"]),
+    *_VIEW,
+    *({**rule, "verbs": WRITE} for rule in _WORKLOADS),
+    _rule("", "pods/eviction serviceaccounts/token", ["create"]),
     _rule("", "secrets", [*READ, *WRITE]),
     _rule(",events.k8s.io", "events", WRITE),
-    _rule("", "serviceaccounts/token", ["create"]),
     _rule("coordination.k8s.io", "leases", [*READ, *WRITE]),
-]
-_ADMIN = [
-    _rule(RBAC, "rolebindings roles", [*READ, *WRITE]),
-    _rule("authorization.k8s.io", "localsubjectaccessreviews", ["create"]),
 ]
 _DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz"]
 _VERSION = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
@@ -147,7 +141,7 @@ def bootstrap_objects() -> Iterator[Object]:
         _group("system:unauthenticated"),
     )
     reviews = [
-        _rule("authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews", ["create"]),
+        _rule("authorization.k8s.io", "selfsubjectaccessreviews", ["create"]),
         _rule("authentication.k8s.io", "selfsubjectreviews", ["create"]),
     ]
     yield from _bound("system:basic-user", reviews, _group("system:authenticated"))
@@ -161,22 +155,12 @@ def bootstrap_objects() -> Iterator[Object]:
         account = {"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}
         yield from _bound(f"system:controller:{name}", rules, account)
         yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "kube-system"}}
-    yield from _aggregated("view", _VIEW, ("edit",))
-    yield from _aggregated("edit", _EDIT, ("admin",))
-    yield from _aggregated("admin", _ADMIN, ())
-
-
-def _aggregated(name: str, rules: list[Object], into: tuple[str, ...]) -> Iterator[Object]:
-    """Yield a role that collects every role labelled for it, and the one with its own rules."""
-    yield {
-        **_cluster_role(name, [], {f"{RBAC}/aggregate-to-{other}": "true" for other in into}),
-        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {f"{RBAC}/aggregate-to-{name}": "true"}}]},
-    }
-    yield _cluster_role(f"system:aggregate-to-{name}", rules, {f"{RBAC}/aggregate-to-{name}": "true"})
+    yield _cluster_role("view", _VIEW)
+    yield _cluster_role("edit", _EDIT)
 
 
 def _bound(name: str, rules: list[Object], *subjects: Object) -> Iterator[Object]:
-    yield _cluster_role(name, rules, {"kubernetes.io/bootstrapping": "rbac-defaults"})
+    yield _cluster_role(name, rules)
     yield {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
@@ -186,8 +170,8 @@ def _bound(name: str, rules: list[Object], *subjects: Object) -> Iterator[Object
     }
 
 
-def _cluster_role(name: str, rules: list[Object], labels: dict[str, str]) -> Object:
-    metadata: dict[str, Any] = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults", **labels}}
+def _cluster_role(name: str, rules: list[Object]) -> Object:
+    metadata = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
     return {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}
 
 

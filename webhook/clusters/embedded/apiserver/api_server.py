@@ -8,8 +8,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from webhook.clusters.embedded.access.authentication import Authentication, groups_of
 from webhook.clusters.embedded.access.authorization import RbacAuthorizer, acting_user
 from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
@@ -96,14 +94,9 @@ class ApiServer:
         """What is not a resource: discovery, OpenAPI, version and health."""
         if call.method not in ("GET", "HEAD"):
             raise statuses.path_not_found()
-        path, accept = call.path.rstrip("/") or "/", call.headers.get("accept", "")
+        path = call.path.rstrip("/") or "/"
         if path.split("/")[1] in [name[1:] for name in _HEALTH]:
             return Reply(200, b"ok", "text/plain; charset=utf-8")
-        for version in ("v2", "v2beta1") if path in ("/api", "/apis") and "APIGroupDiscoveryList" in accept else ():
-            if f"v={version};" in f"{accept};".replace(",", ";"):
-                document = discovery.aggregated(path, version, self.subresources)
-                kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-                return Reply(200, msgspec.json.encode(document), kind)
         if path == "/api":
             return reply_of(discovery.legacy_versions(self.address))
         if path == "/apis":

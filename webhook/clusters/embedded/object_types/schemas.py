@@ -8,7 +8,6 @@ patch knows one merge key for a list, server-side apply may know several.
 from __future__ import annotations
 
 import re
-from copy import copy
 from functools import cache
 from typing import NamedTuple
 
@@ -147,11 +146,10 @@ class Schema:
     `kind` is struct, map, list, string, bytes, integer, int64, number, boolean, time, quantity, intstr or any.
     """
 
-    __slots__ = ("atomic", "description", "fields", "item", "kind", "lists", "model", "required")
+    __slots__ = ("atomic", "fields", "item", "kind", "lists", "model", "required")
 
-    def __init__(self, kind: str, description: str = "") -> None:
+    def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.description = description
         self.model = ""
         """The model of a struct, such as V1PodSpec."""
         self.fields: dict[str, Schema] = {}
@@ -183,20 +181,10 @@ def of_model(name: str) -> Schema:
     schema = Schema("struct")
     schema.model = name
     model = getattr(models, name)
-    described = model.model_fields
-    schema.description = ((model.__doc__ or "").strip().splitlines() or [""])[0]
     for attribute, type_name in model.openapi_types.items():
         name_in_json = model.attribute_map[attribute]
-        field = _typed(name, name_in_json, type_name)
-        info = described.get(attribute)
-        description = (info and info.description) or ""
-        if field.kind != "struct":
-            field.description = description
-        elif description:
-            field = copy(field)  # every field of that type holds the same one
-            field.description = description
-        schema.fields[name_in_json] = field
-    required = [attribute for attribute, info in described.items() if info.is_required()]
+        schema.fields[name_in_json] = _typed(name, name_in_json, type_name)
+    required = [attribute for attribute, info in model.model_fields.items() if info.is_required()]
     schema.required = frozenset(model.attribute_map[attribute] for attribute in required)
     schema.atomic = name in _ATOMIC_MODELS
     return schema

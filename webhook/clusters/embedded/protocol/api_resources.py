@@ -219,11 +219,7 @@ RESOURCES: tuple[ApiResource, ...] = (
         for how, digest in (("Mutating", "Sqi0GUgDaX0="), ("Validating", "B0wHjQmsGNk="))
     ),
     _row(_AUTHENTICATION, "SelfSubjectReview", namespaced=False, verbs=_CREATE),
-    _row(_AUTHENTICATION, "TokenReview", namespaced=False, verbs=_CREATE),
-    _row(_AUTHORIZATION, "LocalSubjectAccessReview", verbs=_CREATE),
     _row(_AUTHORIZATION, "SelfSubjectAccessReview", namespaced=False, verbs=_CREATE),
-    _row(_AUTHORIZATION, "SelfSubjectRulesReview", namespaced=False, verbs=_CREATE),
-    _row(_AUTHORIZATION, "SubjectAccessReview", namespaced=False, verbs=_CREATE),
     _row(_RBAC, "ClusterRoleBinding", "", "48tpQ8gZHFc=", namespaced=False),
     _row(_RBAC, "ClusterRole", "", "bYE5ZWDrJ44=", namespaced=False),
     _row(_RBAC, "RoleBinding", "", "eGsCzGH6b1g="),

@@ -20,6 +20,7 @@ _STEPS = (
     (2 * _YEAR, (_DAY, "d"), None),
     (8 * _YEAR, (_YEAR, "y"), (_DAY, "d")),
 )
+NONE = "<none>"
 
 
 def human(seconds: float) -> str:
@@ -44,11 +45,8 @@ def age(instant: str | None, now: float) -> str:
         return "<unknown>"
 
 
-NONE = "<none>"
-
-
 def at(path: str, default: Any = "") -> Callable[[Object, float], Any]:
-    """The value at a path, or a default."""
+    """The value at a path, or a default if it is absent."""
     parts = path.split(".")
 
     def cell(obj: Object, _now: float) -> Any:
@@ -61,63 +59,14 @@ def at(path: str, default: Any = "") -> Callable[[Object, float], Any]:
 
 
 def text(path: str, default: str = NONE) -> Callable[[Object, float], str]:
-    """The value at a path as text."""
+    """The value at a path as text, or a default if it is absent or empty."""
     value = at(path, default)
     return lambda obj, now: str(value(obj, now)) or default
 
 
-def age_of(path: str = "metadata.creationTimestamp") -> Callable[[Object, float], str]:
-    """The time since an instant at a path."""
-    value = at(path, None)
-    return lambda obj, now: age(value(obj, now), now)
-
-
-def count(path: str) -> Callable[[Object, float], int]:
-    """The length of a list or map at a path."""
-    value = at(path, ())
-    return lambda obj, now: len(value(obj, now))
-
-
-def fraction(done: str, of_: str, wanted: Any = 0) -> Callable[[Object, float], str]:
-    """How many are done, of how many."""
-    left, right = at(done, 0), at(of_, wanted)
-    return lambda obj, now: f"{left(obj, now)}/{right(obj, now)}"
-
-
-def pairs(labels: Object) -> str:
-    """Labels in one line."""
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or NONE
-
-
-def selector(obj: Object, _now: float) -> str:
-    """A workload's or service's selector in one line."""
-    selector = (obj.get("spec") or {}).get("selector")
-    if not selector:
-        return NONE
-    if not {"matchLabels", "matchExpressions"} & set(selector):
-        return pairs(selector)
-    parts = [pairs(selector["matchLabels"])] if selector.get("matchLabels") else []
-    for row in selector.get("matchExpressions") or ():
-        values = ",".join(sorted(row.get("values") or ()))
-        match row["operator"]:
-            case "In" | "NotIn":
-                parts.append(f"{row['key']} {row['operator'].lower()} ({values})")
-            case "Exists":
-                parts.append(row["key"])
-            case _:
-                parts.append(f"!{row['key']}")
-    return ",".join(parts) or NONE
-
-
-def containers(field: str) -> Callable[[Object, float], str]:
-    """A field of every container in the workload's template."""
-
-    def cell(obj: Object, _now: float) -> str:
-        spec = obj["spec"]
-        template = spec["jobTemplate"]["spec"]["template"] if "jobTemplate" in spec else spec.get("template") or {}
-        return ",".join(str(row.get(field, "")) for row in (template.get("spec") or {}).get("containers") or ())
-
-    return cell
+def ready_of_wanted(obj: Object, _now: float) -> str:
+    """How many pods of a workload are ready, of how many."""
+    return f"{(obj.get('status') or {}).get('readyReplicas', 0)}/{obj['spec'].get('replicas', 0)}"
 
 
 def condition_of(obj: Object, kind: str) -> Object | None:
@@ -128,49 +77,21 @@ def condition_of(obj: Object, kind: str) -> Object | None:
 def node_status(obj: Object, _now: float) -> str:
     """Whether a node is ready and may be scheduled on."""
     ready = condition_of(obj, "Ready")
-    text = "Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"
-    return f"{text},SchedulingDisabled" if obj["spec"].get("unschedulable") else text
+    status = "Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"
+    return f"{status},SchedulingDisabled" if obj["spec"].get("unschedulable") else status
 
 
 def node_roles(obj: Object, _now: float) -> str:
     """A node's roles, which are labels."""
     prefix = "node-role.kubernetes.io/"
-    labels = obj["metadata"].get("labels") or {}
-    roles = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
-    roles |= {labels["kubernetes.io/role"]} if labels.get("kubernetes.io/role") else set()
+    roles = [key.removeprefix(prefix) for key in obj["metadata"].get("labels") or () if key.startswith(prefix)]
     return ",".join(sorted(roles)) or NONE
 
 
-def node_address(kind: str) -> Callable[[Object, float], str]:
-    """A node's address of a kind."""
-
-    def cell(obj: Object, _now: float) -> str:
-        rows = (obj.get("status") or {}).get("addresses") or ()
-        return next((row["address"] for row in rows if row["type"] == kind), NONE)
-
-    return cell
-
-
-def ports(obj: Object, _now: float) -> str:
-    """A service's ports."""
-    shown = []
-    for row in obj["spec"].get("ports") or ():
-        number = f"{row['port']}:{row['nodePort']}" if row.get("nodePort") else str(row["port"])
-        shown.append(f"{number}/{row.get('protocol', 'TCP')}")
-    return ",".join(shown) or NONE
-
-
-def access_modes(path: str) -> Callable[[Object, float], str]:
-    """Access modes by their initials."""
-    letters = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
-    modes = at(path, ())
-    return lambda obj, now: ",".join(letters.get(mode, mode) for mode in modes(obj, now))
-
-
-def claim(obj: Object, _now: float) -> str:
-    """The claim a volume is bound to."""
-    reference = obj["spec"].get("claimRef")
-    return f"{reference.get('namespace', '')}/{reference.get('name', '')}" if reference else ""
+def node_selector(obj: Object, _now: float) -> str:
+    """The nodes that a DaemonSet is for."""
+    labels = obj["spec"]["template"]["spec"].get("nodeSelector") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or NONE
 
 
 def duration(obj: Object, now: float) -> str:
@@ -184,10 +105,10 @@ def duration(obj: Object, now: float) -> str:
 
 def job_status(obj: Object, _now: float) -> str:
     """How a job stands."""
-    for kind, text in (("Complete", "Complete"), ("Failed", "Failed"), ("Suspended", "Suspended")):
+    for kind in ("Complete", "Failed", "Suspended"):
         condition = condition_of(obj, kind)
         if condition and condition["status"] == "True":
-            return text
+            return kind
     return "Terminating" if obj["metadata"].get("deletionTimestamp") else "Running"
 
 
@@ -200,71 +121,31 @@ def completions(obj: Object, _now: float) -> str:
     return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
 
 
-def pod_ready(pod: Object) -> str:
+def pod_ready(obj: Object, _now: float) -> str:
     """Containers that run and are ready, of all."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    statuses = (obj.get("status") or {}).get("containerStatuses") or ()
     ready = [row for row in statuses if row.get("ready") and (row.get("state") or {}).get("running") is not None]
-    return f"{len(ready)}/{len(pod['spec'].get('containers') or ())}"
+    return f"{len(ready)}/{len(obj['spec'].get('containers') or ())}"
 
 
-def pod_restarts(pod: Object, now: float) -> str:
-    """How often containers were restarted, and when last."""
-    rows = (pod.get("status") or {}).get("containerStatuses") or ()
-    count = sum(row.get("restartCount", 0) for row in rows)
-    ends = [((row.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for row in rows]
-    last = max((end for end in ends if end), default=None)
-    return f"{count} ({age(last, now)} ago)" if count and last else str(count)
+def pod_restarts(obj: Object, _now: float) -> str:
+    """How often containers were restarted."""
+    rows = (obj.get("status") or {}).get("containerStatuses") or ()
+    return str(sum(row.get("restartCount", 0) for row in rows))
 
 
-def pod_status(pod: Object) -> str:
-    """The reason that says most: of a container that waits or has ended, else the pod's own, else its phase."""
-    status = pod.get("status") or {}
-    own = str(status.get("reason") or status.get("phase") or "")
-    conditions = status.get("conditions") or ()
-    if any(row.get("type") == "PodScheduled" and row.get("reason") == "SchedulingGated" for row in conditions):
-        own = "SchedulingGated"
-    running, of_containers = False, ""
-    for row in reversed(status.get("containerStatuses") or ()):
-        state = row.get("state") or {}
-        if (state.get("waiting") or {}).get("reason"):
-            of_containers = str(state["waiting"]["reason"])
-        elif state.get("terminated") is not None:
-            of_containers = _ended(state["terminated"])
-        elif row.get("ready") and state.get("running") is not None:
-            running = True
-    shown = "Running" if of_containers == "Completed" and running else of_containers or own
-    for index, row in enumerate(status.get("initContainerStatuses") or ()):
-        state = row.get("state") or {}
-        terminated, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason")
-        if terminated is not None and not terminated.get("exitCode"):
-            continue
-        reason = f"{index}/{len(pod['spec'].get('initContainers') or ())}"
-        if terminated is not None:
-            reason = _ended(terminated)
-        elif waiting and waiting != "PodInitializing":
-            reason = waiting
-        shown = f"Init:{reason}"
-        break
-    if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in ("Succeeded", "Failed"):
-        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
-    return shown
-
-
-def _ended(terminated: Object) -> str:
-    if terminated.get("reason"):
-        return str(terminated["reason"])
-    if terminated.get("signal"):
-        return f"Signal:{terminated['signal']}"
-    return f"ExitCode:{terminated.get('exitCode', 0)}"
-
-
-def readiness_gates(obj: Object, _now: float) -> str:
-    """How many of a pod's gates are open."""
-    gates = obj["spec"].get("readinessGates") or ()
-    if not gates:
-        return NONE
-    met = [gate for gate in gates if (condition_of(obj, gate["conditionType"]) or {}).get("status") == "True"]
-    return f"{len(met)}/{len(gates)}"
+def pod_status(obj: Object, _now: float) -> str:
+    """That a pod leaves, else why its containers have ended, else the pod's own reason, else its phase."""
+    status = obj.get("status") or {}
+    phase = str(status.get("phase") or "")
+    if obj["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed"):
+        return "Terminating"
+    scheduled = condition_of(obj, "PodScheduled")
+    if scheduled is not None and scheduled.get("reason") == "SchedulingGated":
+        return "SchedulingGated"
+    ended = [(row.get("state") or {}).get("terminated") or {} for row in status.get("containerStatuses") or ()]
+    reasons = [row["reason"] for row in ended if row.get("reason")]
+    return str(next(iter(reasons), status.get("reason") or phase))
 
 
 def involved(obj: Object, _now: float) -> str:
@@ -275,45 +156,11 @@ def involved(obj: Object, _now: float) -> str:
 
 def last_seen(obj: Object, now: float) -> str:
     """When an event happened last."""
-    series = obj.get("series") or {}
-    return age(series.get("lastObservedTime") or obj.get("lastTimestamp") or first(obj), now)
+    last = (obj.get("series") or {}).get("lastObservedTime") or obj.get("lastTimestamp")
+    first = obj.get("firstTimestamp") or obj.get("eventTime") or obj["metadata"]["creationTimestamp"]
+    return age(last or first, now)
 
 
-def first(obj: Object) -> Any:
-    """When an event happened first."""
-    return obj.get("firstTimestamp") or obj.get("eventTime") or obj["metadata"]["creationTimestamp"]
-
-
-def times(obj: Object, _now: float) -> int:
-    """How often an event happened."""
-    return int((obj.get("series") or {}).get("count") or obj.get("count") or 1)
-
-
-def source(obj: Object, _now: float) -> str:
-    """Who reported an event."""
-    source = obj.get("source") or {}
-    component = source.get("component") or obj.get("reportingComponent") or ""
-    host = source.get("host") or obj.get("reportingInstance") or ""
-    return f"{component}, {host}" if host else component
-
-
-def subjects(kind: str) -> Callable[[Object, float], str]:
-    """The subjects of a kind in a role binding."""
-
-    def cell(obj: Object, _now: float) -> str:
-        rows = [row for row in obj.get("subjects") or () if row["kind"] == kind]
-        return ", ".join(f"{row['namespace']}/{row['name']}" if row.get("namespace") else row["name"] for row in rows)
-
-    return cell
-
-
-def role(obj: Object, _now: float) -> str:
-    """The role of a role binding."""
-    return f"{obj['roleRef']['kind']}/{obj['roleRef']['name']}"
-
-
-def class_name(obj: Object, _now: float) -> str:
-    """The name of a storage class, and whether it is the default."""
-    annotations = obj["metadata"].get("annotations") or {}
-    default = annotations.get("storageclass.kubernetes.io/is-default-class") == "true"
-    return f"{obj['metadata']['name']} (default)" if default else str(obj["metadata"]["name"])
+def message(obj: Object, _now: float) -> str:
+    """What an event says."""
+    return str(obj.get("message") or "").strip()

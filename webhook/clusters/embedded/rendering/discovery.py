@@ -1,4 +1,4 @@
-"""Which groups, versions and resources there are: the older documents and the aggregated one."""
+"""Which groups, versions and resources there are."""
 
 from __future__ import annotations
 
@@ -60,13 +60,14 @@ def resource_list(root: str, hooks: Hooks) -> Object:
     for row in RESOURCES:
         if row.root != root or not _is_served(row, hooks):
             continue
+        names = {"shortNames": list(row.short), "categories": list(row.categories)}
         entry: Object = {
             "name": row.plural,
             "singularName": row.singular,
             "namespaced": row.namespaced,
             "kind": row.kind,
             "verbs": list(row.verbs),
-            **_other_names(row),
+            **{key: value for key, value in names.items() if value},
         }
         if row.hash:
             entry["storageVersionHash"] = row.hash
@@ -81,41 +82,8 @@ def resource_list(root: str, hooks: Hooks) -> Object:
     return {**document, "resources": sorted(listed, key=lambda entry: str(entry["name"]))}
 
 
-def aggregated(root: str, version: str, hooks: Hooks) -> Object:
-    """`/api` or `/apis` in one document, `apidiscovery.k8s.io/VERSION`."""
-    items = []
-    for name in [""] if root == "/api" else GROUPS:
-        served = []
-        for row in sorted((row for row in RESOURCES if row.group == name), key=lambda row: row.plural):
-            if not _is_served(row, hooks):
-                continue
-            entry: Object = {
-                "resource": row.plural,
-                "responseKind": {"group": row.group, "version": row.version, "kind": row.kind},
-                "scope": "Namespaced" if row.namespaced else "Cluster",
-                "singularResource": row.singular,
-                "verbs": list(row.verbs),
-                **_other_names(row),
-            }
-            for sub, (group, kind_version, kind), verbs in _subresources(row, hooks):
-                response = {"group": group, "version": kind_version, "kind": kind}
-                subresource = {"subresource": sub, "responseKind": response, "verbs": verbs}
-                entry.setdefault("subresources", []).append(subresource)
-            served.append(entry)
-        metadata: Object = {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None}
-        versions = [{"version": "v1", "resources": served, "freshness": "Current"}]
-        items.append({"metadata": metadata, "versions": versions})
-    kind, api_version = "APIGroupDiscoveryList", f"apidiscovery.k8s.io/{version}"
-    return {"kind": kind, "apiVersion": api_version, "metadata": {}, "items": items}
-
-
 def _is_served(row: ApiResource, hooks: Hooks) -> bool:
     return row.stored or (row.plural, "") in hooks
-
-
-def _other_names(row: ApiResource) -> Object:
-    names = {"shortNames": list(row.short), "categories": list(row.categories)}
-    return {key: value for key, value in names.items() if value}
 
 
 def _subresources(row: ApiResource, hooks: Hooks) -> Iterator[tuple[str, tuple[str, str, str], list[str]]]:

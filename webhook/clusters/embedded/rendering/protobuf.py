@@ -19,7 +19,7 @@ from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import Object, by_kind
 from webhook.clusters.embedded.rendering.protobuf_numbers import NUMBERS
 from webhook.kube import protobuf_wire
-from webhook.kube.instants import rfc3339, rfc3339_micro
+from webhook.kube.instants import rfc3339
 
 _MAGIC = b"k8s\0"
 _TRUNCATED = "the protobuf body is cut off"
@@ -28,37 +28,13 @@ _OTHER_MODELS = {
     ("autoscaling/v1", "Scale"): "V1Scale",
     ("authentication.k8s.io/v1", "TokenRequest"): "AuthenticationV1TokenRequest",
 }
-_MICRO = {"acquireTime", "renewTime", "eventTime", "lastObservedTime"}
-"""Instants with microseconds."""
 _STRING_INT_OR_STRING = 1
-_ZERO_IS_UNSET = frozenset(
-    [
-        "containerID",
-        "count",
-        "failureThreshold",
-        "generation",
-        "globalDefault",
-        "healthCheckNodePort",
-        "hostIPC",
-        "hostNetwork",
-        "hostPID",
-        "hostPort",
-        "initialDelaySeconds",
-        "minReadySeconds",
-        "nodePort",
-        "observedGeneration",
-        "paused",
-        "periodSeconds",
-        "publishNotReadyAddresses",
-        "readOnly",
-        "stdin",
-        "stdinOnce",
-        "successThreshold",
-        "timeoutSeconds",
-        "tty",
-        "unschedulable",
-    ]
-)
+_ZERO_IS_UNSET = {
+    *("failureThreshold", "initialDelaySeconds", "periodSeconds", "successThreshold", "timeoutSeconds"),
+    *("hostIPC", "hostNetwork", "hostPID", "hostPort", "readOnly", "stdin", "stdinOnce", "tty"),
+    *("generation", "globalDefault", "minReadySeconds", "paused"),
+    *("healthCheckNodePort", "nodePort", "publishNotReadyAddresses"),
+}
 """Fields that these messages always carry and JSON leaves out at zero or false."""
 
 
@@ -87,14 +63,17 @@ def decode(body: bytes) -> Object:
 
 
 def _message(schema: Schema, data: bytes, name: str) -> Object:
+    """The fields of one message. Raises StatusError (400) if it is not in the table: kubectl does not send it."""
     obj: Object = {}
     numbers = NUMBERS.get(name, {})
+    if data and not numbers:
+        raise statuses.bad_request(f"{name.removeprefix('V1')} is not read from protobuf here; send JSON")
     for number, raw in _fields(data):
         field_name = numbers.get(number, "")
         field = schema.fields.get(field_name)
         if field_name.startswith(">"):
             obj |= _message(schema, raw, field_name)
-        elif field is None:
+        elif field is None or field_name == "status":
             continue
         elif field.kind == "list":
             assert field.item is not None
@@ -124,7 +103,7 @@ def _value(field: Schema, name: str, raw: Any) -> Any:
             seconds = parts.get(1, 0) + parts.get(2, 0) / 1e9
             if not parts.get(1):
                 return None
-            return rfc3339_micro(seconds) if name in _MICRO else rfc3339(seconds)
+            return rfc3339(seconds)
         case "any":  # RawExtension and FieldsV1: JSON in a message of its own
             inner = dict(_fields(raw)).get(1)
             return msgspec.json.decode(inner) if inner else None

@@ -13,7 +13,6 @@ import msgspec
 
 from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE, ApiResource, Object
 from webhook.clusters.embedded.rendering import cells
-from webhook.clusters.embedded.rendering.cells import age
 from webhook.clusters.embedded.storage.object_store import StoredObject
 
 _META = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
@@ -29,55 +28,14 @@ class Column(NamedTuple):
 
 
 _NAME = Column("Name", cells.at("metadata.name"))
-_AGE = Column("Age", cells.age_of())
-_CREATED = Column("Created At", cells.at("metadata.creationTimestamp"), type="date")
-_TEMPLATE = [
-    Column("Containers", cells.containers("name"), wide=True),
-    Column("Images", cells.containers("image"), wide=True),
-]
-_SELECTED = [*_TEMPLATE, Column("Selector", cells.selector, wide=True)]
+_AGE = Column("Age", lambda obj, now: cells.age(obj["metadata"].get("creationTimestamp"), now))
 
 
-def _number(name: str, path: str, default: int = 0) -> Column:
-    return Column(name, cells.at(path, default), type="integer")
+def _number(name: str, path: str) -> Column:
+    return Column(name, cells.at(path, 0), type="integer")
 
-
-_REPLICAS = [
-    _NAME,
-    _number("Desired", "spec.replicas"),
-    _number("Current", "status.replicas"),
-    _number("Ready", "status.readyReplicas"),
-    _AGE,
-    *_SELECTED,
-]
-_BOUND = [
-    _NAME,
-    Column("Role", cells.role),
-    _AGE,
-    Column("Users", cells.subjects("User"), wide=True),
-    Column("Groups", cells.subjects("Group"), wide=True),
-    Column("ServiceAccounts", cells.subjects("ServiceAccount"), wide=True),
-]
-_HOOKS = [_NAME, Column("Webhooks", cells.count("webhooks"), type="integer"), _AGE]
 
 _COLUMNS: dict[str, list[Column]] = {
-    "ClusterRoleBinding": _BOUND,
-    "ConfigMap": [_NAME, Column("Data", cells.count("data"), type="integer"), _AGE],
-    "CronJob": [
-        _NAME,
-        Column("Schedule", cells.at("spec.schedule")),
-        Column("Timezone", cells.text("spec.timeZone")),
-        Column("Suspend", lambda obj, _now: "True" if obj["spec"].get("suspend") else "False", type="boolean"),
-        Column("Active", cells.count("status.active"), type="integer"),
-        Column(
-            "Last Schedule",
-            lambda obj, now: (
-                age(obj["status"]["lastScheduleTime"], now) if obj["status"].get("lastScheduleTime") else cells.NONE
-            ),
-        ),
-        _AGE,
-        *_SELECTED,
-    ],
     "DaemonSet": [
         _NAME,
         _number("Desired", "status.desiredNumberScheduled"),
@@ -85,31 +43,22 @@ _COLUMNS: dict[str, list[Column]] = {
         _number("Ready", "status.numberReady"),
         _number("Up-to-date", "status.updatedNumberScheduled"),
         _number("Available", "status.numberAvailable"),
-        Column(
-            "Node Selector", lambda obj, _now: cells.pairs(obj["spec"]["template"]["spec"].get("nodeSelector") or {})
-        ),
+        Column("Node Selector", cells.node_selector),
         _AGE,
-        *_SELECTED,
     ],
     "Deployment": [
         _NAME,
-        Column("Ready", cells.fraction("status.readyReplicas", "spec.replicas")),
+        Column("Ready", cells.ready_of_wanted),
         _number("Up-to-date", "status.updatedReplicas"),
         _number("Available", "status.availableReplicas"),
         _AGE,
-        *_SELECTED,
     ],
     "Event": [
         Column("Last Seen", cells.last_seen),
         Column("Type", cells.at("type")),
         Column("Reason", cells.at("reason")),
         Column("Object", cells.involved),
-        Column("Subobject", cells.at("involvedObject.fieldPath"), wide=True),
-        Column("Source", cells.source, wide=True),
-        Column("Message", lambda obj, _now: str(obj.get("message") or "").strip()),
-        Column("First Seen", lambda obj, now: age(cells.first(obj), now), wide=True),
-        Column("Count", cells.times, wide=True),
-        Column("Name", cells.at("metadata.name"), wide=True),
+        Column("Message", cells.message),
     ],
     "Job": [
         _NAME,
@@ -117,10 +66,8 @@ _COLUMNS: dict[str, list[Column]] = {
         Column("Completions", cells.completions),
         Column("Duration", cells.duration),
         _AGE,
-        *_SELECTED,
     ],
     "Lease": [_NAME, Column("Holder", cells.at("spec.holderIdentity")), _AGE],
-    "MutatingWebhookConfiguration": _HOOKS,
     "Namespace": [_NAME, Column("Status", cells.at("status.phase")), _AGE],
     "Node": [
         _NAME,
@@ -128,46 +75,17 @@ _COLUMNS: dict[str, list[Column]] = {
         Column("Roles", cells.node_roles),
         _AGE,
         Column("Version", cells.at("status.nodeInfo.kubeletVersion")),
-        Column("Internal-IP", cells.node_address("InternalIP"), wide=True),
-        Column("External-IP", cells.node_address("ExternalIP"), wide=True),
-        Column("OS-Image", cells.text("status.nodeInfo.osImage", "<unknown>"), wide=True),
-        Column("Kernel-Version", cells.text("status.nodeInfo.kernelVersion", "<unknown>"), wide=True),
-        Column("Container-Runtime", cells.text("status.nodeInfo.containerRuntimeVersion", "<unknown>"), wide=True),
-    ],
-    "PersistentVolume": [
-        _NAME,
-        Column("Capacity", cells.at("spec.capacity.storage")),
-        Column("Access Modes", cells.access_modes("spec.accessModes")),
-        Column("Reclaim Policy", cells.at("spec.persistentVolumeReclaimPolicy")),
-        Column("Status", cells.at("status.phase")),
-        Column("Claim", cells.claim),
-        Column("StorageClass", cells.at("spec.storageClassName")),
-        Column("VolumeAttributesClass", cells.text("spec.volumeAttributesClassName", "<unset>")),
-        Column("Reason", cells.at("status.reason")),
-        _AGE,
-        Column("VolumeMode", cells.text("spec.volumeMode", "<unset>"), wide=True),
-    ],
-    "PersistentVolumeClaim": [
-        _NAME,
-        Column("Status", cells.at("status.phase")),
-        Column("Volume", cells.at("spec.volumeName")),
-        Column("Capacity", cells.at("status.capacity.storage")),
-        Column("Access Modes", cells.access_modes("status.accessModes")),
-        Column("StorageClass", cells.at("spec.storageClassName")),
-        Column("VolumeAttributesClass", cells.text("spec.volumeAttributesClassName", "<unset>")),
-        _AGE,
-        Column("VolumeMode", cells.text("spec.volumeMode", "<unset>"), wide=True),
     ],
     "Pod": [
         _NAME,
-        Column("Ready", lambda obj, _now: cells.pod_ready(obj)),
-        Column("Status", lambda obj, _now: cells.pod_status(obj)),
+        Column("Ready", cells.pod_ready),
+        Column("Status", cells.pod_status),
         Column("Restarts", cells.pod_restarts),
         _AGE,
         Column("IP", cells.text("status.podIP"), wide=True),
         Column("Node", cells.text("spec.nodeName"), wide=True),
         Column("Nominated Node", cells.text("status.nominatedNodeName"), wide=True),
-        Column("Readiness Gates", cells.readiness_gates, wide=True),
+        Column("Readiness Gates", lambda _obj, _now: cells.NONE, wide=True),
     ],
     "PodDisruptionBudget": [
         _NAME,
@@ -183,37 +101,20 @@ _COLUMNS: dict[str, list[Column]] = {
         _AGE,
         Column("PreemptionPolicy", cells.at("preemptionPolicy")),
     ],
-    "ReplicaSet": _REPLICAS,
-    "ReplicationController": _REPLICAS,
-    "RoleBinding": _BOUND,
-    "Secret": [_NAME, Column("Type", cells.at("type")), Column("Data", cells.count("data"), type="integer"), _AGE],
-    "Service": [
+    "ReplicaSet": [
         _NAME,
-        Column("Type", cells.at("spec.type")),
-        Column("Cluster-IP", cells.text("spec.clusterIP")),
-        Column("External-IP", lambda _obj, _now: cells.NONE),
-        Column("Port(s)", cells.ports),
-        _AGE,
-        Column("Selector", cells.selector, wide=True),
-    ],
-    "ServiceAccount": [_NAME, Column("Secrets", cells.count("secrets"), type="integer"), _AGE],
-    "StatefulSet": [_NAME, Column("Ready", cells.fraction("status.readyReplicas", "spec.replicas")), _AGE, *_TEMPLATE],
-    "StorageClass": [
-        Column("Name", cells.class_name),
-        Column("Provisioner", cells.at("provisioner")),
-        Column("ReclaimPolicy", cells.at("reclaimPolicy")),
-        Column("VolumeBindingMode", cells.at("volumeBindingMode")),
-        Column("AllowVolumeExpansion", cells.at("allowVolumeExpansion", default=False)),
+        _number("Desired", "spec.replicas"),
+        _number("Current", "status.replicas"),
+        _number("Ready", "status.readyReplicas"),
         _AGE,
     ],
-    "CSINode": [_NAME, Column("Drivers", cells.count("spec.drivers"), type="integer"), _AGE],
-    "ValidatingWebhookConfiguration": _HOOKS,
+    "StatefulSet": [_NAME, Column("Ready", cells.ready_of_wanted), _AGE],
 }
 
 
 def columns_of(resource: ApiResource) -> list[Column]:
-    """The columns of a resource's table."""
-    return _COLUMNS.get(resource.kind, [_NAME, _CREATED])
+    """The columns of a resource's table; name and age for the kinds of which nobody here asks for more."""
+    return _COLUMNS.get(resource.kind, [_NAME, _AGE])
 
 
 def table(

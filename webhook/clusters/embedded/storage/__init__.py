@@ -1,1 +1,1 @@
-"""Where objects are kept, and how they are looked up, selected, listed and kept over a restart."""
+"""Where objects are kept, and how they are looked up, selected and listed."""

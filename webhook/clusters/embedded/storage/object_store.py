@@ -158,11 +158,6 @@ class StoredCollection:
             self._forget(len(self.events) - self.limit)
         self.wake()
 
-    def restore(self, records: list[StoredObject]) -> None:
-        """Take over objects without history."""
-        self.records = {record.key: record for record in records}
-        self.keys = sorted(self.records)
-
     def wake(self) -> None:
         """Let the watches look again."""
         self.changed.set()
@@ -207,12 +202,11 @@ class StoredCollection:
 
 
 class ObjectStore:
-    """Every collection under one revision counter. `journal` hears of every change (see `persistence`)."""
+    """Every collection under one revision counter."""
 
     def __init__(self, history: int = _HISTORY) -> None:
         self.revision = 1
         self.collections = {row.key: StoredCollection(BY_STORAGE[row.key], history) for row in RESOURCES if row.stored}
-        self.journal: Callable[[str, Event], None] | None = None
 
     def __getitem__(self, resource: ApiResource) -> StoredCollection:
         """The collection of a resource."""
@@ -228,7 +222,7 @@ class ObjectStore:
         self.revision += 1
         record = record_of(collection.resource, obj, self.revision)
         previous = collection.records.get(record.key)
-        self._enter(collection, Event("MODIFIED" if previous else "ADDED", self.revision, record, previous))
+        collection.apply(Event("MODIFIED" if previous else "ADDED", self.revision, record, previous))
         return record
 
     def remove(self, resource: ApiResource, obj: Object) -> StoredObject:
@@ -236,13 +230,8 @@ class ObjectStore:
         collection = self[resource]
         self.revision += 1
         record = record_of(collection.resource, obj, self.revision)
-        self._enter(collection, Event("DELETED", self.revision, record, collection.records[record.key]))
+        collection.apply(Event("DELETED", self.revision, record, collection.records[record.key]))
         return record
-
-    def _enter(self, collection: StoredCollection, event: Event) -> None:
-        if self.journal is not None:
-            self.journal(collection.resource.key, event)
-        collection.apply(event)
 
     def compact(self, revision: int | None = None) -> None:
         """Forget all changes up to a revision, by default all there are."""
