@@ -15,6 +15,7 @@ from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
 from webhook.policy import removals
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files import consistency, first_use, loading, sources, yamltree
+from webhook.policy.files.first_use import Uses
 from webhook.policy.files.loading import load_texts
 
 Files = dict[str, str]
@@ -92,19 +93,19 @@ REMOVALS: dict[str, tuple[Files, dict[str, Any], str]] = {
 MANY = "; ".join(f"p/r{n}: the rule is gone" for n in range(5))
 
 
-def applied(files: Files, more: dict[str, Any], in_force: Files) -> dict[str, Any]:
+def applied(files: Files, more: dict[str, Any], in_force: Files, uses: Uses = ()) -> dict[str, Any]:
     """The answer to whoever applies these files."""
     context = make_context()
-    context.engine = Engine(load_texts(sorted(in_force.items())).policies)
+    context.engine, context.uses = Engine(load_texts(sorted(in_force.items())).policies), uses
     annotations = {ALLOW_REMOVAL: more["allowed"]} if "allowed" in more else {}
     meta = {"name": POLICIES, "namespace": "giveway-system", "annotations": annotations}
     obj = {"kind": "ConfigMap", "metadata": meta, "data": files, **more}
     return response(ask(context, "validate", make_review(obj)))
 
 
-def judged(files: Files, more: dict[str, Any], in_force: Files) -> str:
+def judged(files: Files, more: dict[str, Any], in_force: Files, uses: Uses = ()) -> str:
     """The refusal, without the excerpts."""
-    text = message_of(applied(files, more, in_force))
+    text = message_of(applied(files, more, in_force, uses))
     return "\n".join(line for line in text.splitlines() if not re.match(r" *\d* \| ", line))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.simulation.clusters import POLICY, large, loaded, write
 from webhook.kube.client import Client
 from webhook.policy.model.values import DECISION, PLAN
-from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
+from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.simulation.cluster_file.collecting import collect
 from webhook.simulation.cluster_file.reading import read_cluster
 from webhook.simulation.report.summary import summarize

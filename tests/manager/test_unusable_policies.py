@@ -2,7 +2,10 @@
 
 import pytest
 
+from tests.admission.test_refusals_of_policies import judged
 from tests.manager.choosing import KEPT, RANGE, TEAMS, files, names, put
+from webhook.manager import policy_uses
+from webhook.preemption.victims.rules import Rules
 
 
 class Part:
@@ -58,3 +61,39 @@ async def test_a_kept_set_that_cannot_be_used(client, directory):
     await one.reload()
     await one._settle()
     assert (names(one), one.unready()) == (["kubernetes"], "")
+
+
+PREEMPTING = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PreemptionPolicy
+metadata: {name: preempting}
+spec:
+  preemptors: {priorityClasses: [high]}
+"""
+
+
+def raising(*_args, **_more):
+    raise OverflowError("date value out of range")
+
+
+USED = {
+    "the decision's rules": (policy_uses, "compile_rules", PREEMPTING, "1:1"),
+    "what a rule says of a pod": (Rules, "reason", PREEMPTING, "1:1"),
+    "the native form": (policy_uses, "compile_policies", TEAMS, "6:5"),
+    "the entries": (policy_uses, "entries", TEAMS, "6:5"),
+}
+
+
+@pytest.mark.parametrize(("owner", "name", "text", "place"), USED.values(), ids=USED)
+async def test_what_other_parts_make_of_a_set_is_part_of_its_first_use(  # noqa: PLR0917 - fixtures and cases
+    directory, owner, name, text, place, monkeypatch
+):
+    """Before a set is in force it is known that each part can use it; a set that one cannot use is refused."""
+    one = files(directory)
+    monkeypatch.setattr(owner, name, raising)
+    put(directory, RANGE, text.replace("name: teams", "name: more"))
+    await one.reload()
+    assert (names(one), one.engine.policies.preemption) == (["kubernetes", "teams"], ())
+    assert f"1.yaml:{place}: error: this cannot be used: OverflowError: date value out of range" in one.problem
+    refused = judged({"1.yaml": text}, {}, {}, policy_uses.USES)
+    assert f"giveway-policies/1.yaml:{place}: error: this cannot be used: OverflowError" in refused

@@ -14,7 +14,7 @@ from webhook.kube.instants import rfc3339
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN, PROTECTION_DURATION
-from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
+from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.simulation.cluster_file.format import FORMAT, VERSION, ClusterFileWriter, Header
 from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import Options, Result, simulate

@@ -55,7 +55,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
     source = ConfigMapSource(
         POLICIES, data if isinstance(data, dict) else {}, binary if isinstance(binary, dict) else ()
     )
-    loaded = load_source(source)
+    loaded = load_source(source, context.uses)
     if loaded.errors:
         shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
         more = f"\nand {len(loaded.errors) - _SHOWN} more" if len(loaded.errors) > _SHOWN else ""

@@ -20,6 +20,7 @@ from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.rules import RuleTrace
+from webhook.policy.files.first_use import Uses
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import PriorityRule
 
@@ -134,9 +135,10 @@ class Context:
     """What a review is judged by: the compiled policies, the cluster's objects, and where to say why, if anywhere.
 
     `reconciler` is the user name under which the reconciler writes giveway's own annotations, `namespace` giveway's
-    own, in which the policies are applied. `allowance` is how many
-    nanoseconds the expressions may take by their estimates before the review is given up with AllowanceError; None
-    for any number. `clock` gives the time of a request, by which exceptions end, in seconds since the epoch.
+    own, in which the policies are applied; `uses` is what else is made of these (`webhook.policy.files.first_use`).
+    `allowance` is how many nanoseconds the expressions may take by their estimates before the review is given up with
+    AllowanceError; None for any number. `clock` gives the time of a request, by which exceptions end, in seconds since
+    the epoch.
     """
 
     def __init__(
@@ -147,11 +149,12 @@ class Context:
         *,
         reconciler: str = RECONCILER,
         namespace: str = OWN_NAMESPACE,
+        uses: Uses = (),
         allowance: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.engine, self.lookup, self.trace = engine, lookup, trace
-        self.reconciler, self.namespace = reconciler, namespace
+        self.reconciler, self.namespace, self.uses = reconciler, namespace, uses
         self.allowance, self.clock = allowance, clock
         self.reads_everything = trace is not None or any(
             policy.conditions or not all(map(_by_view, policy.rules)) for policy in engine.policies.priority

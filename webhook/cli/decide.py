@@ -17,7 +17,8 @@ from webhook.kube.objects.pod import Pod
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS, Snapshot
+from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
+from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 

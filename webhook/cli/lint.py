@@ -15,6 +15,7 @@ from webhook.admission.context import SYSTEM_CLASSES
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.admission.policytest import tests_of
 from webhook.cli.output import people_console, print_table, warn
+from webhook.manager.policy_uses import USES
 from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.consistency import KnownClasses
@@ -134,7 +135,7 @@ class _Checked(NamedTuple):
 
 def _checked(path: Path, classes: KnownClasses | None, now: float) -> _Checked:
     """A policy set with all that is wrong in it: in its files, with its exceptions, in its tests."""
-    loaded = load(path, classes)
+    loaded = load(path, classes, USES)
     findings = [*loaded.findings, *ended_findings(loaded.policies, now)]
     if loaded.policies == Policies() and not loaded.errors:
         text = "there is no policy here; sub-folders are not read, name the directory that holds the files"

@@ -19,6 +19,7 @@ from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
+from webhook.manager.policy_uses import USES
 from webhook.manager.webhook_component import AdmissionWebhook, Registration
 from webhook.policy.shapes.findings import PolicyError
 from webhook.serving.cluster_objects import CachedObjects, GivenObjects
@@ -73,7 +74,7 @@ def manager_options_from(values: Mapping[str, Any]) -> ManagerOptions:
 def options_from(values: Mapping[str, Any]) -> ServingOptions:
     """The server's options among a command's values."""
     known = {field: values[field] for field in ServingOptions.__struct_fields__ if field in values}
-    return ServingOptions(**known, reconciler=reconciler_from(values), namespace=values["service"][0])
+    return ServingOptions(**known, reconciler=reconciler_from(values), namespace=values["service"][0], uses=USES)
 
 
 def kept_policies_from(values: Mapping[str, Any], client: Client) -> KeptPolicies | None:

@@ -19,6 +19,7 @@ from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES, held_back, men
 from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_metrics import PolicyMetrics
+from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import ended_findings
 from webhook.policy.files.loading import Loaded, load_texts
@@ -189,7 +190,7 @@ class PolicyChooser:
         last = self._in_use if self.settled.is_set() else None
         if texts == self._unreadable:
             return last
-        kept = _Set(texts, await asyncio.to_thread(load_source, ConfigMapSource(str(self._kept), texts)))
+        kept = _Set(texts, await asyncio.to_thread(load_source, ConfigMapSource(str(self._kept), texts), USES))
         if kept.problem:
             log.error("the policies in %s cannot be read by this version: %s", self._kept, kept.problem)
             self._unreadable = texts
@@ -249,5 +250,5 @@ def _read(source: PolicySource) -> _Set:
     """What a source offers, in the order in which it is kept: all who read it have the same."""
     texts, findings = source.read()
     files = files_by_key(texts)
-    loaded = load_texts([text for _, text in sorted(zip(files, texts, strict=True))])
+    loaded = load_texts([text for _, text in sorted(zip(files, texts, strict=True))], uses=USES)
     return _Set(files, Loaded(loaded.policies, findings + loaded.findings))

@@ -83,7 +83,7 @@ class ReviewProcess:
                 if self._starting.done():
                     self._starting = None
         if self._policies is None:
-            await self._send(("policies", policies, context.reconciler, context.namespace))
+            await self._send(("policies", policies, context.reconciler, context.namespace, context.uses))
             self._policies = policies
         await self._send(("review", phase, len(body)), body)
         while True:

@@ -1,8 +1,8 @@
 """The process that answers reviews which take long: frames on standard input and output, one review at a time.
 
 A frame is four bytes of length, big-endian, and a pickled tuple. Both ends are this version of giveway, and the parent
-started the child, which first sends `("ready",)`. The parent sends `("policies", Policies, reconciler, namespace)`
-once, and for each review `("review", phase, length)` and then that many bytes, the body. The child asks
+started the child, which first sends `("ready",)`. The parent once sends `("policies", Policies, reconciler, namespace,
+uses)`, and for each review `("review", phase, length)` and then that many bytes, the body. The child asks
 `("lookup", method, name)`, gets the object, and ends with `("reviewed", answer, uid, facts, error)`.
 
 It may take MEMORY bytes more than it has with the policies compiled. A review that needs more is refused, and nothing
@@ -113,8 +113,8 @@ def main() -> None:
         parent.send(("ready",))
         while True:
             match parent.receive():
-                case ("policies", policies, reconciler, namespace):
-                    context = Context(Engine(policies), parent, reconciler=reconciler, namespace=namespace)
+                case ("policies", policies, reconciler, namespace, uses):
+                    context = Context(Engine(policies), parent, reconciler=reconciler, namespace=namespace, uses=uses)
                     _limit()
                 case ("review", phase, length):
                     assert context is not None

@@ -20,6 +20,7 @@ from webhook.component_base.logs import LogWriter
 from webhook.component_base.probes import ReadinessCheck
 from webhook.component_base.supervision import Supervisor
 from webhook.policy.evaluation.engine import Engine
+from webhook.policy.files.first_use import Use
 from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.connections import Connections, most_connections
 from webhook.serving.http_connection import HttpProtocols
@@ -44,7 +45,7 @@ An API server sends about eight; the longest is a token of a service account, if
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The server's options; a port of 0 takes a free one. Durations are seconds; `reconciler` is a user name.
 
-    `namespace` is giveway's own.
+    `namespace` is giveway's own. `uses` is what else is made of policies when they are applied.
     """
 
     tls_cert_file: Path
@@ -52,6 +53,7 @@ class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_ca_file: Path | None = None
     reconciler: str = RECONCILER
     namespace: str = OWN_NAMESPACE
+    uses: tuple[Use, ...] = ()
     bind_address: str = "::"
     secure_port: int = 9443
     shutdown_delay_duration: float = 0.0
@@ -107,6 +109,7 @@ class ReviewServer:
             self.source.lookup,
             reconciler=options.reconciler,
             namespace=options.namespace,
+            uses=options.uses,
             allowance=ALLOWANCE,
         )
 

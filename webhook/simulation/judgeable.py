@@ -20,7 +20,7 @@ from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import PriorityRule
 from webhook.policy.model.values import OWN_ANNOTATIONS
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
+from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 
 _ANNOTATIONS = ("metadata", "annotations")
 _MAPS = frozenset({"annotations", "labels", "nodeSelector", "requests", "limits"})

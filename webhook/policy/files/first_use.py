@@ -6,7 +6,7 @@ and not by the process that has taken the set into use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -21,21 +21,24 @@ from webhook.policy.rights import rights_of
 from webhook.policy.shapes.findings import Reader, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
+Use = Callable[[Policies, float], object]
+Uses = Iterable[Use]
 INSTEAD = "leave it out, or give another value"
 """What would be right for whoever wrote what raises."""
 _EXAMPLE = {"metadata": {"name": "example", "namespace": "example"}, "spec": {}}
 
 
-def use_once(policies: Policies, readers: dict[str, Reader], now: float) -> Policies:
+def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: Uses = ()) -> Policies:
     """The policies, if all that they say can be used at `now` (seconds since the epoch) and at the ends they name.
 
-    Of others there are none: each part that raises is noted as an error at its place.
+    `uses` is what is made of them elsewhere; each is called with the policies and `now`. Of others there are none: each
+    part that raises is noted as an error at its place.
     """
     parts = list(_parts(policies))
-    whole = _failure(policies, now) if parts else None
+    whole = _failure(policies, now, uses) if parts else None
     if whole is None:
         return policies
-    failed = [(source, error) for part, source in parts if (error := _failure(part, now)) is not None]
+    failed = [(source, error) for part, source in parts if (error := _failure(part, now, uses)) is not None]
     for source, error in failed or [(parts[-1][1], whole)]:
         text = f"this cannot be used: {type(error).__name__}: {error}; {INSTEAD}"
         readers[source.file].at(Severity.ERROR, source.line, source.column, text)
@@ -53,10 +56,11 @@ def _parts(policies: Policies) -> Iterator[tuple[Policies, SourcePosition]]:
         yield Policies(preemption=(other,)), other.source
 
 
-def _failure(policies: Policies, now: float) -> Exception | None:
+def _failure(policies: Policies, now: float, uses: Uses) -> Exception | None:
     """What using the policies raises, if it does."""
     try:
-        _use(policies, now)
+        for use in (_use, *uses):
+            use(policies, now)
     except Exception as error:  # noqa: BLE001 - whatever it is, the set is not taken into use
         return error
     return None

@@ -10,7 +10,7 @@ import msgspec
 
 from webhook.policy.files.consistency import KnownClasses, check_together
 from webhook.policy.files.field_paths import FieldPaths
-from webhook.policy.files.first_use import INSTEAD, use_once
+from webhook.policy.files.first_use import INSTEAD, Uses, use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES, YamlError, documents
 from webhook.policy.model.policies import Policies
@@ -36,14 +36,14 @@ class Loaded(msgspec.Struct, frozen=True):
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
-def load(directory: Path, known_classes: KnownClasses | None = None) -> Loaded:
+def load(directory: Path, known_classes: KnownClasses | None = None, uses: Uses = ()) -> Loaded:
     """Read the `*.yaml` and `*.yml` files directly in a directory, in the order of their names, or one file.
 
-    With `known_classes`, names of PriorityClasses that are not among them are found, too.
+    With `known_classes`, names of PriorityClasses that are not among them are found, too. `uses` as in `use_once`.
     Nothing is raised for what is in them or for files that cannot be read: that is in the findings.
     """
     texts, findings = read_texts(directory)
-    loaded = load_texts(texts, known_classes)
+    loaded = load_texts(texts, known_classes, uses=uses)
     return Loaded(loaded.policies, findings + loaded.findings)
 
 
@@ -122,9 +122,12 @@ def load_or_raise(directory: Path) -> Policies:
 
 
 def load_texts(
-    texts: list[tuple[str, str]], known_classes: KnownClasses | None = None, now: float | None = None
+    texts: list[tuple[str, str]],
+    known_classes: KnownClasses | None = None,
+    now: float | None = None,
+    uses: Uses = (),
 ) -> Loaded:
-    """Read policy files given as pairs of name and text; `known_classes` as in `load`.
+    """Read policy files given as pairs of name and text; `known_classes` and `uses` as in `load`.
 
     All of it is used once, as of `now` (seconds since the epoch; the clock's time if None).
     """
@@ -167,7 +170,7 @@ def load_texts(
         preemption=tuple(policy for policy in read if isinstance(policy, PreemptionPolicy)),
     )
     check_together(policies, readers, known_classes)
-    policies = use_once(policies, readers, time.time() if now is None else now)
+    policies = use_once(policies, readers, time.time() if now is None else now, uses)
     return Loaded(policies, [finding for reader in readers.values() for finding in reader.findings] + unread)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from webhook.policy.files.first_use import Uses
 from webhook.policy.files.loading import SUFFIXES, Loaded, about, load_texts, read_texts
 from webhook.policy.shapes.findings import Finding
 
@@ -64,8 +65,8 @@ class ConfigMapSource:
         return PolicyTexts([(f"{self._name}/{key}", text) for key, text in sorted(self._files.items())], findings)
 
 
-def load_source(source: PolicySource) -> Loaded:
-    """The policies of a source, and all that is wrong with them."""
+def load_source(source: PolicySource, uses: Uses = ()) -> Loaded:
+    """The policies of a source, and all that is wrong with them; `uses` as in `load`."""
     texts, findings = source.read()
-    loaded = load_texts(texts)
+    loaded = load_texts(texts, uses=uses)
     return Loaded(loaded.policies, findings + loaded.findings)

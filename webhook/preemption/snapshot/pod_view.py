@@ -9,7 +9,11 @@ from webhook.kube.instants import InstantError, epoch, epoch_or
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import ClusterError, int32
+
+KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
+"""The pod annotations remembered unless a policy names others (`Rules.annotations`)."""
 
 BY_SCHEDULER, BY_EVICTION = 1, 2
 """Why a terminating pod goes: DisruptionTarget set by kube-scheduler, or by the Eviction API or a reconciler."""

@@ -18,7 +18,6 @@ from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.objects.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.pods import is_terminal
-from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import Amounts, int32, wished
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.claim_index import ClaimIndex
@@ -26,13 +25,11 @@ from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 from webhook.preemption.snapshot.interning import Interner, Table
 from webhook.preemption.snapshot.nodes import Nodes, Resources
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
-from webhook.preemption.snapshot.pod_view import PodSummary
+from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS, PodSummary
 from webhook.preemption.snapshot.pods import Pods
 from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.volume_index import AttachedVolumes, VolumeIndex
 
-KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
-"""The pod annotations remembered unless a policy names others (`Rules.annotations`)."""
 _MOST_ORDERS, _MOST_TABLES = 16, 128
 """Orders of pods and tables of answers that are kept: those that were asked for last."""
 

@@ -21,8 +21,7 @@ from webhook.policy.model.values import MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION
 from webhook.policy.model.victims import ANY, PodsMatch, VictimMode
 from webhook.policy.shapes.yaml_nodes import seconds
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.pod_view import Profile
-from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
+from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS, Profile
 
 EXPENDABLE = -10
 """Pods below this count as gone for cluster-autoscaler (`--expendable-pods-priority-cutoff`): none needs a node."""

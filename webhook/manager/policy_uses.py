@@ -1,0 +1,46 @@
+"""What is made of a policy set outside `webhook.policy`: the rest of its first use (`webhook.policy.files.first_use`).
+
+It is all used in every process, so that the webhook puts no set into force of which the reconciler, or the keeper of
+native policies, can make nothing.
+"""
+
+from __future__ import annotations
+
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.native.compiler import compile_policies
+from webhook.native.objects import Settings
+from webhook.policy.files.first_use import Use
+from webhook.policy.model.policies import Policies
+from webhook.preemption.snapshot.pod_view import Profile
+from webhook.preemption.victims.rules import compile_rules
+from webhook.registration.entries import WebhookTarget, entries
+
+_CLASS = PriorityClass(metadata=ObjectMeta(name="example", annotations={}), value=1)
+_POD = Profile(_CLASS.metadata.name, _CLASS.value, "default-scheduler", ())
+
+
+def use_rules(policies: Policies, now: float) -> None:
+    """Compile the decision's rules, and ask them about a pod. `now` is in seconds since the epoch."""
+    classes = {_CLASS.metadata.name: _CLASS}
+    for policy in policies.preemption:
+        rules = compile_rules(policy)
+        rules.reason(_POD, classes)
+        rules.protection(_POD)
+        rules.toleration(_POD, classes)
+        rules.outside(now)
+        rules.protects_until(now)
+
+
+def use_natively(policies: Policies, now: float) -> None:
+    """Compile the native form. `now` is in seconds since the epoch."""
+    compile_policies(policies, [_CLASS], Settings(namespace=_TARGET.namespace, reconciler=_TARGET.reconciler), now)
+
+
+def use_entries(policies: Policies, _: float) -> None:
+    """Make the entries of the webhook configurations."""
+    entries(policies, _TARGET)
+
+
+_TARGET = WebhookTarget()
+USES: tuple[Use, ...] = (use_rules, use_natively, use_entries)
