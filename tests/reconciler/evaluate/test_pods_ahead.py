@@ -174,11 +174,13 @@ APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuring
 WEB = {"labels": {"app": "web"}}
 
 
-def bound_claim(name: str, mode: str) -> PersistentVolumeClaim:
+def add_claim(setting: Setting, name: str, mode: str) -> None:
+    """A claim with a volume of its name."""
     meta = {"name": name, "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
-    return msgspec.convert(
-        {"metadata": meta, "spec": {"volumeName": name, "accessModes": [mode]}}, PersistentVolumeClaim
-    )
+    claim = {"metadata": meta, "spec": {"volumeName": name, "accessModes": [mode]}}
+    setting.state.snapshot.set_persistent_volume_claim(msgspec.convert(claim, PersistentVolumeClaim))
+    volume = {"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}}}
+    setting.state.snapshot.set_persistent_volume(msgspec.convert(volume, PersistentVolume))
 
 
 def using(claim: str) -> dict:
@@ -205,24 +207,25 @@ def test_nobody_goes_if_the_one_in_front_takes_more_than_room(own: dict, front: 
     setting = Setting(zoned("n1", "8", "a"))
     setting.add(*(pod(f"v{number}", "2", node="n1") for number in range(4)))
     for name, mode in (("exclusive", "ReadWriteOncePod"), ("common", "ReadWriteOnce")):
-        claim = bound_claim(name, mode)
-        setting.state.snapshot.set_persistent_volume_claim(claim)
-        setting.state.snapshot.set_persistent_volume(
-            msgspec.convert({"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}}}, PersistentVolume)
-        )
+        add_claim(setting, name, mode)
     setting.add(preemptor("front", "1", priority=200, **{"class_name": "other", **front}))
     outcome = setting.evaluate(preemptor("p", "1", **own))
     assert isinstance(outcome, Evicts if goes else Unschedulable)
     assert goes or outcome.behind
 
 
-def test_everybody_in_front_counts_who_is_like_many_others():
+@pytest.mark.parametrize("claims", [False, True])
+def test_everybody_in_front_counts_who_is_like_many_others(claims: bool):
     """A pod counts as in front though hundreds go before it: those are alike, whatever is each one's own."""
     setting = Setting(node("n1", "4"))
     setting.add(pod("v", "4", node="n1", annotations={CAN_BE_PREEMPTED: "true"}))
     for number in range(150):
         labels = {"apps.kubernetes.io/pod-index": str(number), "statefulset.kubernetes.io/pod-name": f"large-{number}"}
-        setting.add(preemptor(f"large-{number}", "9", priority=300, class_name="other", labels=labels))
+        spec = {}
+        if claims:
+            spec = using(f"data-{number}")["spec"]
+            add_claim(setting, f"data-{number}", "ReadWriteOnce")
+        setting.add(preemptor(f"large-{number}", "9", priority=300, class_name="other", labels=labels, spec=spec))
     setting.add(in_front("4"))
     outcome = setting.evaluate(preemptor("p", "4"))
     assert isinstance(outcome, Unschedulable)

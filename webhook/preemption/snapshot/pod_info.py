@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -129,18 +130,18 @@ def claims_of(pod: Pod) -> PodClaims | None:
     return PodClaims(frozenset(named), frozenset(made)) if named or made else None
 
 
-def shape_of(pod: Pod, labels: Collection[str]) -> bytes:
+def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], object] = str) -> bytes:
     """What the filters read of a waiting pod, as one text: pods of equal text go to the same nodes.
 
     Only labels of the keys `labels` are in it. Every pod has volumes of its own that bind it to nothing, such as its
-    token's; these are not in it. Claims that are made for the pod have its name.
+    token's; these are not in it. Of claims, by `namespace/name`, what `claim_shape` says is in it.
     """
-    meta = pod.metadata
-    volumes = [volume for volume in pod.spec.volumes or () if claim_name(pod, volume) is not None]
-    name = meta.name if any(volume.ephemeral is not None for volume in volumes) else ""
-    spec = msgspec.structs.replace(pod.spec, volumes=volumes, service_account_name="")
+    meta, claims = pod.metadata, claims_of(pod) or PodClaims(frozenset(), frozenset())
+    encode = partial(msgspec.json.encode, order="deterministic")
+    shapes = [sorted(encode(claim_shape(claim)) for claim in some) for some in claims]
+    spec = msgspec.structs.replace(pod.spec, volumes=None, service_account_name="")
     read = [(key, value) for key, value in sorted((meta.labels or {}).items()) if key in labels]
-    return msgspec.json.encode((meta.namespace, name, read, spec), order="deterministic")
+    return encode((meta.namespace, shapes, read, spec))
 
 
 def label_keys_read(pod: Pod) -> set[str]:

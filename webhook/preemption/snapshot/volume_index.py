@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.kube.objects.meta import ObjectMeta, Quantity
+from webhook.kube.objects.meta import ObjectMeta, Quantity, key_of
 from webhook.kube.objects.placement import NodeSelector
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.quantity import QuantityError, units
@@ -33,6 +33,8 @@ _MIGRATED = {
 }
 """The drivers that serve what storage classes name by its in-tree plugin of old."""
 _ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_READ = (_BETA_CLASS, "pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node")
+"""The annotations of claims that filters read."""
 
 
 class Offer(NamedTuple):
@@ -164,6 +166,35 @@ class AttachedVolumes:
         """Look everything up again: classes hardly ever change."""
         self._known.clear()
         self._claims_of.clear()
+
+
+def claim_shape(claim: PersistentVolumeClaim | None, volumes: VolumeIndex) -> object:
+    """What filters read of a claim and of its volume: pods with claims of equal shape go to the same nodes.
+
+    None for a claim that counts by itself: it is missing, goes or is lost, its volume is missing or reserved for it, or
+    it may be in use by other pods (it is not `ReadWriteOnce`).
+    """
+    if claim is None or claim.metadata.deletion_timestamp or claim.spec.access_modes != ["ReadWriteOnce"]:
+        return None
+    name, volume = claim.spec.volume_name, volumes.get(claim.spec.volume_name)
+    if (claim.status or {}).get("phase") == "Lost" or (volume is None and (name or volumes.reserved(claim))):
+        return None
+    annotations, owners = claim.metadata.annotations or {}, claim.metadata.owner_references or ()
+    read = [annotations.get(key) for key in _READ], any(owner.controller for owner in owners)
+    spec, attached = msgspec.structs.replace(claim.spec, volume_name=""), volume and _of_volume(volume)
+    reach = volume and (volume.metadata.labels, volume.spec.node_affinity, attached and attached.driver)
+    return spec, read, reach
+
+
+def claim_key(item: object) -> str:
+    """The claim, as `namespace/name`, that is the item, or for which it is the volume; empty if there is none."""
+    match item:
+        case PersistentVolumeClaim():
+            return key_of(item)
+        case PersistentVolume(spec=spec) if spec.claim_ref is not None:
+            return f"{spec.claim_ref.namespace}/{spec.claim_ref.name}"
+        case _:
+            return ""
 
 
 def class_of_claim(claim: PersistentVolumeClaim) -> str:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import ResourceClaim, ResourceSlice
-from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.placement import NodeSelector
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
@@ -21,6 +20,7 @@ from webhook.preemption.filters.volumes import wrong_zones
 from webhook.preemption.snapshot.claim_index import devices_of
 from webhook.preemption.snapshot.pod_info import claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.snapshot.volume_index import claim_key
 
 Mask = NDArray[np.bool_]
 
@@ -88,11 +88,9 @@ class ConfinedPods:
                 if old is None or new is None or old.metadata.labels != new.metadata.labels:
                     self._drivers.clear()
                     self._judge_again(self._node)
-            case PersistentVolume(spec=spec):
-                holder = spec.claim_ref
-                self._judge_claim(f"{holder.namespace}/{holder.name}" if holder else "")
-            case PersistentVolumeClaim() as claim:
-                self._judge_claim(key_of(claim))
+            case PersistentVolume() | PersistentVolumeClaim():
+                changed = {claim_key(change.old), claim_key(change.new)}
+                self._judge_again(group for group in self._node if group.claims & changed)
             case ResourceSlice():
                 self._drivers.clear()
                 self._judge_again(self._using.values())
@@ -102,9 +100,6 @@ class ConfinedPods:
                 self._judge_again(self._using[uid] for uid in users & self._using.keys())
             case _:
                 pass
-
-    def _judge_claim(self, claim: str) -> None:
-        self._judge_again(group for group in self._node if claim in group.claims)
 
     def _judge_again(self, groups: Iterable[_Confinement]) -> None:
         for group in [group for group in groups if group in self._node]:

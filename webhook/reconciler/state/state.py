@@ -60,7 +60,7 @@ class State:
         self.deallocations = Deallocations()
         self.named_claims = NamedClaims()
         self.index = Indexes()
-        self.waiting = WaitingPods()
+        self.waiting = WaitingPods(self.snapshot)
         self.confined = ConfinedPods(self.snapshot)
         self.members = WaitingMembers()
         self.eviction_reviews = EvictionReviews(client)
@@ -264,9 +264,10 @@ class State:
         elif kind is PODS and change.new is not None:
             _keep_start(change.old, change.new)
             self._take_again(BUDGETS, self.disruptions.pod_changed(change.key, change.new))
+        self._take(kind, change.key, change.new)
         if kind is not PODS:
             self.confined.changed(change)
-        self._take(kind, change.key, change.new)
+            self.waiting.changed(change)
 
     def _take_again(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
         """Take these objects in again, because what is expected of them has changed."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
-from webhook.preemption.snapshot.pod_info import label_keys_read, shape_of
+from webhook.preemption.snapshot.pod_info import claims_of, label_keys_read, shape_of
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.snapshot.volume_index import claim_key, claim_shape
 
 _Shape = tuple[int, bytes]
 
@@ -32,15 +35,19 @@ class WaitingGroup(NamedTuple):
 class WaitingPods:
     """The pods without a node that their scheduler may place at any moment, whoever preempts for them.
 
-    Of labels only those tell pods apart that an affinity or a spread constraint of some pod reads, or once read.
+    Of labels only those tell pods apart that an affinity or a spread constraint of some pod reads, or once read, and of
+    claims what they allow (`claim_shape`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._of_scheduler: dict[str, dict[_Shape, WaitingGroup]] = {}
         self._place: dict[str, tuple[str, _Shape]] = {}
         self._read: set[str] = set()
         self._grouped_by: frozenset[str] = frozenset()
         """The keys of labels by which the pods are grouped now."""
+        self._users: dict[str, dict[str, Pod]] = {}
+        """By claim, the pods that wait with it."""
 
     def put(self, key: str, pod: Pod) -> None:
         """Add or update a pod; one that has a node, has ended, is being deleted or is held back does not wait."""
@@ -53,10 +60,23 @@ class WaitingPods:
 
     def _group(self, key: str, pod: Pod) -> None:
         read = self._grouped_by if len(self._grouped_by) <= _MOST_KEYS else (pod.metadata.labels or {}).keys()
-        shape = pod.spec.priority or 0, shape_of(pod, read)
+        shape = pod.spec.priority or 0, shape_of(pod, read, self._claim_shape)
         self._place[key] = pod.spec.scheduler_name, shape
+        for claim in _claims(pod):
+            self._users.setdefault(claim, {})[key] = pod
         groups = self._of_scheduler.setdefault(pod.spec.scheduler_name, {})
         groups.setdefault(shape, WaitingGroup(shape[0], {})).pods[key] = pod
+
+    def _claim_shape(self, claim: str) -> object:
+        """What the claim allows, or its name if it counts by itself."""
+        known = claim_shape(self._snapshot.claims.get(claim), self._snapshot.volumes)
+        return claim if known is None else known
+
+    def changed(self, change: Change[Any]) -> None:
+        """The snapshot has taken in another claim or volume: the pods that wait with that claim are grouped again."""
+        for claim in {claim_key(change.old), claim_key(change.new)}:
+            for key, pod in list(self._users.get(claim, {}).items()):
+                self.put(key, pod)
 
     def _groups(self) -> dict[str, dict[_Shape, WaitingGroup]]:
         """By scheduler; first those pods are grouped again that have labels which are read only now."""
@@ -87,7 +107,10 @@ class WaitingPods:
             return
         groups = self._of_scheduler[scheduler]
         pods = groups[shape].pods
-        del pods[key]
+        for claim in _claims(pods.pop(key)):
+            del self._users[claim][key]
+            if not self._users[claim]:
+                del self._users[claim]
         if not pods:
             del groups[shape]
         if not groups:
@@ -106,6 +129,10 @@ class WaitingPods:
         priority = pod.spec.priority or 0
         groups = self._groups().get(pod.spec.scheduler_name, {}).values()
         return heapq.nlargest(most, (group for group in groups if group.priority > priority), key=_priority)
+
+
+def _claims(pod: Pod) -> frozenset[str]:
+    return frozenset().union(*(claims_of(pod) or ()))
 
 
 def _priority(group: WaitingGroup) -> int:

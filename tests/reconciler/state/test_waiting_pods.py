@@ -1,0 +1,123 @@
+"""Pods that wait with claims of their own are alike if their claims allow the same."""
+
+import msgspec
+import pytest
+
+from tests.reconciler.builders import Setting, preemptor
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
+from webhook.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
+
+
+def claim(name: str, size: str = "1Gi", *, meta: dict | None = None, phase: str = "", **spec) -> PersistentVolumeClaim:
+    """A claim of a StatefulSet's pod."""
+    body = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", **spec}
+    body["resources"] = {"requests": {"storage": size}}
+    made = {
+        "metadata": {"name": name, "namespace": "default", **(meta or {})},
+        "spec": body,
+        "status": {"phase": phase},
+    }
+    return msgspec.convert(made, PersistentVolumeClaim)
+
+
+def volume(name: str, zone: str = "a", driver: str = "d", of: str = "") -> PersistentVolume:
+    """A volume of a zone; `of` is the claim that it is reserved for."""
+    rule = {"key": "zone", "operator": "In", "values": [zone]}
+    spec = {
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}},
+        "csi": {"driver": driver, "volumeHandle": name},
+        "claimRef": {"namespace": "default", "name": of} if of else None,
+        "storageClassName": "fast",
+        "capacity": {"storage": "1Gi"},
+    }
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, PersistentVolume)
+
+
+def owned(of: str) -> dict:
+    """Metadata of a claim that is made for a pod."""
+    return {"ownerReferences": [{"kind": "Pod", "name": of, "uid": f"uid-{of}", "controller": True}]}
+
+
+SELECTED = {"annotations": {"volume.kubernetes.io/selected-node": "n1"}}
+SELECTOR = {"matchLabels": {"a": "b"}}
+BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+
+
+def both(**fields) -> list[PersistentVolumeClaim]:
+    """The claims of both pods, each with this."""
+    return [claim(name, **fields) for name in ("one-data", "other-data")]
+
+
+def bound(zone: str = "a", driver: str = "d") -> list:
+    """The claims of both pods, bound to volumes; that of the other one is of this zone and driver."""
+    names = (("one-data", "v1"), ("other-data", "v2"))
+    claims = [claim(name, meta=BOUND, volumeName=to) for name, to in names]
+    return [*claims, volume("v1", of="one-data"), volume("v2", zone, driver, of="other-data")]
+
+
+def show(setting: Setting, *there: PersistentVolumeClaim | PersistentVolume) -> None:
+    """Let the watch show these claims and volumes."""
+    for one in there:
+        resource = PERSISTENT_VOLUME_CLAIM if isinstance(one, PersistentVolumeClaim) else PERSISTENT_VOLUME
+        setting._put(setting.state.caches[resource], key_of(one), one)
+
+
+@pytest.mark.parametrize("kind", ["named", "made for the pod"])
+@pytest.mark.parametrize(
+    ("there", "same"),
+    [
+        pytest.param(both(), True, id="they differ by name only"),
+        pytest.param([], False, id="they are missing"),
+        pytest.param([claim("one-data"), claim("other-data", "2Gi")], False, id="another size"),
+        pytest.param([claim("one-data"), claim("other-data", storageClassName="slow")], False, id="another class"),
+        pytest.param([claim("one-data"), claim("other-data", volumeMode="Block")], False, id="another mode"),
+        pytest.param(
+            [claim("one-data"), claim("other-data", selector={"matchLabels": {"a": "b"}})], False, id="selector"
+        ),
+        pytest.param([claim("one-data"), claim("other-data", meta=SELECTED)], False, id="a node is selected for one"),
+        pytest.param(both(meta=SELECTED), True, id="the same node is selected"),
+        pytest.param(both(accessModes=["ReadWriteOncePod"]), False, id="only one pod may use each"),
+        pytest.param(both(accessModes=["ReadWriteMany"]), False, id="other pods may use them, too"),
+        pytest.param(both(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}), False, id="they are being deleted"),
+        pytest.param(both(phase="Lost"), False, id="their volumes are lost"),
+        pytest.param(bound()[:2], False, id="bound to volumes that are missing"),
+        pytest.param(bound(), True, id="bound to volumes of one zone"),
+        pytest.param(
+            bound("b"),
+            False,
+            id="bound to volumes of two zones",
+        ),
+        pytest.param(
+            bound(driver="e"),
+            False,
+            id="bound to volumes of two drivers",
+        ),
+        pytest.param([*both(), volume("v1", of="one-data")], False, id="a volume is reserved for one"),
+    ],
+)
+@pytest.mark.parametrize("first", ["the pods", "the claims"])
+def test_claims_count_by_what_they_allow(first: str, there: list, same: bool, kind: str):
+    """Claims whose pods may go to the same nodes tell these apart by nothing, whatever came first."""
+    setting = Setting()
+    pods = []
+    for name in ("one", "other"):
+        made = {"persistentVolumeClaim": {"claimName": f"{name}-data"}} if kind == "named" else {"ephemeral": {}}
+        pods.append(preemptor(name, spec={"volumes": [{"name": "data", **made}]}))
+    if first == "the pods":
+        setting.add(*pods)
+    show(setting, *there)
+    if first == "the claims":
+        setting.add(*pods)
+    waiting = setting.state.waiting
+    assert (waiting.shape("default/one") == waiting.shape("default/other")) is same
+
+
+def test_a_claim_that_was_not_made_for_the_pod():
+    """Its pod is refused, and so it is not like one whose claim was made for it."""
+    setting = Setting()
+    for name, of in (("one", owned("one")), ("other", {})):
+        show(setting, claim(f"{name}-data", meta=of))
+        setting.add(preemptor(name, spec={"volumes": [{"name": "data", "ephemeral": {}}]}))
+    waiting = setting.state.waiting
+    assert waiting.shape("default/one") != waiting.shape("default/other")
