@@ -76,8 +76,6 @@ def test_the_same_while_groups_change(first: int):
         pytest.param(2052, True, id="members in front are nominated, and their plan needs a victim no more"),
         pytest.param(5088, True, id="a member in front that needs no others"),
         pytest.param(2184, True, id="a member waits for room that a plan made, and a pod in front comes"),
-        pytest.param(7067, True, id="a whole gang in front takes the room"),
-        pytest.param(6580, True, id="the same while the scheduler is away"),
         pytest.param(6269, True, id="a gang counts on pods that a plan of lower priority has yet to ask"),
         pytest.param(5774, True, id="the same with a pod that takes its time"),
     ],

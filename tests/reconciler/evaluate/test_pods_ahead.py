@@ -63,54 +63,26 @@ def zoned(name: str, cpu: str, zone: str):
 
 
 @pytest.mark.parametrize(
-    ("minimum", "wanted", "second", "more"),
+    ("minimum", "nominated", "comes"),
     [
-        pytest.param(1, ["3"], "", {}, id="one that needs no other"),
-        pytest.param(2, ["2", "2"], "", {}, id="two with room for both"),
-        pytest.param(2, ["3", "3"], "a", {}, id="two, of which one has room elsewhere"),
-        pytest.param(2, ["3", "3"], "b", {}, id="the same in another zone, and nothing is said of zones"),
-        pytest.param(3, ["1", "1", "3"], "a", {}, id="three that differ"),
-        pytest.param(2, ["3", "3"], "a", {"zone": True}, id="in one zone, with room for the other there"),
+        pytest.param(1, "", True, id="one that needs no other"),
+        pytest.param(2, "n1", True, id="one that is nominated there"),
+        pytest.param(2, "n2", False, id="one that is nominated elsewhere"),
+        pytest.param(2, "", False, id="one that needs another one"),
     ],
 )
-def test_a_gang_in_front_comes(minimum: int, wanted: list[str], second: str, more: dict[str, bool]):
-    """Its members take the room that comes up if as many as it needs are placed, there or elsewhere."""
-    assert isinstance(beside_a_gang(minimum, wanted, second, **more), Unschedulable)
-
-
-@pytest.mark.parametrize(
-    ("minimum", "wanted", "second", "more"),
-    [
-        pytest.param(2, ["3"], "a", {}, id="a member is missing"),
-        pytest.param(2, ["3", "3"], "a", {"gated": True}, id="a member is held back"),
-        pytest.param(2, ["3", "3"], "", {}, id="there is room for one only"),
-        pytest.param(3, ["3", "3", "3"], "a", {}, id="there is room for two of three"),
-        pytest.param(2, ["3", "3"], "b", {"zone": True}, id="the other one has room in another zone"),
-        pytest.param(2, ["3", "3"], "a", {"zone": True, "unlabelled": True}, id="the room is in no zone"),
-    ],
-)
-def test_a_gang_in_front_that_does_not_come(minimum: int, wanted: list[str], second: str, more: dict[str, bool]):
-    """As long as it cannot be placed as a whole nobody waits for it."""
-    assert isinstance(beside_a_gang(minimum, wanted, second, **more), Waits)
-
-
-def beside_a_gang(
-    minimum: int, wanted: list[str], second: str, *, zone: bool = False, gated: bool = False, unlabelled: bool = False
-):
-    """A preemptor of 4 CPU waits for a node of 4 beside a gang in front; there are 3 CPU in the `second` zone."""
-    first = node("n1", "4") if unlabelled else zoned("n1", "4", "a")
-    setting = Setting(first, *([zoned("n2", "3", second)] if second else []))
-    spec = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
-    spec |= {"schedulingConstraints": {"topology": [{"key": "zone"}]}} if zone else {}
-    body = {"metadata": {"name": "g", "namespace": "default"}, "spec": spec}
+def test_a_member_of_a_gang_in_front(minimum: int, nominated: str, comes: bool):
+    """It is placed together with others of its gang: it takes room where it is nominated, or if it needs no other."""
+    setting = Setting(node("n1", "4"), node("n2", "1"))
+    body = {
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
+    }
     setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), POD_GROUP)
     setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)))
-    for number, cpu in enumerate(wanted):
-        spec = {"schedulingGroup": {"podGroupName": "g"}}
-        if gated and number:
-            spec["schedulingGates"] = [{"name": "quota"}]
-        setting.add(preemptor(f"front-{number}", cpu, priority=200, class_name="other", spec=spec))
-    return setting.evaluate(preemptor("p", "4"))
+    spec = {"schedulingGroup": {"podGroupName": "g"}}
+    setting.add(preemptor("front", "3", priority=200, class_name="other", spec=spec, nominated=nominated))
+    assert isinstance(setting.evaluate(preemptor("p", "4")), Unschedulable if comes else Waits)
 
 
 @pytest.mark.parametrize(
@@ -263,21 +235,27 @@ def test_room_made_for_a_lower_pod_goes_to_nobody_between(between: str | None, g
         assert "it is kept for default/low of priority 80" in outcome.reason
 
 
-@pytest.mark.parametrize("front", ["1", "2", "3", "4"])
-@pytest.mark.parametrize("wanted", ["2", "3", "4", "6"])
-@pytest.mark.parametrize("leaving", [(), ("v3",), ("v2", "v3")], ids=len)
-@pytest.mark.parametrize("wait", [0.0, 60.0])
-@pytest.mark.parametrize("nominated", ["", "n1"], ids=["nominated nowhere", "nominated there"])
+@pytest.mark.parametrize("wait", [0.0, 60.0], ids=["no wait", "waits for a minute"])
+@pytest.mark.parametrize(
+    ("front", "wanted", "leaving", "nominated"),
+    [
+        pytest.param("1", "3", (), "", id="another node is better"),
+        pytest.param("2", "2", ("v3",), "", id="the one in front takes the room that comes up"),
+        pytest.param("1", "6", (), "n1", id="nominated there, and all pods go"),
+        pytest.param("3", "3", ("v3",), "n1", id="nominated there, and one leaves"),
+        pytest.param("4", "2", (), "", id="room for both"),
+        pytest.param("4", "4", (), "n1", id="both fill the node"),
+    ],
+)
 def test_what_was_decided_stands_before_the_first_eviction(
-    front: str, wanted: str, leaving: tuple[str, ...], wait: float, nominated: str
+    front: str, wanted: str, leaving: tuple[str, ...], nominated: str, wait: float
 ):
     """The look before the first eviction agrees with the decision, since nothing has changed."""
     setting = full(*leaving, more=1, under=policy(wait_for_terminating=wait))
     setting.add(in_front(front, nominated=nominated))
     made = preemptor("p", wanted)
     outcome = setting.evaluate(made)
-    if not isinstance(outcome, Evicts):
-        return
+    assert isinstance(outcome, Evicts)
     setting.expect(made, outcome)
     victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
     record = PlanRecord(id="plan", node=outcome.node, victims=victims, policy="test")

@@ -62,7 +62,8 @@ def leaves_later() -> Simulation:
 
 
 def believe_that_nobody_leaves(patch: Patch) -> None:
-    patch.setattr(PodsAhead, "_leaving_beside", lambda *_: np.zeros(0, np.intp))
+    rooms = PodsAhead._rooms
+    patch.setattr(PodsAhead, "_rooms", lambda *given: rooms(*given)[:1])
 
 
 def place_nobody_first(patch: Patch) -> None:
@@ -171,17 +172,7 @@ def put_off() -> Simulation:
 
 
 def believe_that_all_are_tried(patch: Patch) -> None:
-    placed = PodsAhead._placed
-
-    def in_order(self: PodsAhead, coming: Any, *more: Any) -> Any:
-        rows = list(placed(self, coming, *more))
-        return rows[1::2] if len(coming) > 1 else rows
-
-    patch.setattr(PodsAhead, "_placed", in_order)
-
-
-def send_them_all(patch: Patch) -> None:
-    patch.setattr("webhook.reconciler.evaluate.pods_ahead.not_nominated_elsewhere", lambda *given: given[-1])
+    patch.setattr("webhook.reconciler.evaluate.pods_ahead._orders", lambda coming: (coming,))
 
 
 def contested(how: str) -> Simulation:
@@ -237,7 +228,7 @@ FAULTS = {
     "a plan that fails beside another one": Fault(beside_a_plan_that_fails, 60.0, keep_room_for_the_later_one, 2),
     "a victim of a plan for another node": Fault(expected_by_a_plan_elsewhere, 100.0, look_at_its_own_node_only, 2),
     "a pod in front that is put off": Fault(put_off, 100.0, believe_that_all_are_tried, 0, bound=False),
-    "a pod in front that goes elsewhere": Fault(nominated_elsewhere, 100.0, send_them_all, 0),
+    "a pod in front that goes elsewhere": Fault(nominated_elsewhere, 100.0, believe_that_all_are_tried, 0),
     "a nomination beside the preemptor's whose victim takes long": Fault(
         partial(contested, "it takes long"), 100.0, count_from_the_beginning, 2
     ),

@@ -27,12 +27,6 @@ def nominated_there(snapshot: Snapshot, columns: NDArray[np.intp], group: Waitin
     return count
 
 
-def not_nominated_elsewhere(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, most: Ints) -> Ints:
-    """How many pods of a group come to each candidate if those that are nominated go where they are nominated."""
-    nominated = sum(1 for pod in group.pods.values() if pod.status.nominated_node_name)
-    return most - nominated + nominated_there(snapshot, columns, group, len(most))
-
-
 def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
     """What a pod uses up: one pod, then its amount of each resource; None if no node has one of them.
 
@@ -113,13 +107,6 @@ def times_in(free: Ints, need: Ints) -> Ints:
     wanted = need > 0
     times: Ints = (free[wanted] // need[wanted][:, None]).min(axis=0)
     return np.maximum(times, 0)
-
-
-def without_room_of(snapshot: Snapshot, free: Ints, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Ints:
-    """What is free as long as the pods in these rows stay."""
-    kept = np.zeros_like(free)
-    add_amounts(kept, snapshot.pods.amounts, rows, columns[snapshot.pods.node[rows]])
-    return free - kept
 
 
 def share_no_node(snapshot: Snapshot, incoming: PodInfo, other: Pod, nodes: NDArray[np.intp]) -> NDArray[np.bool_]:
