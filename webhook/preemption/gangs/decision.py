@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.filters.filtering import NO_PODS, nodes_where_preemption_might_help
 from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
-from webhook.preemption.gangs.exact import LikeMembers, TooManySetsError, cheapest_units
-from webhook.preemption.gangs.fewer import fewer_units
+from webhook.preemption.gangs.fewer import LikeMembers, fewer_units
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.greedy import Solution, find_room
-from webhook.preemption.gangs.placement import MemberShape, Placer, shapes_of
+from webhook.preemption.gangs.placement import MemberShape, Placed, Placer, shapes_of
 from webhook.preemption.gangs.trial import TrialPlacement
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Victim
@@ -33,7 +32,8 @@ Ints = NDArray[np.int64]
 _FEW_UNITS = 64
 """With at most so many units all sets are searched. With more, what is found member by member is made smaller."""
 _FEW_PODS = 1000
-_TRIES = 400
+_TRIES, _TRIES_ALIKE = 400, 1000
+"""How often units are put back on trial; members that are alike and only use up resources take no placement for it."""
 _MOST_DOMAINS = 16
 """At most so many domains of a topology are searched for room: the most promising ones."""
 
@@ -230,68 +230,47 @@ class _Decision:
             return domains
         may_go = np.flatnonzero(units.victims.code == Exclusion.NONE)
         may_go = may_go[self._trial.snapshot.pods.node[may_go] >= 0]
-        shape = self._shapes[0]
         rated: list[tuple[int, int, Rows]] = []
         for outside in domains:
-            state, failures = Placer(self._trial, outside).look(shape, NO_PODS)
-            nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
-            members = LikeMembers(state, nodes, self._gang.missing)
-            rows = may_go[np.isin(self._trial.snapshot.pods.node[may_go], nodes)]
-            rated.append((-members.room_without(rows), len(rated), outside))
+            members = self._like_members(Placer(self._trial, outside), NO_PODS)
+            rated.append((-members.room_without(may_go), len(rated), outside))
         rated.sort(key=lambda entry: entry[:2])
         return [outside for _, _, outside in rated[:_MOST_DOMAINS]]
 
     def _room(self, outside: Rows, units: EvictionUnits) -> Solution | None:
-        """The cheapest room that is found if nobody is placed `outside`."""
+        """The cheapest room that is found if nobody is placed `outside`: member by member, then with fewer units."""
         placer, need = Placer(self._trial, outside), self._gang.missing
-        usable = self._units_that_help(placer, units)
-        optional = need < len(self._gang.waiting)
-        if usable is None:
-            solution = find_room(placer, self._shapes, need, units, self._leaving, optional=optional)
-            return solution and self._spared(placer, solution, units)
-        chosen = self._few(placer, usable, units)
-        if chosen is None:
-            return None
-        rows = np.array(sorted({row for unit in chosen for row in unit.rows}), np.intp)
-        placed = placer.place(self._shapes, need, np.union1d(self._leaving, rows).astype(np.intp))
-        return Solution(tuple(chosen), tuple(placed)) if placed is not None else None
+        members = self._like_members(placer, self._leaving)
+        alike = len(self._shapes) == 1 and members.state.is_local
 
-    def _few(self, placer: Placer, usable: list[Unit], units: EvictionUnits) -> list[Unit] | None:
-        """The cheapest of a few units."""
-        need = self._gang.missing
-        if len(self._shapes) == 1:
-            state, failures = placer.look(self._shapes[0], self._leaving)
-            if state.is_local:
-                nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
-                try:
-                    return cheapest_units(LikeMembers(state, nodes, need), usable, units)
-                except TooManySetsError:
-                    pass
+        def placed_without(gone: Rows) -> list[Placed] | None:
+            return placer.place(self._shapes, need, np.union1d(self._leaving, gone).astype(np.intp))
 
         def fits(gone: Rows) -> bool:
-            rows = np.union1d(self._leaving, gone).astype(np.intp)
-            return placer.place(self._shapes, need, rows) is not None
+            return members.room_without(gone) >= need if alike else placed_without(gone) is not None
 
-        chosen = fewer_units(usable, units, fits, _TRIES)
-        solution = find_room(placer, self._shapes, need, units, self._leaving, optional=need < len(self._gang.waiting))
-        if solution is not None and (chosen is None or units.price(solution.units) < units.price(chosen)):
-            return list(solution.units)
-        return chosen
+        optional = need < len(self._gang.waiting)
+        solution = find_room(placer, self._shapes, need, units, self._leaving, optional=optional)
+        chosen = None if solution is None else list(solution.units)
+        usable = self._units_that_help(placer, units)
+        fewer = None if usable is None else fewer_units(usable, units, fits, _TRIES_ALIKE if alike else _TRIES)
+        if fewer is not None and (chosen is None or units.price(fewer) <= units.price(chosen)):
+            chosen = fewer
+        if chosen is None or (usable is None and not alike):
+            return solution
+        if alike:
+            chosen = members.spared(units.by_importance(chosen))
+        rows = np.array(sorted({row for unit in chosen for row in unit.rows}), np.intp)
+        placed = placed_without(rows)
+        if placed is None:
+            return solution if alike else None
+        return Solution(tuple(chosen), tuple(placed))
 
-    def _spared(self, placer: Placer, solution: Solution, units: EvictionUnits) -> Solution:
-        """The same solution without the units that turned out not to be needed."""
-        if len(self._shapes) > 1:
-            return solution
-        state, failures = placer.look(self._shapes[0], self._leaving)
-        if not state.is_local:
-            return solution
+    def _like_members(self, placer: Placer, gone: Rows) -> LikeMembers:
+        """The members of the first shape, on the nodes where they fit or evicting may help them."""
+        state, failures = placer.look(self._shapes[0], gone)
         nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
-        needed = LikeMembers(state, nodes, self._gang.missing).spared(units.by_importance(solution.units))
-        if len(needed) == len(solution.units):
-            return solution
-        rows = np.array(sorted({row for unit in needed for row in unit.rows}), np.intp)
-        placed = placer.place(self._shapes, self._gang.missing, np.union1d(self._leaving, rows).astype(np.intp))
-        return Solution(tuple(needed), tuple(placed)) if placed is not None else solution
+        return LikeMembers(state, nodes, self._gang.missing)
 
     def _units_that_help(self, placer: Placer, units: EvictionUnits) -> list[Unit] | None:
         """The units with a pod on a node where evicting may help a member; None if there are many of them."""

@@ -1,21 +1,24 @@
-"""Fewer and cheaper units for a gang, found by trying: for members that are unlike, or bound to other pods.
+"""Fewer and cheaper units for a gang, found by trying (docs/semantics.md D12).
 
-`fits` says whether the members have room once the pods in some rows are gone. Each answer takes a placement, so the
+`fits` says whether the members have room once the pods in some rows are gone. Each answer may take a placement, so the
 number of tries is bounded.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit
 
-Fits = Callable[[NDArray[np.intp]], bool]
+Rows = NDArray[np.intp]
+Ints = NDArray[np.int64]
+Fits = Callable[[Rows], bool]
 
 
 class _SpentError(Exception):
@@ -132,3 +135,56 @@ class _Search:
             return
         if self.best is None or price < self._prices.price(self.best):
             self.best = units
+
+
+class LikeMembers:
+    """`need` members alike that use up only resources, on some nodes (rows); `state` is that of one of them.
+
+    What is free on a node says how many of them fit there.
+    """
+
+    def __init__(self, state: PreFilterState, nodes: Rows, need: int) -> None:
+        self.state, self._need = state, need
+        names = [counter.name for counter in state.counters]
+        self._demand = np.array([state.incoming.amounts.get(name, 0) if name else 1 for name in names], np.int64)
+        load = state.with_nominated.counters[:, nodes]
+        self._free = (state.limit[:, nodes] - load + self._demand[:, None]).T
+        self._place = np.full(state.snapshot.nodes.rows + 1, -1)  # -1, no node, reads the last one
+        self._place[nodes] = np.arange(len(nodes))
+
+    def room_without(self, rows: Rows) -> int:
+        """How many members fit once the pods in these rows are gone; no more than are needed count on one node."""
+        free = self._free.copy()
+        np.add.at(free, *self._freed_by(rows))
+        return int(self._fitting(free).sum())
+
+    def spared(self, units: Iterable[Unit]) -> list[Unit]:
+        """The units that are needed. The others stay; the most important unit is the first that may stay."""
+        chosen, free = list(units), self._free.copy()
+        freed = [self._freed_by(np.array(unit.rows, np.intp)) for unit in chosen]
+        for places, shares in freed:
+            np.add.at(free, places, shares)
+        fits = self._fitting(free)
+        depended_on = {unit.spared_by for unit in chosen} - {0}
+        needed = []
+        for unit, (places, shares) in zip(chosen, freed, strict=True):
+            there = np.unique(places)
+            less = free[there]
+            np.subtract.at(less, np.searchsorted(there, places), shares)
+            now = self._fitting(less)
+            if unit.group not in depended_on and fits.sum() - fits[there].sum() + now.sum() >= self._need:
+                free[there], fits[there] = less, now
+            else:
+                needed.append(unit)
+        return needed
+
+    def _freed_by(self, rows: Rows) -> tuple[Rows, Ints]:
+        """What becomes free if the pods in these rows go: the places of their nodes, and a row of amounts for each."""
+        nodes = self.state.snapshot.pods.node[rows].astype(np.intp)
+        here = self._place[nodes] >= 0
+        return self._place[nodes[here]], self.state.shares(rows[here], nodes[here]).T
+
+    def _fitting(self, free: Ints) -> Ints:
+        """How many members fit on each node."""
+        fitting: Ints = np.clip((free // self._demand).min(axis=1), 0, self._need)
+        return fitting
