@@ -13,6 +13,7 @@ from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.files.loading import load, load_texts
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.policy.shapes.findings import Severity
+from webhook.preemption.example_pods import example_pod_findings
 
 POLICIES = Path(__file__).parents[2] / "policies"
 SETS = [POLICIES, *sorted((POLICIES / "examples").iterdir())]
@@ -34,6 +35,7 @@ def test_nothing_shipped_surprises():
     sets = [load(path).policies for path in SETS]
     began = time.process_time()
     found = [finding for policies in sets for finding in example_findings(policies, time.time(), "policies")]
+    found += [finding for policies in sets for finding in example_pod_findings(policies, time.time())]
     assert time.process_time() - began < 2
     assert {finding.severity for finding in found} == {Severity.NOTICE}
 

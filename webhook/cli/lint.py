@@ -24,6 +24,7 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.rights import rights_of
 from webhook.policy.shapes.findings import Finding, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
+from webhook.preemption.example_pods import example_pod_findings
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: "cyan"}
 
@@ -142,6 +143,7 @@ def _checked(path: Path, classes: KnownClasses | None, now: float) -> _Checked:
         findings.append(Finding(severity=Severity.ERROR, source=SourcePosition(str(path)), message=text))
     if not loaded.errors:
         findings += example_findings(loaded.policies, now, str(path))
+        findings += example_pod_findings(loaded.policies, now)
     if path.is_dir() and not loaded.errors:
         findings += tests_of(path, loaded.policies)
     return _Checked(path, loaded.policies, findings, not loaded.errors)

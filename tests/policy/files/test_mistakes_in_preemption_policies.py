@@ -128,19 +128,6 @@ def test_warnings_of_schedules(spec, place, words):
     assert len(found.policies.preemption) == 1
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        pytest.param("{delay: 1s}", "manages no pod; name priorityClasses or twins", id="no class"),
-        pytest.param("{resize: true}", "manages no pod, nor does resize help one that runs", id="resize without class"),
-    ],
-)
-def test_a_policy_that_manages_no_pod(spec, words):
-    """It is said what has no effect by that."""
-    found = loaded(f"preemptors: {spec}", kind="PreemptionPolicy")
-    check(found.findings, Severity.WARNING, spec, words)
-
-
 def test_schedules_that_are_right():
     """Day and night in one policy, with what holds at both or at one of them, give no warning."""
     spec = f"{DAY}\nlimits: {{perNode: {{evictions: 1, {DAY}}}, perCluster: {{evictions: 9}}}}"

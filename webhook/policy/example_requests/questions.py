@@ -108,8 +108,8 @@ def _question(
     rights = [right for given in rule.declaration.rights or () for right in given.alternatives]
     for match in (policy.match, policy.exclude, *(row.match for row in policy.exceptions), *rights):
         names += getattr(match, "namespaces", None) or ()
-        free += _labels(getattr(match, "object_selector", None), "object")
-        places += _labels(getattr(match, "namespace_selector", None), "namespaceObject")
+        free += label_settings(getattr(match, "object_selector", None), "object")
+        places += label_settings(getattr(match, "namespace_selector", None), "namespaceObject")
         for subject in getattr(match, "subjects", None) or ():
             name = (subject.user_pattern or subject.name).replace(WILDCARD, "a")
             called = name if subject.user_pattern else f"a member of {name}"
@@ -121,7 +121,7 @@ def _question(
     return RuleQuestion(about, resource, [decided, spaces if resource == PODS else [()], *places, asking], free)
 
 
-def _labels(selector: LabelSelector | None, variable: str) -> Parts:
+def label_settings(selector: LabelSelector | None, variable: str) -> Parts:
     """The labels that a selector reads: all as it wants them, and each alone with its values and with another one."""
     rows = [(key, "In", [value]) for key, value in ((selector and selector.match_labels) or {}).items()]
     rows += [(row.key, row.operator, list(row.values or ())) for row in (selector and selector.match_expressions) or ()]

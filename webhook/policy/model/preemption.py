@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from itertools import chain
 from typing import Annotated
 
 import msgspec
@@ -235,10 +234,9 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
 
     @property
     def class_globs(self) -> list[str]:
-        """The globs by which the policy means classes that need not exist yet; not one for every class."""
-        named = [side.priority_classes or () for side in self._sides]
-        globs = dict.fromkeys(chain(self.preemptors.priority_classes, *named))
-        return [name for name in globs if WILDCARD in name and name != WILDCARD]
+        """The globs by which the policy means classes that need not exist yet; of its pairs not one for every class."""
+        named = [name for side in self._sides for name in side.priority_classes or () if name != WILDCARD]
+        return [name for name in dict.fromkeys((*self.preemptors.priority_classes, *named)) if WILDCARD in name]
 
     @property
     def labels_read(self) -> frozenset[str]:
@@ -255,14 +253,7 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """Some class is named, and what has a schedule of its own holds at some time at which the policy does."""
-        preemptors = values.get("preemptors")
-        if preemptors is not None and not preemptors.priority_classes and not preemptors.twins:
-            also = ", nor does resize help one that runs" if preemptors.resize else ""
-            reader.warn(
-                nodes["preemptors"],
-                f"no class is named, so the policy manages no pod{also}; name priorityClasses or twins",
-            )
+        """What has a schedule of its own holds at some time at which the policy does."""
         limits, protection = values.get("limits", Limits()), values.get("protection", Protection())
         parts = [("limits", yaml_name(field), rate.schedule) for field, rate in limits.rates.items()]
         for attribute, name, schedule in [*parts, ("protection", "protection", protection.schedule)]:

@@ -104,13 +104,11 @@ class Signal(Checked, frozen=True, kw_only=True):
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """It means something, and no value means both."""
+        """It means something."""
         wrong = {"protects", "permits", "duration"} & (nodes.keys() - values.keys())
         if not wrong and not (values.get("protects") or values.get("permits") or values.get("duration")):
             node = next(iter(nodes.values()))
             reader.error(node, "the signal says nothing: give it protects, permits or duration")
-        for value in sorted(set(values.get("protects", ())) & set(values.get("permits", ()))):
-            reader.warn(nodes["permits"], f'"{value}" is in protects and in permits; protects wins')
 
     def says(self, values: tuple[str, ...], annotations: Mapping[str, str]) -> str | None:
         """What the annotation says if that is one of these values; None if it is not, or is not there."""

@@ -1,0 +1,340 @@
+"""What example pods show of PreemptionPolicies: who chooses to evict or to stay, and what does nothing."""
+
+import pytest
+
+from tests.policy.builders import indented
+from tests.policy.example_requests.builders import policy as priority
+from tests.policy.example_requests.builders import validate
+from webhook.policy.files.loading import load_texts
+from webhook.policy.shapes.findings import Severity
+from webhook.preemption.example_pods import example_pod_findings
+
+ON = 'priorityClasses: ["online-*"]'
+OFF = '{priorityClasses: ["offline-*"]}'
+TIER = "{labels: {matchLabels: {tier: batch}}}"
+YES = '"yes"'
+GOLD = "{labels: {matchLabels: {tier: gold}}}"
+
+
+def policy(*pairs, preemptors=ON, victims="mode: opt-in", name="m"):
+    """A PreemptionPolicy with these pairs, in flow style."""
+    rows = f", pairs: [{', '.join(pairs)}]" if pairs else ""
+    spec = f"preemptors: {{{preemptors}}}\nvictims: {{{victims}{rows}}}"
+    head = f"apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {{name: {name}}}\nspec:\n"
+    return head + indented(spec)
+
+
+def told(*texts, severity=Severity.WARNING):
+    """What is found in these policies, which must be free of errors."""
+    loaded = load_texts([(f"{number}.yaml", text) for number, text in enumerate(texts)])
+    assert not loaded.errors, "\n".join(map(str, loaded.errors))
+    found = example_pod_findings(loaded.policies, 1_700_000_000)
+    return [finding.message for finding in found if finding.severity is severity]
+
+
+def namespaces(selector):
+    """A side of a pair by the labels of namespaces."""
+    return f"{{namespaceSelector: {{{selector}}}}}"
+
+
+def expression(operator, key="keep", values=""):
+    """One row of matchExpressions."""
+    return f"matchExpressions: [{{key: {key}, operator: {operator}{f', values: [{values}]' if values else ''}}}]"
+
+
+def without(name):
+    """The finding about a part that says nothing."""
+    return f"{name} of PreemptionPolicy m makes no difference: "
+
+
+JOINS = "m lets the author of a pod choose to be a preemptor: "
+STAYS = "m lets the author of a pod choose to be no victim: "
+SURPRISING = {
+    "a label makes a preemptor": (
+        policy(f"{{preemptors: {GOLD}}}"),
+        JOINS + "a pod of PriorityClass online-a with the label tier=gold in some-namespace, made by anybody, evicts a",
+    ),
+    "a label makes a preemptor in one namespace": (
+        policy("{preemptors: {namespaces: [team-a], labels: {matchLabels: {tier: gold}}}}"),
+        JOINS + "a pod of PriorityClass online-a with the label tier=gold in team-a, made by anybody, evicts a",
+    ),
+    "a label that is there makes a preemptor": (
+        policy(f"{{preemptors: {{labels: {{{expression('Exists', 'urgent')}}}}}}}"),
+        JOINS + "a pod of PriorityClass online-a with the label urgent=x in some-namespace, made by anybody, evicts a",
+    ),
+    "a label that is left off makes a preemptor": (
+        policy(f"{{preemptors: {{labels: {{{expression('DoesNotExist')}}}}}}}"),
+        JOINS + "a pod of PriorityClass online-a in some-namespace, made by anybody, evicts a",
+    ),
+    "a label beside a class makes a preemptor": (
+        policy(f"{{preemptors: {{priorityClasses: [online-x], labels: {{{expression('In', 'q', 'y, z')}}}}}}}"),
+        JOINS + "a pod of PriorityClass online-x with the label q=y in some-namespace, made by anybody, evicts a",
+    ),
+    "a label makes a preemptor by the second pair": (
+        policy(f"{{victims: {OFF}}}", f"{{preemptors: {GOLD}, victims: {{priorityClasses: [standard]}}}}"),
+        JOINS + "a pod of PriorityClass online-a with the label tier=gold in some-namespace, made by anybody, evicts a",
+    ),
+    "every namespace but some has preemptors": (
+        policy(f"{{preemptors: {namespaces(expression('DoesNotExist', 'guest'))}}}"),
+        "m lets pods of a namespace that it does not name be preemptors: a pod of PriorityClass online-a in some-",
+    ),
+    "every namespace but one value has preemptors": (
+        policy(f"{{preemptors: {namespaces(expression('NotIn', 'team', 'guests'))}, victims: {OFF}}}"),
+        "m lets pods of a namespace that it does not name be preemptors: a pod of PriorityClass online-a in some-",
+    ),
+    "a label that is left off keeps a pod": (
+        policy(f"{{victims: {TIER}}}"),
+        STAYS + "a pod of PriorityClass some-class with the class annotation godel.bytedance.com/can-be-preempted=true",
+    ),
+    "a label keeps a pod": (
+        policy(f"{{victims: {{labels: {{{expression('DoesNotExist')}}}}}}}", victims="mode: opt-out"),
+        STAYS + "a pod of PriorityClass some-class with the label keep=x in some-namespace, made by anybody",
+    ),
+    "a label of another value keeps a pod": (
+        policy(f"{{victims: {{labels: {{{expression('NotIn', 'keep', YES)}}}}}}}", victims="mode: opt-out"),
+        STAYS + "a pod of PriorityClass some-class with the label keep=yes in some-namespace, made by anybody",
+    ),
+    "a label keeps a pod of a class": (
+        policy(
+            f"{{victims: {{priorityClasses: [offline], labels: {{{expression('DoesNotExist')}}}}}}}",
+            victims="mode: opt-out",
+        ),
+        STAYS + "a pod of PriorityClass offline with the label keep=x in some-namespace, made by anybody",
+    ),
+    "a scheduler keeps a pod": (
+        policy(victims="mode: opt-out, schedulerNames: [default-scheduler]"),
+        STAYS + 'a pod of PriorityClass some-class with spec.schedulerName "x" in some-namespace, made by anybody',
+    ),
+    "a scheduler keeps a pod of two": (
+        policy(f"{{victims: {OFF}}}", victims="schedulerNames: [volcano, default-scheduler]"),
+        STAYS + "a pod of PriorityClass offline-a with the class annotation godel.bytedance.com/can-be-preempted=true"
+        ' and spec.schedulerName "x" in some-namespace, made by anybody',
+    ),
+    "preemptors of a class that is not managed": (
+        policy(f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}"),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "preemptors of a class of another policy": (
+        policy(f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}")
+        + "---\n"
+        + policy(preemptors="priorityClasses: [urgent]", name="q"),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "a pod of its own class": (
+        policy("{preemptors: {priorityClasses: [online-a]}, victims: {priorityClasses: [online-a]}}"),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "a class and its twin": (
+        policy(
+            "{preemptors: {priorityClasses: [high]}, victims: {priorityClasses: [high-never]}}",
+            preemptors="twins: {high: high-never}",
+        ),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "system classes are no victims": (
+        policy('{victims: {priorityClasses: ["system-*"]}}', victims="mode: opt-out"),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "a regular expression for victims": (
+        policy('{victims: {priorityClasses: ["offline-.*"]}}'),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: a pod of PriorityClass online-a in some-",
+    ),
+    "a regular expression for namespaces": (
+        policy('{victims: {namespaces: ["team-.*"]}}'),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "a namespace with a dot": (
+        policy("{preemptors: {namespaces: [a.b]}}"),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "labels that contradict each other": (
+        policy(f"{{victims: {{labels: {{matchLabels: {{tier: b}}, {expression('DoesNotExist', 'tier')}}}}}}}"),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "values that contradict each other": (
+        policy(f"{{victims: {{labels: {{matchLabels: {{tier: b}}, {expression('In', 'tier', 'a, c')}}}}}}}"),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "labels of namespaces that contradict each other": (
+        policy(f"{{preemptors: {namespaces('matchLabels: {a: b}, ' + expression('NotIn', 'a', 'b'))}}}"),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "two names for one namespace": (
+        policy(
+            "{victims: {namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: b}}}}",
+        ),
+        "victims.pairs[0] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "one pair of two lets nobody evict": (
+        policy(f"{{victims: {OFF}}}", f"{{preemptors: {{priorityClasses: [urgent]}}, victims: {OFF}}}"),
+        "victims.pairs[1] of PreemptionPolicy m lets nobody evict anybody: ",
+    ),
+    "every scheduler is no preemptor": (
+        policy(preemptors=f'{ON}, schedulerNames: ["*"]'),
+        "m lets nobody evict anybody: ",
+    ),
+    "a regular expression for preemptors": (
+        policy(preemptors='priorityClasses: ["online-.*"]'),
+        "m manages no pod; name priorityClasses or twins",
+    ),
+    "no class": (policy(preemptors="resize: true"), "m manages no pod; name priorityClasses or twins"),
+    "a class that no glob means": (
+        policy(preemptors='priorityClasses: ["online-*", "urgent-.*"]'),
+        without("preemptors.priorityClasses[1]"),
+    ),
+    "a class twice": (
+        policy(preemptors='priorityClasses: ["online-*", online-x]'),
+        without("preemptors.priorityClasses[1]"),
+    ),
+    "pairs that mean everybody": (policy("{}"), without("victims.pairs[0]")),
+    "a pair within another one": (
+        policy(f"{{victims: {OFF}}}", "{preemptors: {namespaces: [a]}, victims: {priorityClasses: [offline-x]}}"),
+        without("victims.pairs[1]"),
+    ),
+    "a pair after one for everybody": (policy("{}", f"{{victims: {OFF}}}"), without("victims.pairs[1]")),
+    "the same pair twice": (policy(f"{{victims: {OFF}}}", f"{{victims: {OFF}}}"), without("victims.pairs[0]")),
+    "any class": (
+        policy('{preemptors: {priorityClasses: ["*"]}, victims: {priorityClasses: [offline]}}'),
+        without("victims.pairs[0].preemptors.priorityClasses"),
+    ),
+    "any namespace": (
+        policy('{victims: {priorityClasses: [offline], namespaces: ["*"]}}'),
+        without("victims.pairs[0].victims.namespaces"),
+    ),
+    "any labels": (
+        policy("{victims: {priorityClasses: [offline], labels: {}}}"),
+        without("victims.pairs[0].victims.labels"),
+    ),
+    "any labels of the namespace": (
+        policy(f"{{preemptors: {{namespaceSelector: {{}}}}, victims: {OFF}}}"),
+        without("victims.pairs[0].preemptors.namespaceSelector"),
+    ),
+    "the name of a namespace twice": (
+        policy("{victims: {namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: a}}}}"),
+        without("victims.pairs[0].victims.namespaces"),
+    ),
+    "one class of a list that is not managed": (
+        policy(f"{{preemptors: {{priorityClasses: [online-a, urgent]}}, victims: {OFF}}}"),
+        without("victims.pairs[0].preemptors.priorityClasses[1]"),
+    ),
+    "one glob of a list that means nothing": (
+        policy('{victims: {priorityClasses: [offline, "offline-.*"]}}'),
+        without("victims.pairs[0].victims.priorityClasses[1]"),
+    ),
+    "one namespace of a list within another": (
+        policy('{victims: {namespaces: ["team-*", team-x]}}'),
+        without("victims.pairs[0].victims.namespaces[1]"),
+    ),
+    "a value that protects and permits": (
+        policy(victims="signals: [{annotation: e.com/k, protects: [a, b], permits: [a, c]}]"),
+        without("victims.signals[0].permits[0]"),
+    ),
+    "a value that protects beside any": (
+        policy(victims='signals: [{annotation: e.com/k, protects: ["*", a]}]'),
+        without("victims.signals[0].protects[1]"),
+    ),
+    "a signal after another one of its annotation": (
+        policy(victims="signals: [{annotation: e.com/k, protects: [a]}, {annotation: e.com/k, permits: [a]}]"),
+        without("victims.signals[1].permits[0]"),
+    ),
+    "a value that permits beside any that protects": (
+        policy(victims='mode: opt-out, signals: [{annotation: e.com/k, protects: ["*"], permits: ["no"]}]'),
+        without("victims.signals[0].permits[0]"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SURPRISING)
+def test_what_would_surprise_is_shown(name):
+    """The finding has pods that anybody can make, and what becomes of them."""
+    text, expected = SURPRISING[name]
+    found = told(text)
+    assert any(message.startswith(expected) for message in found), "\n".join(found)
+
+
+UNSURPRISING = {
+    "nothing but classes": policy(),
+    "victims by class": policy(f"{{victims: {OFF}}}"),
+    "victims by class and the namespace's label": policy(
+        '{victims: {priorityClasses: [offline, "offline-*"], namespaceSelector: {matchLabels: {workload: offline}}}}'
+    ),
+    "both by class": policy(f"{{preemptors: {{priorityClasses: [online-a]}}, victims: {OFF}}}"),
+    "preemptors of all classes that are managed": policy(f"{{preemptors: {{{ON}}}, victims: {OFF}}}"),
+    "preemptors by namespace": policy(f'{{preemptors: {{namespaces: ["team-*"]}}, victims: {OFF}}}'),
+    "preemptors by the namespace's label": policy(
+        f"{{preemptors: {namespaces('matchLabels: {urgent: allowed}')}, victims: {OFF}}}"
+    ),
+    "victims of all namespaces but some": policy(f"{{victims: {namespaces(expression('DoesNotExist', 'keep'))}}}"),
+    "three classes above each other": policy(
+        "{preemptors: {priorityClasses: [a]}, victims: {priorityClasses: [b, c]}}",
+        "{preemptors: {priorityClasses: [b]}, victims: {priorityClasses: [c]}}",
+        "{preemptors: {priorityClasses: [c]}, victims: {namespaces: [x]}}",
+        preemptors="priorityClasses: [a, b, c]",
+    ),
+    "a signal of any value": policy(victims='signals: [{annotation: e.com/k, protects: ["*"]}]'),
+    "two pairs": policy(
+        f"{{preemptors: {{priorityClasses: [online-a]}}, victims: {OFF}}}",
+        "{preemptors: {priorityClasses: [online-b]}, victims: {namespaces: [a]}}",
+    ),
+    "two pairs that overlap": policy(f"{{victims: {OFF}}}", "{victims: {namespaces: [a]}}"),
+    "managed classes among each other": policy(
+        "{preemptors: {priorityClasses: [online-a]}, victims: {priorityClasses: [online-b]}}"
+    ),
+    "a twin": policy(f"{{victims: {OFF}}}", preemptors='priorityClasses: ["online-*"], twins: {high: online-high}'),
+    "a twin alone": policy("{preemptors: {priorityClasses: [high]}}", preemptors="twins: {high: high-never}"),
+    "opt-out": policy(f"{{victims: {OFF}}}", victims="mode: opt-out"),
+    "opt-out of any scheduler": policy(victims='mode: opt-out, schedulerNames: ["*"]'),
+    "signals": policy(
+        victims='signals: [{annotation: e.com/k, protects: ["true"], permits: ["false"], duration: true}]'
+    ),
+    "signals that permit under opt-out": policy(
+        victims="mode: opt-out, signals: [{annotation: e.com/k, protects: [a], permits: [b]}]"
+    ),
+    "another scheduler's preemptors": policy(preemptors=f"{ON}, schedulerNames: [gang-scheduler]"),
+}
+
+
+@pytest.mark.parametrize("name", UNSURPRISING)
+def test_what_is_meant_is_let_be(name):
+    """No finding about policies that do what they seem to say."""
+    assert told(UNSURPRISING[name]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "guard"),
+    [
+        pytest.param(
+            policy(f"{{preemptors: {GOLD}}}"), '!("tier" in object.metadata.labels)', id="the label of preemptors"
+        ),
+        pytest.param(
+            policy(f"{{victims: {{labels: {{{expression('DoesNotExist')}}}}}}}"),
+            '!("keep" in object.metadata.labels)',
+            id="the label that keeps",
+        ),
+        pytest.param(
+            policy(victims="mode: opt-out, schedulerNames: [default-scheduler]"),
+            'object.spec.schedulerName == "default-scheduler"',
+            id="the scheduler",
+        ),
+    ],
+)
+def test_a_rule_that_another_one_makes_safe(text, guard):
+    """The set is asked as a whole: nobody chooses what a rule refuses to everybody."""
+    assert told(text)
+    assert told(text, priority(validate(guard))) == []
+
+
+def test_annotations_by_which_pods_stay():
+    """Under opt-out a notice says that the author of a pod may annotate it, unless a rule refuses the annotation."""
+    opt_out = policy(victims="mode: opt-out")
+    (notice,) = told(opt_out, severity=Severity.NOTICE)
+    assert notice.startswith(
+        STAYS
+        + "a pod of PriorityClass some-class with the annotation godel.bytedance.com/can-be-preempted=false in some-"
+    )
+    assert told(policy(), severity=Severity.NOTICE) == []
+    refuse = priority(validate('!("godel.bytedance.com/can-be-preempted" in object.metadata.annotations)'))
+    (longer,) = told(opt_out, refuse, severity=Severity.NOTICE)
+    assert "the annotation godel.bytedance.com/protection-duration-from-preemption=" in longer
+    bounded = opt_out + "  protection: {maximum: 1h}\n"
+    assert told(bounded, refuse, severity=Severity.NOTICE) == []

@@ -1,0 +1,291 @@
+"""What PreemptionPolicies let happen that their authors would be surprised by, each thing with pods that show it.
+
+The pods are made of what a policy and its pairs name. The decision's rules say who is a victim, and the rules of the
+whole set who may make such a pod (`webhook.policy.example_requests`), so a policy that is safe only beside a rule is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, product
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.pod import Pod
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.managed_classes import ManagedClasses
+from webhook.policy.evaluation.request import PODS, PolicyRequest
+from webhook.policy.example_requests.example import NAME, NAMESPACE, VALUE, Example, Settings
+from webhook.policy.example_requests.questions import UNNAMED, Parts, label_settings, near, samples
+from webhook.policy.model.globs import name_matcher
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.victims import ANY, PodsMatch, PreemptionPair, VictimMode
+from webhook.policy.shapes.findings import Finding, Severity
+from webhook.policy.shapes.object_shape import yaml_name
+from webhook.preemption.snapshot.pod_view import Profile, profile_of
+from webhook.preemption.victims.rules import PairMatcher, PodsMatcher, compile_rules
+
+_SCHEDULER = ("object", "spec", "schedulerName")
+_SOME_CLASS = "some-class"
+_LONG = 10**9
+"""Seconds of protection that are as good as no end."""
+_SIDES = ("preemptors", "victims")
+_MOST_PAIRS, _MOST_NAMES, _MOST_PLACES = 50, 3, 150
+Told = Iterator[tuple[Severity, str]]
+
+
+class _ExamplePod(NamedTuple):
+    """A pod; `may` says whether it is a preemptor or a victim as far as no pair is asked."""
+
+    example: Example
+    request: PolicyRequest
+    may: bool
+
+    @property
+    def name(self) -> str:
+        """Its PriorityClass."""
+        return str(self.example.get(NAME))
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether it is in a namespace without labels that no policy means, unless it means all."""
+        space = self.request.namespace_object
+        return self.example.get(NAMESPACE) == UNNAMED and not (space and space.metadata.labels)
+
+    def meets(self, side: PodsMatcher) -> bool:
+        """Whether a side of a pair means the pod."""
+        namespace, space = self.request.namespace, self.request.namespace_object
+        labels = {**((space and space.metadata.labels) or {}), "kubernetes.io/metadata.name": namespace}
+        own = self.request.object["metadata"].get("labels", {})
+        return side.class_matches(self.name) and side.pod_matches(namespace, own, labels)
+
+    def __str__(self) -> str:
+        return str(self.example).replace("a pod", f"a pod of PriorityClass {self.name}", 1)
+
+
+Rows = list[list[_ExamplePod]]
+"""The first pod of a row is as one side of a pair wants it; the others differ in one thing that an author chooses."""
+
+
+def example_pod_findings(policies: Policies, now: float) -> list[Finding]:
+    """What pods made at `now` (seconds since the epoch) show of the PreemptionPolicies of a set without errors."""
+    engine = Engine(policies)
+    return [
+        Finding(severity=severity, source=policy.source, message=text)
+        for policy in policies.preemption
+        for severity, text in dict.fromkeys(_Asked(policy, engine, now).told())
+    ]
+
+
+class _Asked:
+    """The rules of one policy, asked about pods as of `now`."""
+
+    def __init__(self, policy: PreemptionPolicy, engine: Engine, now: float) -> None:
+        self._policy, self._engine, self._now, self._rules = policy, engine, now, compile_rules(policy)
+        self._pairs = (policy.victims.pairs or (PreemptionPair(),))[:_MOST_PAIRS]
+        self._matchers = self._compiled(*self._pairs)
+        preemptors = policy.preemptors
+        classes = samples((*preemptors.priority_classes, *preemptors.twins, *preemptors.twins.values()))
+        self._managed = list(filter(self._manages, classes))
+
+    def _compiled(self, *pairs: PreemptionPair) -> tuple[PairMatcher, ...]:
+        return compile_rules(replace(self._policy, victims=replace(self._policy.victims, pairs=pairs))).pairs or ()
+
+    def _manages(self, name: str) -> bool:
+        managed = self._engine.managed(name)
+        return managed is not None and managed.policy is self._policy
+
+    def told(self) -> Told:
+        """What is surprising about the policy, pair by pair, and what of it says nothing."""
+        name = self._policy.name
+        if not self._managed:
+            yield Severity.WARNING, f"{name} manages no pod; name priorityClasses or twins"
+            return
+        sides = [(self._preemptors(pair.preemptors), self._victims(pair.victims)) for pair in self._pairs]
+        for number, (preemptors, victims) in enumerate(sides):
+            evicts = self._evicts(preemptors, victims, self._matchers[number])
+            if evicts is None:
+                place = f"victims.pairs[{number}] of PreemptionPolicy {name}" if self._policy.victims.pairs else name
+                text = f"{preemptors[0][0]}, does not evict {victims[0][0]}, nor do others that were tried"
+                yield Severity.WARNING, f"{place} lets nobody evict anybody: {text}"
+                continue
+            for who, pod in self._joining(preemptors, number):
+                yield Severity.WARNING, f"{name} lets {who}: {pod}, evicts {evicts[1]}"
+            for severity, pod in self._staying(victims).items():
+                text = f"{pod}, is not evicted for {evicts[0]}"
+                yield severity, f"{name} lets the author of a pod choose to be no victim: {text}"
+        for part, text in chain(self._needless_names(), self._needless_pairs(sides)):
+            yield Severity.WARNING, f"{part} of PreemptionPolicy {name} makes no difference: {text}"
+
+    def _evicts(self, preemptors: Rows, victims: Rows, pair: PairMatcher) -> tuple[_ExamplePod, _ExamplePod] | None:
+        """A preemptor and a victim of a pair; pods of one class, or of a class and its twin, never evict each other."""
+        evicting = [pod for pod in chain(*preemptors) if pod.may and pod.meets(pair.preemptors)]
+        evicted = [pod for pod in chain(*victims) if pod.may and pod.meets(pair.victims)]
+        return next((pods for pods in product(evicting, evicted) if self._value(pods[0]) != self._value(pods[1])), None)
+
+    def _value(self, pod: _ExamplePod) -> str:
+        return self._policy.preemptors.twins.get(pod.name, pod.name)
+
+    def _preemptors(self, side: PodsMatch) -> Rows:
+        """Pods of the classes of a side, and of others that the policy manages."""
+        schedulers = self._policy.preemptors.scheduler_names
+        named: Settings = () if "default-scheduler" in schedulers else ((_SCHEDULER, schedulers[0]),)
+
+        def may(request: PolicyRequest) -> bool:
+            spec = request.object["spec"]
+            return self._manages(spec["priorityClassName"]) and spec["schedulerName"] in {*schedulers} - {ANY}
+
+        return self._rows(side, self._managed, [[named]], [], may)
+
+    def _victims(self, side: PodsMatch) -> Rows:
+        """Pods of the classes of a side, and others; their authors choose scheduler and annotations."""
+        victims = self._policy.victims
+        preemptible, windows = victims.annotations.preemptible, victims.annotations.protection
+        named = next((name for name in victims.schedulers if name != ANY), "default-scheduler")
+        schedulers: list[Settings] = [((_SCHEDULER, named),) if named != "default-scheduler" else ()]
+        schedulers += [((_SCHEDULER, "x"),)] if victims.scheduler_names else []
+        keeping = [*product(preemptible, ["false"]), *product(windows, [str(_LONG)])]
+        keeping += [(row.annotation, value.replace(ANY, "x")) for row in victims.signals for value in row.protects]
+        annotations: list[Settings] = [((("object", "metadata", "annotations", key), text),) for key, text in keeping]
+        says: Settings = ((("priorityClass", "metadata", "annotations", preemptible[0]), "true"),)
+        if victims.mode is VictimMode.OPT_IN:
+            annotations = []
+        else:
+            says = ()
+
+        def may(request: PolicyRequest) -> bool:
+            profile = profile_of(msgspec.convert(request.object, Pod), self._rules.annotations)
+            classes = {class_.metadata.name: class_} if (class_ := request.priority_class) else {}
+            return self._rules.reason(profile, classes).may_go and self._rules.protection(profile) < _LONG
+
+        return self._rows(side, (), [[says]], [schedulers, [(), *annotations]], may)
+
+    def _rows(
+        self, side: PodsMatch, classes: Sequence[str], fixed: Parts, free: Parts, may: Callable[[PolicyRequest], bool]
+    ) -> Rows:
+        """Pods by what a side reads, those that it means first."""
+        meant = name_matcher(side.priority_classes or ())
+        own = sorted(samples(side.priority_classes or ()), key=lambda name: not self._manages(name))
+        names = [*filter(meant, classes), *own][:_MOST_NAMES] + [*classes][:_MOST_NAMES] + [_SOME_CLASS]
+        spaces = [UNNAMED, *samples(side.namespaces or (), dots=False)[:_MOST_NAMES]]
+        classed: list[Settings] = [((NAME, name), (VALUE, 1000)) for name in dict.fromkeys(names)]
+        in_space: list[Settings] = [((NAMESPACE, name),) for name in spaces]
+        of_space = label_settings(side.namespace_selector, "namespaceObject")
+        chosen = [[rows[1], rows[0], *rows[2:]] for rows in label_settings(side.labels, "object")] + free
+        least = islice(near(chosen, [part[0] for part in chosen]), 1 + sum(len(part) - 1 for part in chosen))
+        ways = [tuple(chain(*way)) for way in least]
+
+        def pod(settings: Settings) -> _ExamplePod:
+            example = Example(PODS, settings)
+            request = example.request(self._now)
+            return _ExamplePod(example, request, may(request))
+
+        places = islice(product(classed, in_space, *of_space, *fixed), _MOST_PLACES)
+        return [[pod((*chain(*place), *way)) for way in ways] for place in places]
+
+    def _joining(self, preemptors: Rows, number: int) -> Iterator[tuple[str, _ExamplePod]]:
+        """Who may be a preemptor of a pair and should not: by what an author chooses, or in a namespace not meant."""
+        match, side = self._pairs[number].preemptors, self._matchers[number].preemptors
+        by_namespace = match.namespaces is not None or match.namespace_selector is not None
+        rows = [(row, [pod for pod in row if pod.may and pod.meets(side)]) for row in preemptors]
+        chosen = (pod for row, joining in rows if len(joining) < len(row) for pod in joining)
+        yield from (
+            ("the author of a pod choose to be a preemptor", pod) for pod in islice(filter(self._let_in, chosen), 1)
+        )
+        unnamed = (row[0] for row, joining in rows if by_namespace and row[:1] == joining[:1] and row[0].unnamed)
+        who = "pods of a namespace that it does not name be preemptors"
+        yield from ((who, pod) for pod in islice(filter(self._let_in, unnamed), 1))
+
+    def _staying(self, victims: Rows) -> dict[Severity, _ExamplePod]:
+        """Who is no victim by what the author of a pod chooses: an annotation made for that, or something else."""
+        staying: dict[Severity, _ExamplePod] = {}
+        for row in victims:
+            for pod in row[1:] if self._is_victim(row[0]) else ():
+                severity = Severity.NOTICE if "annotations" in pod.request.object["metadata"] else Severity.WARNING
+                if severity not in staying and not self._is_victim(pod) and self._let_in(pod):
+                    staying[severity] = pod
+        return staying
+
+    def _is_victim(self, pod: _ExamplePod) -> bool:
+        return pod.may and any(pod.meets(pair.victims) for pair in self._matchers)
+
+    def _let_in(self, pod: _ExamplePod) -> bool:
+        """Whether anybody may make the pod, with some value of its class."""
+        settings = pod.example.settings
+        requests = (Example(PODS, (*settings, (VALUE, value))).request(self._now) for value in (1000, 0, 10**9))
+        return any(not any(row.denies for row in self._engine.judge(request)) for request in requests)
+
+    def _needless_names(self) -> Iterator[tuple[str, str]]:
+        """Classes that are managed anyway or that there cannot be, and values of signals that say nothing."""
+        preemptors, victims = self._policy.preemptors, self._policy.victims
+        for place, name in enumerate(preemptors.priority_classes):
+            rest = preemptors.priority_classes[:place] + preemptors.priority_classes[place + 1 :]
+            less = ManagedClasses([replace(self._policy, preemptors=replace(preemptors, priority_classes=rest))])
+            if all(map(less.managed, names := samples([name]))):
+                yield f"preemptors.priorityClasses[{place}]", _alike(names)
+        scheduler = "default-scheduler" if ANY in victims.schedulers else victims.schedulers[0]
+        meta = ObjectMeta(annotations={victims.annotations.preemptible[0]: "true"})
+        for number, signal in enumerate(victims.signals):
+            for field, classes in ("protects", {"c": PriorityClass(metadata=meta)}), ("permits", {}):
+                for place, value in enumerate(values := getattr(signal, field)):
+                    fewer = replace(signal, **{field: values[:place] + values[place + 1 :]})
+                    profile = Profile("c", 0, scheduler, ((signal.annotation, value.replace(ANY, "x")),))
+                    signals = [
+                        (*victims.signals[:number], row, *victims.signals[number + 1 :]) for row in (signal, fewer)
+                    ]
+                    opt_in = [replace(victims, signals=rows, mode=VictimMode.OPT_IN) for rows in signals]
+                    rules = [compile_rules(replace(self._policy, victims=parts)) for parts in opt_in]
+                    reason, without = (rule.reason(profile, classes) for rule in rules)
+                    if reason.may_go == without.may_go:
+                        yield (
+                            f"victims.signals[{number}].{field}[{place}]",
+                            f"a pod with that value is treated alike: {reason.text}",
+                        )
+
+    def _needless_pairs(self, sides: Sequence[tuple[Rows, Rows]]) -> Iterator[tuple[str, str]]:
+        """Pairs within others, and parts of pairs that mean everybody or nobody."""
+        for number, pair in enumerate(self._pairs if self._policy.victims.pairs else ()):
+            place = f"victims.pairs[{number}]"
+            others = {at for at in range(len(self._pairs)) if at != number}
+            met = [self._met(rows, side, number) for rows, side in zip(sides[number], _SIDES, strict=True)]
+            if pair == PreemptionPair() or (all(met) and all(pairs & also & others for pairs, also in product(*met))):
+                yield place, f"without it {sides[number][0][0][0]}, evicts the same pods"
+                continue
+            for rows, side in zip(sides[number], _SIDES, strict=True):
+                for name, names in self._needless_parts(getattr(pair, side), side, list(chain(*rows))):
+                    yield f"{place}.{side}.{name}", _alike(names)
+
+    def _met(self, rows: Rows, side: str, number: int) -> set[frozenset[int]]:
+        """The pairs that mean the pods of a side of a pair, by pod."""
+        pods = (pod for pod in chain(*rows) if pod.may and pod.meets(getattr(self._matchers[number], side)))
+        return {
+            frozenset(at for at, pair in enumerate(self._matchers) if pod.meets(getattr(pair, side))) for pod in pods
+        }
+
+    def _needless_parts(
+        self, match: PodsMatch, side: str, pods: Sequence[_ExamplePod]
+    ) -> Iterator[tuple[str, Sequence[object]]]:
+        (whole,) = self._compiled(PreemptionPair(**{side: match}))
+        for field in match.__struct_fields__:
+            if (value := getattr(match, field)) is None:
+                continue
+            (less,) = self._compiled(PreemptionPair(**{side: replace(match, **{field: None})}))
+            if all(pod.meets(getattr(whole, side)) == pod.meets(getattr(less, side)) for pod in pods):
+                yield yaml_name(field), pods[:1]
+            for place, element in enumerate(value if isinstance(value, tuple) else ()):
+                rest = name_matcher(value[:place] + value[place + 1 :])
+                classes = field == "priority_classes"
+                names = samples([element], dots=classes)
+                if all(rest(name) or (classes and side == "preemptors" and not self._manages(name)) for name in names):
+                    yield f"{yaml_name(field)}[{place}]", names
+
+
+def _alike(examples: Sequence[object]) -> str:
+    if not examples:
+        return "there can be no such name"
+    return f"without it the same holds of {' and '.join(map(str, examples))}"
