@@ -254,6 +254,11 @@ def test_the_template_of_a_deployment_is_held_against_the_group():
     assert denied_by(answer) == "builtin/group-priority"
 
 
+def patched(context, body):
+    """The object that the review's object becomes."""
+    return apply_json_patch(body["request"]["object"], patch_of(response(ask(context, "mutate", body))))
+
+
 @pytest.mark.parametrize(
     ("named", "kept"),
     [
@@ -263,10 +268,12 @@ def test_the_template_of_a_deployment_is_held_against_the_group():
     ],
 )
 def test_a_group_whose_class_has_a_twin_is_applied_again(named, kept):
-    """An update that names the class from which the group was moved keeps the twin."""
-    context = make_context(
-        HIGH, make_class("old", 7), make_class("twin", 7, never=True), policies=(manage(old="twin"),)
-    )
-    body = make_review(group(priorityClassName=named, priority=7), group(priorityClassName="twin", priority=7))
-    patched = apply_json_patch(body["request"]["object"], patch_of(response(ask(context, "mutate", body))))
-    assert (patched["spec"]["priorityClassName"], patched["spec"]["priority"]) == (kept, 7)
+    """An update that names the class from which the group was moved keeps the twin, also if the policy has none now."""
+    classes = (HIGH, make_class("old", 7), make_class("twin", 7, never=True))
+    moving, without = make_context(*classes, policies=(manage(old="twin"),)), make_context(*classes)
+    stored = patched(moving, make_review(group(priorityClassName="old")))
+    for context, before in ((moving, group(priorityClassName="twin", priority=7)), (moving, stored), (without, stored)):
+        now = patched(context, make_review(group(priorityClassName=named, priority=7), before))
+        assert (now["spec"]["priorityClassName"], now["spec"]["priority"]) == (kept, 7)
+        if named == "old":
+            assert now["metadata"].get("annotations") == before["metadata"].get("annotations")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -28,28 +28,29 @@ SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccoun
 COPY = {"rules": [{"name": "copy", "copyAnnotations": [CAN_BE_PREEMPTED]}]}
 
 
-def of_sandbox(sandbox: Any) -> str:
-    """A class with a twin, and an annotation that is copied from classes."""
-    names = {"priorityClasses": [f"{sandbox.id}-managed"], "twins": {f"{sandbox.id}-old": f"{sandbox.id}-twin"}}
+def of_sandbox(sandbox: Any, twin: str) -> str:
+    """A class with a twin, if one is given, and an annotation that is copied from classes."""
+    twins = {f"{sandbox.id}-old": f"{sandbox.id}-{twin}"} if twin else {}
+    names = {"priorityClasses": [f"{sandbox.id}-managed"], "twins": twins}
     copy = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PriorityPolicy", "metadata": {"name": "e2e"}, "spec": COPY}
     return "\n---\n".join((policies("", preemptors=names), json.dumps(copy)))
 
 
 @asynccontextmanager
-async def by_webhook(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator[None]:
+async def by_webhook(sandbox: Any, kubeconfig: str, directory: Any, twin: str = "twin") -> AsyncIterator[None]:
     """The webhook moves pods to the twin."""
     async with installed(sandbox.client, kubeconfig, directory) as giveway:
-        await giveway.serve(of_sandbox(sandbox))
+        await giveway.serve(of_sandbox(sandbox, twin))
         yield
 
 
 @asynccontextmanager
-async def natively(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator[None]:
+async def natively(sandbox: Any, kubeconfig: str, directory: Any, twin: str = "twin") -> AsyncIterator[None]:
     """The API server's own policies move pods to the twin."""
     await need_admission_policies(sandbox.client)
-    twin = ObjectMeta(name=f"{sandbox.id}-twin", annotations={CAN_BE_PREEMPTED: "true"})
-    classes = [PriorityClass(metadata=twin, value=100, preemption_policy="Never")]
-    found = compile_policies(load_texts([("e2e", of_sandbox(sandbox))]).policies, classes, SETTINGS, time.time())
+    meta = ObjectMeta(name=f"{sandbox.id}-twin", annotations={CAN_BE_PREEMPTED: "true"})
+    classes = [PriorityClass(metadata=meta, value=100, preemption_policy="Never")]
+    found = compile_policies(load_texts([("e2e", of_sandbox(sandbox, twin))]).policies, classes, SETTINGS, time.time())
     async with applied(sandbox.client, limited(found.objects, sandbox.id)):
         yield
 
@@ -110,6 +111,39 @@ async def test_a_pod_is_applied_again(  # noqa: PLR0917 - fixtures and cases
         assert again["metadata"]["labels"][MARK] == MANAGED
         refused = await kubectl("label", "pod", "tp", "-n", sandbox.id, f"{MARK}-", code=1)
         assert "builtin/mark" in refused
+
+
+@pytest.mark.parametrize("later", ["", "other"], ids=["no-twin", "another-twin"])
+@pytest.mark.parametrize("by", [by_webhook, natively])
+async def test_a_pod_whose_twin_left_the_policy_is_applied_again(  # noqa: PLR0917 - fixtures and cases
+    sandbox, kubeconfig, tmp_path, kubectl, by, later
+):
+    """Its manifest with the class of which it had the twin stays what it is: no difference, and no refusal."""
+    old = await sandbox.priority_class("old", 100)
+    twin = await sandbox.priority_class("twin", 100, preemptionPolicy="Never")
+    plain = {"automountServiceAccountToken": False, "tolerations": [{"operator": "Exists"}]}
+    plain |= {"serviceAccountName": "default", "serviceAccount": "default"}
+    manifest = json.dumps(pod("tp", schedulerName="nobody", priorityClassName=old, **plain))
+    here = ("-n", sandbox.id, "-f", "-")
+    async with by(sandbox, kubeconfig, tmp_path):
+        await eventually(lambda: at_work(sandbox, old), 60, "pods are moved")
+        await kubectl("apply", *here, stdin=manifest)
+        first = await sandbox.get("tp")
+        assert first["spec"]["priorityClassName"] == twin
+    async with by(sandbox, kubeconfig, tmp_path, later):
+
+        async def no_difference() -> bool:
+            with suppress(AssertionError):
+                return await kubectl("diff", *here, stdin=manifest) == ""
+            return False
+
+        await eventually(no_difference, 60, "the manifest is what the pod is")
+        for command in (("apply",), ("apply", "--server-side", "--force-conflicts"), ("replace",)):
+            await kubectl(*command, *here, stdin=manifest)
+            now = await sandbox.get("tp")
+            assert now["spec"] == first["spec"]
+            assert now["metadata"]["labels"] == first["metadata"]["labels"]
+            assert now["metadata"]["annotations"][GIVEN] == first["metadata"]["annotations"][GIVEN]
 
 
 def changed_since(first: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -63,10 +64,8 @@ def recorded(pod: Json) -> Json:
     """The pod as the API server keeps it: the record is text."""
     annotations = pod["metadata"].get("annotations", {})
     if GIVEN in annotations and not isinstance(annotations[GIVEN], str):
-        copied = ",".join(f'"{key}":"{value}"' for key, value in annotations[GIVEN].get("copied", {}).items())
-        text = f'"class":"{annotations[GIVEN]["class"]}"' + (f',"copied":{{{copied}}}' if copied else "")
         pod = copy.deepcopy(pod)
-        pod["metadata"]["annotations"][GIVEN] = f"{{{text}}}"
+        pod["metadata"]["annotations"][GIVEN] = json.dumps(annotations[GIVEN], separators=(",", ":"))
     return pod
 
 
@@ -115,6 +114,31 @@ def test_the_same_manifest_changes_nothing(sent, way):
     for side, old in enumerate(stored(sent)):
         was = recorded(old)
         result = update(WAYS[way](was, sent), was)[side]
+        assert not result.denied
+        assert result.object == old
+
+
+LATER = {
+    "no class has a twin": PREEMPTION.replace("twins: {frontend: giveway-frontend, std: giveway-std}", "twins: {}"),
+    "the classes have other twins": PREEMPTION.replace("frontend: giveway-frontend", "frontend: giveway-other").replace(
+        "std: giveway-std", "std: giveway-batch"
+    ),
+    "another class has the twin": PREEMPTION.replace("frontend: giveway-frontend", "plain: giveway-frontend"),
+    "no class is managed": "preemptors: {priorityClasses: [other]}",
+    "nothing is said of classes any more": "",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("later", LATER.values(), ids=LATER)
+@pytest.mark.parametrize("sent", MANIFESTS.values(), ids=MANIFESTS)
+def test_the_same_manifest_changes_nothing_after_the_policies_changed(sent, later, way):
+    """A pod whose class has no twin any more, or another one, stays as it is, and so does what was copied to it."""
+    specs = (DEFAULT,) if later else ()
+    both = Both(engine(*specs, preemption=later).policies, OBJECTS)
+    for side, old in enumerate(stored(sent)):
+        was = recorded(old)
+        result = both.create(pod_request(WAYS[way](was, sent), operation="UPDATE", oldObject=was))[side]
         assert not result.denied
         assert result.object == old
 

@@ -80,11 +80,14 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
 
     An API server that does not know `preemptionPolicy` of a PodGroup drops it (docs/kubernetes-behaviour.md K28).
     """
-    spec = review.pod().spec or PodSpecView()
+    group = review.pod()
+    spec, annotations = group.spec or PodSpecView(), (group.metadata and group.metadata.annotations) or {}
     if review.operation != "CREATE":
-        before = (review.old_pod() if review.has_old else PodView()).spec or PodSpecView()
-        if _moved(context, spec, before):
-            answer.patch = _class_back(spec, before, named=True)
+        old = review.old_pod() if review.has_old else PodView()
+        before, given = old.spec or PodSpecView(), ((old.metadata and old.metadata.annotations) or {}).get(GIVEN, "")
+        if _moved(context, spec, before, _decoded(given)):
+            kept = _members("/metadata/annotations", annotations or None, {GIVEN: given} if given else {})
+            answer.patch = [*_class_back(spec, before, named=True), *kept]
         return
     resolution = resolve(context, spec, context.request(review, review.object), lambda: review.object)
     answer.warnings += resolution.warnings
@@ -99,7 +102,8 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
         ("priority", spec.priority, resolution.value),
         ("preemptionPolicy", spec.preemption_policy, policy),
     )
-    answer.patch = _fields("/spec", wanted)
+    record = {GIVEN: _encoded(resolution.name, resolution.moved_from, ())} if resolution.moved_from else {}
+    answer.patch = [*_fields("/spec", wanted), *_members("/metadata/annotations", annotations or None, record)]
 
 
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
@@ -139,8 +143,10 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         values |= {POD_SCALE_UP_DELAY: waits} if waits else {}
     # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
     # off, since a restored or copied manifest may carry it
+    twin_again = given is not None and given.name == resolution.name
+    moved_from = resolution.moved_from or (given.moved_from if given is not None and twin_again else "")
     record = (
-        _encoded(resolution.name, tuple(values.items()))
+        _encoded(resolution.name, moved_from, tuple(values.items()))
         if values or resolution.overwrite or given is not None
         else None
     )
@@ -165,12 +171,12 @@ def _put_back(
     before, was = old.spec or PodSpecView(), old.metadata or MetadataView()
     annotations, labels = was.annotations or {}, was.labels or {}
     now = meta.annotations or {}
-    named = _moved(context, spec, before)
+    given = _decoded(annotations.get(GIVEN, ""))
+    named = _moved(context, spec, before, given)
     own = frozenset(WEBHOOK_ANNOTATIONS)
     if MARK in (meta.labels or {}) or own & now.keys() or not (MARK in labels or own & annotations.keys()):
         return _class_back(spec, before, named=named)
-    given = _decoded(annotations.get(GIVEN, ""))
-    kept = [*OWN_ANNOTATIONS, *(given.still_there(annotations, context.engine.copied) if given else ())]
+    kept = [*OWN_ANNOTATIONS, *(given.still_there(annotations, annotations) if given else ())]
     lost = {key: annotations[key] for key in kept if key in annotations and key not in now}
     mark = {key: labels[key] for key in (MARK,) if key in labels}
     answer.warnings.append(f"the pod keeps what giveway gave it: {', '.join((*mark, *lost))}")
@@ -181,10 +187,12 @@ def _put_back(
     ]
 
 
-def _moved(context: Context, spec: PodSpecView, before: PodSpecView) -> bool:
-    """Whether an update names the class from which giveway moved the pod to the twin that it has."""
-    managed = context.managed(spec.priority_class_name or "")
-    return managed is not None and managed.twin is not None and managed.twin == before.priority_class_name
+def _moved(context: Context, spec: PodSpecView, before: PodSpecView, given: Given | None) -> bool:
+    """Whether an update names the class of whose twin the pod is: by the policies, or by its record if they changed."""
+    name, twin = spec.priority_class_name or "", before.priority_class_name
+    managed = context.managed(name)
+    moved = given is not None and (given.moved_from, given.name) == (name, twin)
+    return bool(name) and (moved or (managed is not None and managed.twin is not None and managed.twin == twin))
 
 
 def _class_back(spec: PodSpecView, before: PodSpecView, *, named: bool) -> list[Operation]:
@@ -252,11 +260,12 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
     counts for nothing and is taken off. Without any managedFields (`giveway review`, tests) it is believed; all it can
     do then is to have a value that policies copy treated as if the pod had been sent without it.
 
-    `name` is the PriorityClass the pod had after the call; `copied` are annotations with their values. Of a value
-    longer than 64 characters the digest is kept instead.
+    `name` is the PriorityClass the pod had after the call, and `moved_from` the one of which that is the twin; `copied`
+    are annotations with their values. Of a value longer than 64 characters the digest is kept instead.
     """
 
     name: str = msgspec.field(default="", name="class")
+    moved_from: str = msgspec.field(default="", name="from")
     copied: dict[str, str] = {}
 
     def still_there(self, annotations: Mapping[str, str], copyable: Collection[str]) -> set[str]:
@@ -281,12 +290,12 @@ _decoder = msgspec.json.Decoder(Given)
 
 
 @bounded_cache(1024, 4096)
-def _encoded(name: str, copied: tuple[tuple[str, str], ...]) -> str:
+def _encoded(name: str, moved_from: str, copied: tuple[tuple[str, str], ...]) -> str:
     """The annotation's text, compact JSON: the class that the pod has now, and what was copied to it.
 
     The pods of one class mostly get the same.
     """
-    return msgspec.json.encode(Given(name, {key: _brief(value) for key, value in copied})).decode()
+    return msgspec.json.encode(Given(name, moved_from, {key: _brief(value) for key, value in copied})).decode()
 
 
 def given_earlier(annotations: Mapping[str, str], sent: Callable[[], dict[str, Any]]) -> Given | None:

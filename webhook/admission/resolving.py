@@ -22,10 +22,11 @@ class Resolution(msgspec.Struct, kw_only=True):
     """What a pod resolves to. `priority_class` is None if none is named, or the named one does not exist (`missing`).
 
     `conflict` says that what the pod already carries disagrees, so nothing may be filled in: validation refuses it.
-    `unsure` are the classes whose newest state would settle it.
+    `unsure` are the classes whose newest state would settle it. `moved_from` is the class of which it gets the twin.
     """
 
     name: str = ""
+    moved_from: str = ""
     priority_class: PriorityClass | None = None
     value: int = 0
     preemption_policy: str = PREEMPT
@@ -163,6 +164,7 @@ def _apply_management(context: Context, resolution: Resolution, own: PriorityCla
         return
     resolution.take(twin)
     resolution.overwrite = resolution.managed = True
+    resolution.moved_from = name
     resolution.warnings.append(
         f"the pod gets PriorityClass {twin_name}, the twin of {name}: giveway preempts for it, and kube-scheduler does"
         f" not (PreemptionPolicy {managed.policy.name})"

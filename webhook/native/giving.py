@@ -28,10 +28,16 @@ MOVES = "variables.moves"
 """The pod gets the class that is the parameter; false in the evaluation without one."""
 
 
+_TWIN = '\'{"class":"\' + variables.className + \'","from":"\''
+MOVED_EARLIER = if_else(f"{RECORD}.startsWith({_TWIN})", f"{RECORD}.substring(size({_TWIN})).split('\"')[0]", "''")
+"""The class of whose twin an earlier call made the pod, by its record, if it has that twin still."""
+
+
 class Giving(NamedTuple):
     """The classes that pods may be given, sorted by name, and what an evaluation for one of them needs.
 
-    `settled` says that the pod's class is final as far as this evaluation can tell.
+    `settled` says that the pod's class is final as far as this evaluation can tell, and `moved_from` of which class
+    it is the twin.
     """
 
     classes: list[str]
@@ -39,6 +45,7 @@ class Giving(NamedTuple):
     variables: list[tuple[str, str]]
     conditions: list[CompiledCondition]
     settled: str
+    moved_from: str
 
 
 def giving(policies: Policies, table: ClassTable | None, sink: Sink) -> Giving:
@@ -48,7 +55,7 @@ def giving(policies: Policies, table: ClassTable | None, sink: Sink) -> Giving:
     twins = twins_of(policies.preemption)
     classes = sorted({*defaults, *twins.values()})
     if not classes:
-        return Giving([], rules, [], [], TRUE)
+        return Giving([], rules, [], [], TRUE, quote(""))
     twin = f"{mapping((name, quote(twins[name])) for name in sorted(twins))}[?{OWN_NAME}].orValue('')"
     is_twin = f"{twin} == params.metadata.name" if twins else FALSE
     # A twin takes pods if it has the value of their class, and is `Never` while that is not
@@ -69,7 +76,10 @@ def giving(policies: Policies, table: ClassTable | None, sink: Sink) -> Giving:
     none = name_is(OWN_NAME, ["", *(table.global_defaults if table is not None else ())])
     is_default = all_of([none, name_is("params.metadata.name", sorted(defaults))]) if defaults else FALSE
     may_be = CompiledCondition("may-be-given", any_of(["params == null", is_default, is_twin]))
-    return Giving(classes, rules, variables, [may_be], any_of([MOVES, settled]) if settled != TRUE else TRUE)
+    moved_from = if_else(MOVES, if_else(by_default, quote(""), OWN_NAME), MOVED_EARLIER) if twins else quote("")
+    return Giving(
+        classes, rules, variables, [may_be], any_of([MOVES, settled]) if settled != TRUE else TRUE, moved_from
+    )
 
 
 def gives(policy: PriorityPolicy) -> str:

@@ -116,7 +116,7 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[
     keys = labels_recorded(policies.preemption)
     if keys is not None:
         variables.append(("creation", creation_text(keys)))
-    patch = _patch(copies=bool(copies), moves=bool(given.classes), records=keys is not None)
+    patch = _patch(given.moved_from, copies=bool(copies), moves=bool(given.classes), records=keys is not None)
     twins = [f"{BUILTIN}/twins"] if twins_of(policies.preemption) else []
     made = mutating_policy(
         object_name(BUILTIN, "pods", "mutate"),
@@ -145,15 +145,12 @@ def _manifests_again(policies: Policies, sink: Sink) -> Iterator[Object]:
     twins = twins_of(policies.preemption)
     twin = f"{mapping((name, quote(twins[name])) for name in sorted(twins))}[?{OWN_NAME}].orValue('')"
     moved = [f"({twin} != '' && {twin} == {was})" if twins else FALSE]
-    moved.append(all_of([f"{OWN_NAME} == ''", f"{was} != ''", f"{RECORD} != ''"]))
-    copied = {key for policy in policies.priority for rule in policy.rules for key in rule.copy_annotations or ()}
-    copied |= {POD_SCALE_UP_DELAY} if _scale_up_delay(policies) != quote("") else set()
+    moved.append(f'{RECORD}.startsWith(\'{{"class":"\' + {was} + \'","from":"\' + {OWN_NAME} + \'"\')')
+    moved.append(all_of(["variables.replaced", f"{OWN_NAME} == ''", f"{was} != ''", f"{RECORD} != ''"]))
     lost = f"k in variables.before && !(k in {_ANNOTATIONS})"
     value = f"(variables.before[k].size() > {LONGEST_VALUE} ? 'sha256:' : variables.before[k] + '\"')"
     in_record = f"{RECORD}.contains('\"' + k + '\":\"' + {value})"
-    left = f"{listing(OWN_ANNOTATIONS)}.filter(k, {lost})"
-    if copied:
-        left = f"{left} + {listing(sorted(copied))}.filter(k, {lost} && {in_record})"
+    left = f"variables.before.filter(k, {lost} && (k in {listing(OWN_ANNOTATIONS)} || {in_record}))"
     label = f"oldObject.metadata.?labels[?{quote(MARK)}]"
     mark = f"variables.replaced && {label}.hasValue()"
     fields = {"priorityClassName": was, "preemptionPolicy": f"oldObject.spec.?preemptionPolicy.orValue({quote(NEVER)})"}
@@ -177,7 +174,7 @@ def _manifests_again(policies: Policies, sink: Sink) -> Iterator[Object]:
             ("annotations", "object.metadata.?annotations.orValue({})"),
             ("before", "oldObject.metadata.?annotations.orValue({})"),
             ("replaced", NOTHING_LEFT),
-            ("given", f"variables.replaced ? variables.before[?{quote(GIVEN)}].orValue('') : ''"),
+            ("given", f"variables.before[?{quote(GIVEN)}].orValue('')"),
             ("lost", if_else("variables.replaced", left, "[]")),
         ],
         patch=" +\n".join(parts),
@@ -249,7 +246,7 @@ def _scale_up_delay(policies: Policies) -> str:
     return chosen if chosen == quote("") else bracketed(chosen)
 
 
-def _patch(*, copies: bool, moves: bool, records: bool) -> str:
+def _patch(moved_from: str, *, copies: bool, moves: bool, records: bool) -> str:
     """One JSON patch; each part is empty if there is nothing to do."""
     parts = []
     # Class, priority and preemption policy
@@ -264,6 +261,8 @@ def _patch(*, copies: bool, moves: bool, records: bool) -> str:
     has_none = all_of([*writes, "!has(object.metadata.annotations)"])
     parts.append(_when(has_none, _add(quote("/metadata/annotations"), "{}")))
     record = [f"({_CLASS} == '' ? '' : '\"class\":\"' + {_CLASS} + '\"')"]
+    if moved_from != quote(""):
+        record.append(f"[{moved_from}].map(c, c == '' ? '' : ',\"from\":\"' + c + '\"')[0]")
     if copies:
         path = _path("annotations", "k")
         parts.append(f"variables.copiedBefore.filter(k, !(k in variables.copied)).map(k, {_remove(path)})")
