@@ -146,7 +146,7 @@ def snapshot_of(case):
     return snapshot
 
 
-def found_by(case):
+def found_by(case, steps=100_000):
     """What the allocator finds: device names by claim and request, None for nothing."""
     snapshot = snapshot_of(case)
     claims = [
@@ -155,7 +155,7 @@ def found_by(case):
     ]
     place = NodePlace("n1", {"kubernetes.io/hostname": "n1"})
     reached = NodeDevices(snapshot.devices, place, gather_pools(snapshot.devices, place))
-    return allocate(reached, claims, TakenDevices(snapshot.device_claims, frozenset()), Steps(100_000))
+    return allocate(reached, claims, TakenDevices(snapshot.device_claims, frozenset()), Steps(steps))
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -208,6 +208,19 @@ def test_distinct_values_of_one_request_are_compared_with_the_last():
     request = {"name": "r", "alternatives": [wanted], "listed": False}
     case.claims = [{"name": "claim-0", "requests": [request], "constraints": [("distinct", "link")]}]
     assert found_by(case) is not None
+
+
+def test_too_few_devices_need_no_search():
+    """If fewer devices of a kind are free than are asked for, their sets are not tried: there are a million."""
+    case = Random(0)
+    case.style = "plain"
+    one = {"attributes": {"model": "a"}, "taints": [], "shared": False, "capacity": 0, "consumes": 0}
+    case.devices = {f"d{n}": one for n in range(24)}
+    wanted = {"mode": "ExactCount", "count": 21, "selects": [], "tolerates": [], "admin": False, "capacity": 0}
+    case.claims = [case.claim(0) | {"requests": [{"name": "r", "alternatives": [wanted], "listed": False}]}]
+    for held, possible in ((4, False), (3, True)):
+        case.taken = {"devices": list(case.devices)[:held], "capacity": {}, "counters": {}}
+        assert (found_by(case, steps=24) is not None) is possible
 
 
 def test_an_error_ends_the_attempt():

@@ -3,7 +3,6 @@
 import random
 
 import msgspec
-import numpy as np
 import pytest
 
 from tests.preemption.building import as_pod, node, pod
@@ -33,15 +32,13 @@ def claim(name, host, devices, consumers, finalizer=True):
 
 
 def holding(snapshot):
-    """By device, how many claims hold it and which pods have to go for it, and whether it can be counted."""
+    """By device, how many claims hold it and which pods have to go for it."""
     devices, pods = snapshot.devices, snapshot.pods
     return {
         str(id_): [
             (
                 int(devices.holds[row]),
                 "several" if devices.holder[row] < 0 else pods.names[devices.holder[row]],
-                bool(devices.plain[row]),
-                devices.hosts.values[devices.host[row]] if devices.host[row] >= 0 else "",
             )
             for row in sorted(rows)
         ]
@@ -60,9 +57,9 @@ def test_a_device_is_freed_by_the_pod_that_uses_its_claim():
         snapshot = Snapshot()
         for number in order:
             parts[number](snapshot)
-        assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "a", True, "n1")]}
+        assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "a")]}
     snapshot.set_resource_claim(claim("c", "n1", ["s-0"], ["a"], finalizer=False))
-    assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "", True, "n1")]}
+    assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "")]}
 
 
 def test_a_pod_of_the_same_name_is_somebody_else():
@@ -74,29 +71,7 @@ def test_a_pod_of_the_same_name_is_somebody_else():
     other = pod("a", on="n1")
     other["metadata"]["uid"] = "another"
     snapshot.set_pod(as_pod(other))
-    assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "", True, "n1")]}
-
-
-def test_what_cannot_be_counted():
-    """A pool that lacks slices, has two generations, or whose devices are partitions or shared, is not plain."""
-    for slices in (
-        [resource_slice("a", "n1", 1, slices=2)],
-        [resource_slice("a", "n1", 1, slices=2), resource_slice("b", "n1", 1, slices=2, generation=2)],
-        [resource_slice("a", "n1", 1, consumesCounters=[{"counterSet": "s"}])],
-        [resource_slice("a", "n1", 1, allowMultipleAllocations=True)],
-    ):
-        snapshot = Snapshot()
-        for one in slices:
-            snapshot.set_resource_slice(one)
-        assert snapshot.devices.odd_hosts == {"n1": len(slices)}
-        for one in slices:
-            snapshot.remove_resource_slice(one.metadata.name)
-        assert snapshot.devices.odd_hosts == {}
-        assert snapshot.devices.rows_of == snapshot.devices.pools == snapshot.devices.local == {}
-    snapshot = Snapshot()
-    for name in "ab":
-        snapshot.set_resource_slice(resource_slice(name, "n1", 1, slices=2))
-    assert snapshot.devices.odd_hosts == {}
+    assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "")]}
 
 
 def test_an_amount_that_is_none_is_refused():
@@ -149,11 +124,12 @@ def test_events_lead_to_what_the_objects_say():
         fresh.set_resource_slice(one)
     assert holding(snapshot) == holding(fresh)
     assert any(one for one in holding(fresh).values())
-    assert snapshot.devices.odd_hosts == fresh.devices.odd_hosts
     assert snapshot.device_claims.holders == fresh.device_claims.holders
     used, used_by_fresh = ({uid for uid in one.pods.uids if one.device_claims.uses(uid)} for one in (snapshot, fresh))
     assert used == used_by_fresh
-    assert int(np.count_nonzero(snapshot.devices.live)) == sum(len(one.spec.devices) for one in slices.values())
+    for name in slices:
+        snapshot.remove_resource_slice(name)
+    assert snapshot.devices.rows_of == snapshot.devices.pools == snapshot.devices.local == {}
 
 
 def test_the_newest_class_serves_a_resource():

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from webhook.preemption.devices.capacity import consumed, fits_capacity
 from webhook.preemption.devices.constraints import AttributeConstraint, constraint_of
 from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, consumption_of
@@ -112,11 +114,30 @@ class _Search:
                     f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}"
                 )
             self._constraints.append([constraint_of(constraint) for constraint in claim.constraints])
+        if self._is_short():
+            return None
         try:
             done = not self._claims or self._request(0, 0, 0)
         except _TooManyError:
             done = False
         return [allocation for results in self._results for allocation in results] if done else None
+
+    def _is_short(self) -> bool:
+        """Whether a request wants more devices than match and are free, so that no set of them has to be tried.
+
+        Who asks for all devices, or with an expression that fails on one of them, may end in an error: not known here.
+        """
+        shapes = np.array([device.shape for device in self._devices], np.intp)
+        requests = [alternatives for claim in self._claims for alternatives in claim.requests]
+        for request in (request for alternatives in requests for request in alternatives):
+            if request.mode == "All" or (request.selects[shapes] == ERROR).any():
+                return False
+        free = np.array([not self._allocated.holds(device.id) for device in self._devices], np.bool_)
+        return any(
+            np.count_nonzero(free & (request.selects[shapes] != 0) & request.tolerated[shapes]) < request.number
+            for request, *others in requests
+            if not others and not request.admin
+        )
 
     def _count(self, place: _Place, request: Request) -> int:
         """How many devices the request wants; all of those that match, once they are known."""

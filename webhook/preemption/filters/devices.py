@@ -1,9 +1,6 @@
-"""Where the pod's claims can be allocated: by counting on nodes with nothing special, by searching on the others.
+"""Where the pod's claims can be allocated: the allocator is asked about each set of freed claims.
 
-A request for a number of devices, without anything that ties them together, is a counter like a resource: how many of
-the node's matching devices are taken, and how many the removal of each pod frees. On nodes with shared claims,
-incomplete pools, partitions and the like, and for all other requests, the allocator is asked about each set of freed
-claims.
+Nodes in the same state are asked about once (`webhook.preemption.devices.node_states`).
 """
 
 from __future__ import annotations
@@ -24,8 +21,7 @@ from webhook.preemption.devices.requests import (
     DemandError,
 )
 from webhook.preemption.devices.taken import TakenDevices
-from webhook.preemption.filters.counters import UNBOUNDED, Counter, FilterCheck
-from webhook.preemption.filters.device_counters import count_devices, simple_requests
+from webhook.preemption.filters.counters import FilterCheck
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -63,7 +59,7 @@ _REASONS = {
 
 
 class DeviceFilter:
-    """What the preemptor needs of devices, on every node; `searched` are the nodes that no counter speaks for."""
+    """What the preemptor needs of devices; `searched` are the nodes on which it needs any."""
 
     def __init__(self, snapshot: Snapshot, incoming: PodInfo, needs: PodNeeds, without: Rows) -> None:
         self._snapshot, self._needs = snapshot, needs
@@ -83,19 +79,11 @@ class DeviceFilter:
         self._made: dict[frozenset[str], ClaimDemand | None] = {}
         for resources in self._sets_of_resources():
             self._made[resources] = extended_claim(snapshot, incoming.pod, resources) if resources else None
-        self.searched, self.counters = np.zeros(nodes.rows, np.bool_), list[Counter]()
+        self.searched = np.zeros(nodes.rows, np.bool_)
         bound = any(need.is_allocated for need in needs.claims) or needs.stale
         for resources in self._made:
-            mask = self._nodes_with(resources)
-            simple = None if bound else simple_requests(snapshot, self._claims_for(resources))
-            if simple is None:
-                self.searched |= mask
-            elif simple:
-                made, searched = count_devices(snapshot, simple, mask, without)
-                self.counters += made
-                self.searched |= searched & mask
-        for counter in self.counters:
-            counter.limit[self.searched] = UNBOUNDED
+            if bound or any(claim.requests for claim in self._claims_for(resources)):
+                self.searched |= self._nodes_with(resources)
         self._bound = bound
         claims = snapshot.device_claims.claims
         specs = [claims[need.key].spec if need.key in claims else None for need in needs.claims]

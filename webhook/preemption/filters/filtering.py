@@ -136,7 +136,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
         incoming = incoming._replace(beyond=f"it asks for devices, and {raised}")
     if devices:
         resources = [_where_listed(counter, devices) for counter in resources]
-    used = [*resources, *storage.counters, *spread, *anti, *(devices.counters if devices else ())]
+    used = [*resources, *storage.counters, *spread, *anti]
     nothing = np.zeros(snapshot.nodes.rows, np.int64)
     limits = storage.limits
     without_nominated = NodeUsage(
@@ -267,8 +267,6 @@ def _checks(state: PreFilterState, storage: volumes.Storage, refusal: str) -> li
     ):
         if stage in rows_of:
             checks.append(FilterCheck(reason, True, "counters", None, *rows_of[stage]))
-    if "devices" in rows_of:
-        checks.append(FilterCheck("cannot allocate all claims", True, "counters", None, *rows_of["devices"]))
     if state.devices:
         checks += state.devices.checks
     if incoming.features:

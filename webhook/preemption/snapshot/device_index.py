@@ -1,8 +1,6 @@
 """The devices that drivers publish: slices by node and pool, and one row of columns for every device.
 
-A slice of one node whose pool has nothing special (`plain`) can be counted; whatever else there is has to be looked at
-device by device (`webhook.preemption.devices`). One event of a slice changes the rows of that slice, and of the others
-of its pool only whether they are plain.
+One event of a slice changes the rows of that slice only.
 """
 
 from __future__ import annotations
@@ -69,16 +67,13 @@ class PublishedSlice(NamedTuple):
 
 
 class DeviceIndex(Columns):
-    """Slices and classes. `host` is the id of the device's node in `hosts`, -1 for one that several nodes may reach.
+    """Slices and classes, and columns by device.
 
     `holds` is the number of claims that hold the device for themselves. `holder` is the row of the pod whose removal
     frees it, 0 if there is none, -1 if several pods have to go.
     """
 
-    live = array(np.bool_)
-    plain = array(np.bool_)
     shape = array(np.int32)
-    host = array(np.int32, -1)
     holds = array(np.int32)
     holder = array(np.int32)
 
@@ -97,14 +92,10 @@ class DeviceIndex(Columns):
         self.classes: dict[str, DeviceClass] = {}
         self.class_of_resource: dict[str, DeviceClass] = {}
         """By the name of an extended resource, the class whose devices serve it."""
-        self.hosts: Interner[str, str] = Interner()
         self.shapes: Interner[tuple[str, bytes], DeviceShape] = Interner()
         self.rows_of: dict[DeviceId, list[int]] = {}
         self.seen_from: dict[str, object] = {}
         """By node, what `preemption.devices` has worked out of the slices that it looks at, until one changes."""
-        self.odd_hosts: dict[str, int] = {}
-        """By node, how many of its slices are in pools that are not plain."""
-        self._odd_slices: set[str] = set()
 
     def put_slice(self, resource_slice: ResourceSlice) -> list[DeviceId]:
         """Add or update a slice; returns the devices whose holders have to be set.
@@ -140,9 +131,8 @@ class DeviceIndex(Columns):
             self.counted.setdefault(published.pool, {})[name] = published
         else:
             self.shared[name] = published
-        self.live[rows], self.shape[rows] = True, shapes
-        self.host[rows] = self.hosts.take(published.host, published.host) if published.host else -1
-        self._judge_pool(published.pool)
+        self.shape[rows] = shapes
+        self._pool_changed(published.pool)
         return changed
 
     def remove_slice(self, name: str) -> list[DeviceId]:
@@ -152,7 +142,7 @@ class DeviceIndex(Columns):
             return []
         self._take_out(before)
         self._free_rows(before)
-        self._judge_pool(before.pool)
+        self._pool_changed(before.pool)
         return before.ids
 
     def put_class(self, device_class: DeviceClass) -> None:
@@ -198,14 +188,10 @@ class DeviceIndex(Columns):
         _without(self.pools, published.pool, name)
         if published.host:
             _without(self.local, published.host, name)
-            host = self.hosts.find(published.host)
-            assert host is not None
-            self.hosts.drop(host)
         elif published.slice.spec.shared_counters:
             _without(self.counted, published.pool, name)
         else:
             del self.shared[name]
-        self._note_odd(published, odd=False)
 
     def _shapes_again(self, before: PublishedSlice, devices: list[Device]) -> list[int]:
         """The shapes of the same devices in a newer slice; one that has not changed keeps its shape."""
@@ -228,35 +214,18 @@ class DeviceIndex(Columns):
             if not self.rows_of[identity]:
                 del self.rows_of[identity]
 
-    def _judge_pool(self, pool: PoolId) -> None:
-        """Note for every slice of the pool whether its devices can be counted."""
-        slices = self.pools.get(pool)
+    def _pool_changed(self, pool: PoolId) -> None:
+        """What has been worked out of the pool's slices no longer holds."""
         if pool in self.counted or pool in self.troubled:
             self.unjudged.add(pool)
-        if slices is None:
-            return
-        plain = _is_plain(list(slices.values()))
-        for published in slices.values():
+        for published in self.pools.get(pool, {}).values():
             self._forget_seen(published)
-            self.plain[published.rows] = plain
-            self._note_odd(published, odd=not plain)
 
     def _forget_seen(self, published: PublishedSlice) -> None:
         if published.host:
             self.seen_from.pop(published.host, None)
         elif self.seen_from and not published.slice.spec.shared_counters:
             self.seen_from.clear()
-
-    def _note_odd(self, published: PublishedSlice, *, odd: bool) -> None:
-        name, host = published.name, published.host
-        if not host or odd is (name in self._odd_slices):
-            return
-        self._odd_slices ^= {name}
-        count = self.odd_hosts.get(host, 0) + (1 if odd else -1)
-        if count:
-            self.odd_hosts[host] = count
-        else:
-            del self.odd_hosts[host]
 
 
 def _check_amounts(resource_slice: ResourceSlice) -> None:
@@ -279,27 +248,6 @@ def _has_same_devices(before: ResourceSlice, after: ResourceSlice) -> bool:
     if (old.driver, old.pool.name, old.node_name) != (new.driver, new.pool.name, new.node_name):
         return False
     return [device.name for device in old.devices or ()] == [device.name for device in new.devices or ()]
-
-
-def _is_plain(slices: list[PublishedSlice]) -> bool:
-    """Whether a pool is complete, all on one node, and its devices are had one by one and whole."""
-    if not slices:
-        return True
-    first = slices[0].slice.spec
-    if any(
-        not published.host
-        or published.slice.spec.node_name != first.node_name
-        or published.slice.spec.pool.generation != first.pool.generation
-        or published.slice.spec.pool.resource_slice_count != len(slices)
-        for published in slices
-    ):
-        return False
-    names = [device.device for published in slices for device in published.ids]
-    return len(set(names)) == len(names) and not any(
-        device.consumes_counters or device.allow_multiple_allocations
-        for published in slices
-        for device in published.slice.spec.devices or ()
-    )
 
 
 def _without(table: dict[Any, dict[str, PublishedSlice]], key: Any, name: str) -> None:
