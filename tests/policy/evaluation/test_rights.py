@@ -1,4 +1,4 @@
-"""Which rights lint refuses, which it points out, and where `subjects` treat author and pods differently."""
+"""Which rights, and which `match` by subjects, are refused because they would be everybody's."""
 
 import pytest
 
@@ -78,23 +78,6 @@ def test_a_right_of_controllers_is_refused(spec, right, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("right", "words"),
-    [
-        pytest.param(PLATFORM, "workloads of these subjects are let in and their pods refused", id="people"),
-        pytest.param(account("ci", "runner"), "workloads of these subjects", id="a service account by name"),
-        pytest.param("{namespaces: ['*'], " + PLATFORM[1:], "workloads of these subjects", id="in every namespace"),
-        pytest.param(account("operators", "*"), "ServiceAccount operators/* gives this right to no", id="glob"),
-        pytest.param(group("system:serviceaccounts:ci"), "exactly", id="group of service accounts"),
-    ],
-)
-def test_a_right_that_misfires_is_pointed_out(right, words):
-    """A right that pods of workloads lack loads with a warning."""
-    ((severity, text),) = told(use(right))
-    assert severity is Severity.WARNING
-    assert words in text
-
-
-@pytest.mark.parametrize(
     "spec",
     [
         pytest.param(use("{namespaces: [ingress]}"), id="by namespace"),
@@ -136,39 +119,3 @@ def test_a_match_by_subjects_alone_must_say_that_it_means_controllers(rule):
     for mend in ('"namespaces" or "namespaceSelector"', '"operations: [UPDATE]"', CONTROLLERS.replace("'", "")):
         assert mend in text
     assert told(f"match: {MEANT}\n{rules(rule)}") == []
-
-
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        pytest.param("{name: r, enforcement: warn, priorityClasses: {allow: [low]}}", "if they enforce", id="on trial"),
-        pytest.param("{name: r, defaultPriorityClass: low}", "get nothing by this policy", id="what gives"),
-    ],
-)
-def test_a_match_by_subjects_alone_that_refuses_nobody_loads(rule, words):
-    """It is pointed out and holds nobody up."""
-    ((severity, text),) = told(f"match: {PLATFORM}\n{rules(rule)}")
-    assert severity is Severity.WARNING
-    assert words in text
-
-
-@pytest.mark.parametrize(
-    ("parts", "words"),
-    [
-        pytest.param(f"match: {{namespaces: [a], {PLATFORM[1:]}", "leave the subjects out", id="match by namespace"),
-        pytest.param(
-            f"match: {{operations: [UPDATE], {PLATFORM[1:]}", "changes that service accounts make", id="updates"
-        ),
-        pytest.param(f"exclude: {PLATFORM}", "excluded by namespace only", id="exclude"),
-        pytest.param(
-            "conditions: [{name: c, expression: 'request.userInfo.username == \"a\"'}]",
-            "request.userInfo is a controller",
-            id="condition",
-        ),
-    ],
-)
-def test_an_author_who_is_treated_differently_is_pointed_out(parts, words):
-    """Lint says where a workload is let in and its pods are not, and what to write instead."""
-    ((severity, text),) = told(f"{parts}\n{VALIDATED}")
-    assert severity is Severity.WARNING
-    assert words in text

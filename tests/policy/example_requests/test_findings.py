@@ -255,6 +255,71 @@ def test_what_would_surprise_is_shown(name):
     assert any(message.startswith(expected) for message in found), "\n".join(found)
 
 
+PLATFORM = "subjects: [{kind: Group, name: platform}]"
+BY_CONTROLLER = "made by system:serviceaccount:kube-system:replicaset-controller, and not about a pod"
+BY_MEMBER = "made by a member of platform, and not about a pod"
+REFUSING = validate("has(object.spec.nodeSelector)")
+APART = {
+    "a right of people": (f"reserve: {{from: 1, to: 9, use: {{{PLATFORM}}}}}", {}, BY_CONTROLLER),
+    "a right of people beside one by namespace": (
+        f"reserve: {{from: 1, to: 9, use: [{{namespaces: [a]}}, {{{PLATFORM}}}]}}",
+        {},
+        BY_CONTROLLER,
+    ),
+    "a right of people in every namespace": (
+        f"reserve: {{from: 1, to: 9, use: {{namespaces: ['*'], {PLATFORM}}}}}",
+        {},
+        BY_CONTROLLER,
+    ),
+    "a right of a service account": (
+        "reserve: {from: 1, to: 9, use: {subjects: [{kind: ServiceAccount, namespace: ci, name: runner}]}}",
+        {},
+        BY_CONTROLLER,
+    ),
+    "a right of a group of service accounts": (
+        "reserve: {from: 1, to: 9, use: {subjects: [{kind: Group, name: 'system:serviceaccounts:ci'}]}}",
+        {},
+        BY_CONTROLLER,
+    ),
+    "a right of people to annotate new pods": (
+        f"protectAnnotations: {{keys: [{KEY}], operations: [CREATE], allow: {{{PLATFORM}}}}}",
+        {},
+        BY_CONTROLLER,
+    ),
+    "a rule on trial for people": (ALLOW, {"match": f"{{{PLATFORM}}}", "enforcement": "warn"}, BY_CONTROLLER),
+    "a default for people": (DEFAULT, {"match": f"{{{PLATFORM}}}"}, BY_MEMBER),
+    "people of a namespace": (REFUSING, {"match": f"{{namespaces: [a], {PLATFORM}}}"}, BY_CONTROLLER),
+    "changes by people": (
+        REFUSING,
+        {"match": f"{{operations: [UPDATE], {PLATFORM}}}"},
+        "changed by system:serviceaccount:kube-system:replicaset-controller, and not about a pod",
+    ),
+    "all but people": (REFUSING, {"exclude": f"{{{PLATFORM}}}"}, BY_CONTROLLER),
+    "an exception for people": (REFUSING, excepted(f"{{{PLATFORM}}}"), BY_CONTROLLER),
+    "a condition on who asks": (REFUSING, condition('request.userInfo.username == "b"'), "made by b, and not about a"),
+    "an expression about who asks": (
+        validate('"platform" in request.userInfo.groups'),
+        {},
+        BY_CONTROLLER,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_the_author_of_a_workload_and_who_makes_its_pods(name):
+    """A rule that treats them differently is shown by a pod that each of them makes."""
+    body, parts, expected = APART[name]
+    found = told(policy(body, **parts))
+    assert any("p/r is about a pod" in message and expected in message for message in found), "\n".join(found)
+
+
+def test_a_right_that_no_service_account_has():
+    """A glob of service accounts gives a right to none of them."""
+    right = "{subjects: [{kind: ServiceAccount, namespace: operators, name: '*'}]}"
+    (found,) = told(policy(f"reserve: {{from: 1, to: 9, use: {right}}}"))
+    assert found.startswith("reserve.use[0] of policy p makes no difference")
+
+
 UNSURPRISING = {
     "a range": policy(RESERVE),
     "a range by the namespace's label": policy(
@@ -301,6 +366,11 @@ UNSURPRISING = {
     "classes with a description": policy(validate("has(object.description)", ", resources: [priorityclasses]")),
     "requests in earnest": policy(ALLOW, **condition("request.?dryRun.orValue(false) == false")),
     "pods and not their templates": policy(ALLOW, **condition('request.kind.kind == "Pod"')),
+    "people of a namespace that have a right": policy(
+        f"reserve: {{from: 100, to: 200, use: {{namespaces: [a], {PLATFORM}}}}}"
+    ),
+    "who may annotate a pod that runs": policy(f"protectAnnotations: {{keys: [{KEY}], allow: {{{PLATFORM}}}}}"),
+    "an exclusion of people in a namespace": policy(ALLOW, exclude=f"{{namespaces: [a], {PLATFORM}}}"),
     "a rule on trial": policy(ALLOW, enforcement="warn", match="{objectSelector: {matchLabels: {a: b}}}"),
 }
 

@@ -209,12 +209,6 @@ def test_errors(spec, place, words):
             id="on a line of its own",
         ),
         pytest.param(
-            reserve("use: {subjects: [{kind: Group, name: g}]}"),
-            "{subjects: [{kind: Group, name: g}]}",
-            "workloads of these subjects are let in and their pods refused",
-            id="right that controllers lack",
-        ),
-        pytest.param(
             reserve("define: {subjects: [{kind: User, name: 'system:serviceaccount:a:b'}]}"),
             "'system:serviceaccount:a:b'",
             "kind: ServiceAccount",

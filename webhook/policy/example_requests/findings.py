@@ -26,7 +26,7 @@ from webhook.policy.example_requests.example import (
     Settings,
 )
 from webhook.policy.example_requests.questions import SYSTEM, UNNAMED, RuleQuestion, near, questions, samples
-from webhook.policy.model.match import RequestMatch
+from webhook.policy.model.match import MEND, RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import Enforcement, PriorityRule
@@ -52,6 +52,7 @@ _UNRECORDED = (
     "counts as the pod was made; of a pod that giveway did not see then, or by older policies, it counts as it is now,"
     " and whoever may patch the pod or its status writes it: `giveway doctor` names such pods (not-recorded)"
 )
+_APART = f"the author of a workload and the controller that makes its pods are judged differently; {MEND}"
 _MOST_TRIED, _MOST_FIXED, _MOST_FREE, _MOST_COMPARED = 600, 80, 16, 5000
 Told = Iterator[tuple[Severity, SourcePosition, str]]
 Said = dict[str, Verdict]
@@ -104,6 +105,10 @@ class _Asked:
                 for text in self._of_question(policy, rule, question.about, rows):
                     surprised = True
                     yield Severity.WARNING, rule.source, text
+                if apart := _apart(rule_id, question.about, rows) if question.resource == PODS else []:
+                    surprised = True
+                    text = f"{rule_id} is about {apart[0]}, and not about {apart[1]}: {_APART}"
+                    yield Severity.WARNING, rule.source, text
                 trusting = _by_label(rule_id, rows) if question.about == "use" and rows else None
                 if trusting is not None and rule.enforcement is Enforcement.ENFORCE:
                     text = f"{self._told(trusting, question.about)}: see that nobody else labels namespaces"
@@ -129,7 +134,8 @@ class _Asked:
         plain = [settings[0] for settings in parts]
         met = (row for row in islice(near(parts, plain), _MOST_TRIED) if _meets(self._ask(question, row)[1], rule_id))
         bases = (plain, next(met, plain))
-        fixed = [row for base in bases for row in islice(near(question.fixed, base[:about]), _MOST_FIXED)]
+        fixed = [[*base[: about - 1], user] for base in bases for user in question.fixed[-1]]
+        fixed += [row for base in bases for row in islice(near(question.fixed, base[:about]), _MOST_FIXED)]
         free = [*islice(near(question.free, plain[about:]), _MOST_FREE)]
         return [[self._ask(question, row + chosen) for chosen in free] for row in fixed]
 
@@ -235,6 +241,27 @@ def _by_label(rule_id: str, rows: list[list[_Answered]]) -> Example | None:
         if added == {"namespaceObject"} and example.get(NAMESPACE) == UNNAMED and not _refused(said):
             return example
     return None
+
+
+def _apart(rule_id: str, about: str, rows: list[list[_Answered]]) -> list[Example]:
+    """Two requests that differ only in whether somebody or a controller asks: one that meets the rule, and one not.
+
+    Whoever changes a pod asks for the change, so changes count for expressions only.
+    """
+    askers: dict[str, dict[str, tuple[bool, Example]]] = {}
+    for (example, said), *_ in rows:
+        if example.get(OPERATION) is None or about == "validate":
+            rest = repr([setting for setting in example.settings if setting[0] != USER])
+            askers.setdefault(rest, {})[example.get(USER).username] = (_meets(said, rule_id), example)
+    for asked in askers.values():
+        met_by_controller, by_controller = asked.get(CONTROLLER.username, (None, None))
+        unlike = (row for row in asked.values() if row[0] != met_by_controller)
+        # Who lacks a right and is refused may make the workload all the same where its pods have one
+        lacking = asked.get(ANYBODY.username, (False, None))[0]
+        other = next((example for met, example in unlike if not (met and lacking)), None)
+        if by_controller is not None and other is not None:
+            return [by_controller, other] if met_by_controller else [other, by_controller]
+    return []
 
 
 def _let_out(rule_id: str, about: str, rows: list[list[_Answered]], *, everywhere: bool) -> Example | None:

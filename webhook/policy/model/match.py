@@ -32,8 +32,6 @@ GARBAGE_COLLECTORS = CONTROLLER_MANAGER, f"{KUBE_SYSTEM_ACCOUNT}generic-garbage-
 CONTROLLER_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 """The groups of Kubernetes' own controllers, which make the pods of workloads."""
 
-_ACCOUNTS = "system:serviceaccount"
-"""What the names of service accounts, and of their groups, begin with."""
 _CONTROLLERS = (
     CONTROLLER_MANAGER,
     *(
@@ -233,38 +231,18 @@ MEND = 'add "namespaces" or "namespaceSelector" (not "*", {} or all but some: a 
 """What to do about a right or a match that would mean the controllers, which make pods for everybody."""
 
 
-def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reader, *, at_create: bool) -> None:
-    """Check the alternatives of a right, which stand at `node`; `at_create`: whether it is asked for new pods.
+def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reader) -> None:
+    """Refuse the alternatives of a right to new pods, which stand at `node`, that controllers would open to everybody.
 
-    A right that controllers would open to everybody is refused; one that reaches further, or less far, than its author
-    probably means is pointed out (docs/policies.md, "Who asks").
+    See docs/policies.md, "Who asks".
     """
     places = node.items if isinstance(node, YamlSequence) else [node]
     for number, right in enumerate(rights):
-        place = places[number] if len(places) == len(rights) else node  # else some could not be read
-        if right.by_namespace or right.subjects is None or not at_create:
-            continue
-        subjects = right.subjects
+        subjects = () if right.by_namespace else right.subjects or ()
         controllers = [str(subject) for subject in subjects if subject.covers_controllers]
-        accounts = [
-            subject for subject in subjects if subject.kind == "ServiceAccount" or subject.name.startswith(_ACCOUNTS)
-        ]
-        loose = [str(account) for account in accounts if not account.exact_user]
         if controllers:
             reader.error(
-                place,
+                places[number] if len(places) == len(rights) else node,  # else some could not be read
                 f"{' or '.join(controllers)} means the controllers, which make pods for whoever makes a workload: the"
                 f" right would be everybody's; leave this subject out and say for which pods the right is: {MEND}",
-            )
-        elif loose:
-            reader.warn(
-                place,
-                f"{' or '.join(loose)} gives this right to no service account, because each may make pods for someone"
-                f" else; name those that make pods for themselves exactly, or {MEND}",
-            )
-        else:
-            reader.warn(
-                place,
-                "workloads of these subjects are let in and their pods refused, because controllers make the pods and"
-                f" have a right by namespace only; {MEND}",
             )

@@ -51,7 +51,7 @@ class PolicyException(Checked, frozen=True, kw_only=True):
         if values.get("match") == RequestMatch():
             reader.error(nodes["match"], "this excepts everybody: name who is meant, or turn the rules to warn")
         elif "match" in values:
-            check_rights((values["match"],), nodes["match"], reader, at_create=True)
+            check_rights((values["match"],), nodes["match"], reader)
 
 
 def _policy(values: Values, source: SourcePosition) -> PriorityPolicy:
@@ -81,7 +81,7 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """Names are there once, an exception is from rules that refuse, and subjects mean whom they name.
+        """Names are there once, an exception is from rules that refuse, and `match` does not hit everybody's pods.
 
         Rules and conditions share the names by which `policy/name` is found in messages.
         """
@@ -119,73 +119,28 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
 
 
 def _check_requesters(values: Values, nodes: Nodes, reader: Reader) -> None:
-    """Point out a policy that treats the author of a workload and the controller that makes its pods differently.
+    """Refuse a `match` by subjects that name no controller, over rules that restrict new pods.
 
-    docs/policies.md, "Who asks".
+    Such rules hold for the pods of controllers all the same, and refuse those of everybody's workloads, so the policy
+    must say that it means it (docs/policies.md, "Who asks").
     """
-    match, exclude = values.get("match") or RequestMatch(), values.get("exclude") or RequestMatch()
-    expressions = [(condition.expression, condition.source) for condition in values.get("conditions", ())]
-    about_new_pods = False
-    validates = False
-    for rule in values.get("rules", ()):
-        if "validate" in rule and "pods" in rule["validate"].resources:
-            about_new_pods = validates = True
-            expressions.append((rule["validate"].expression, rule["source"]))
-        elif "validate" not in rule:
-            body = rule.get("protect_annotations")
-            about_new_pods |= body is None or ("CREATE" in body.operations and "pods" in body.resources)
-    if not about_new_pods:
+    match, policy = values.get("match") or RequestMatch(), values.get("enforcement", Enforcement.ENFORCE)
+    if match.subjects is None or match.by_namespace or "CREATE" not in (match.operations or ("CREATE",)):
         return
-    if "CREATE" not in (match.operations or ("CREATE",)):
-        if match.subjects is not None and validates:
-            reader.warn(
-                nodes["match"],
-                "the rules also hold for changes that service accounts make, because they may make them for someone"
-                " else; leave the subjects out, or let the expression pass what controllers change",
-            )
-        return
-    if match.subjects is not None and not any(subject.covers_controllers for subject in match.subjects):
-        _check_subjects(values, match, nodes["match"], reader)
-    if exclude.subjects is not None and not exclude.by_namespace:
-        reader.warn(
-            nodes["exclude"],
-            "workloads of these subjects are let in and their pods may be refused, because controllers make the pods"
-            f" and are excluded by namespace only; {MEND}",
-        )
-    for expression, source in expressions:
-        if reads_user(expression):
-            reader.warn(
-                YamlNode(source.line, source.column, 1),
-                "request.userInfo is a controller when it makes the pods of a workload, so the author is judged in one"
-                " way and the pods in another; read namespaceObject instead, or match operations [UPDATE]",
-            )
-
-
-def _check_subjects(values: Values, match: RequestMatch, node: YamlNode, reader: Reader) -> None:
-    """A `match` by subjects that name no controller: what restricts holds for the pods of controllers all the same.
-
-    That refuses the pods of everybody's workloads, so the policy must say that it means it.
-    """
-    policy = values.get("enforcement", Enforcement.ENFORCE)
-    kinds = [PriorityRule(**{"enforcement": policy, **rule}) for rule in values.get("rules", ())]
-    refusing = [rule for rule in kinds if rule.refuses and rule.enforcement is Enforcement.ENFORCE]
-    what = "the rules also hold for pods that controllers and service accounts make in"
-    if match.by_namespace:
-        reader.warn(
-            node,
-            f"{what} these namespaces, whoever the author of the workload is: workloads of others are let in and their"
-            " pods may be refused; leave the subjects out",
-        )
-    elif not any(rule.refuses for rule in kinds):
-        reader.warn(node, f"pods that controllers make for these subjects get nothing by this policy; {MEND}")
-    elif not refusing:
-        reader.warn(
-            node, f"{what} every namespace, whoever the author of the workload is, and that is an error if they enforce"
-        )
-    else:
+    rules = [PriorityRule(**{"enforcement": policy, **rule}) for rule in values.get("rules", ())]
+    refusing = any(rule.refuses and rule.enforcement is Enforcement.ENFORCE for rule in rules)
+    if refusing and any(map(_about_new_pods, rules)) and not any(row.covers_controllers for row in match.subjects):
         reader.error(
-            node,
-            f"{what} every namespace, so they would refuse the pods of everybody's Deployments and Jobs; {MEND}; or"
+            nodes["match"],
+            "the rules also hold for pods that controllers and service accounts make in every namespace, so they would"
+            f" refuse the pods of everybody's Deployments and Jobs; {MEND}; or"
             ' "operations: [UPDATE]" if only changes are meant; or, if the pods of controllers are meant as well, add'
             " {kind: Group, name: system:serviceaccounts} to the subjects",
         )
+
+
+def _about_new_pods(rule: PriorityRule) -> bool:
+    protect = rule.protect_annotations
+    if rule.validate is not None:
+        return "pods" in rule.validate.resources
+    return protect is None or ("CREATE" in protect.operations and "pods" in protect.resources)

@@ -110,7 +110,7 @@ class Reserve(Checked, frozen=True, kw_only=True):
         if "from_" in values and "to" in values and values["from_"] > values["to"]:
             reader.error(nodes["from_"], f"the range ends at {values['to']}, before it begins; swap from and to")
         if values.get("use"):
-            check_rights(values["use"], nodes["use"], reader, at_create=True)
+            check_rights(values["use"], nodes["use"], reader)
 
     @property
     def declaration(self) -> Declaration:
@@ -138,9 +138,8 @@ class ProtectAnnotations(Checked, frozen=True, kw_only=True):
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """Its rights mean whom they name."""
-        if values.get("allow"):
-            at_create = "CREATE" in values.get("operations", ())
-            check_rights(values["allow"], nodes["allow"], reader, at_create=at_create)
+        if values.get("allow") and "CREATE" in values.get("operations", ()):
+            check_rights(values["allow"], nodes["allow"], reader)
 
     @property
     def declaration(self) -> Declaration:
