@@ -15,7 +15,7 @@ from tests.admission.builders import make_class, make_pod, make_review
 from tests.manager.test_reload import until
 from webhook.admission.context import Objects
 from webhook.component_base import listener
-from webhook.serving import bodies, connections, server
+from webhook.serving import bodies, connections, server, turns
 from webhook.serving.review_handler import _budget
 
 pytestmark = pytest.mark.slow
@@ -259,6 +259,22 @@ async def test_connections_that_only_shake_hands_halfway_are_bounded_too(start, 
         assert len(running.server._connections) <= 20
         for _, writer in opened:
             writer.close()
+
+
+async def test_all_that_an_api_server_begins_at_once_get_their_handshake(start, monkeypatch):
+    """It has a connection for each review under way, 600 by default: none of them is ended because many begin."""
+    monkeypatch.setattr(turns, "_ROUND", -1.0)  # nothing is done without waiting
+    async with start(objects=Objects([HIGH])) as running:
+        begun = [socket.create_connection(("127.0.0.1", running.server.secure_port)) for _ in range(600)]
+        for one in begun:
+            one.send(b"\x16")  # as much of a handshake as makes it wait for its turn
+            one.setblocking(False)
+        await asyncio.sleep(0.5)
+        assert len(running.server._connections) == len(begun)
+        for one in begun:
+            with pytest.raises(BlockingIOError):
+                one.recv(1)
+            one.close()
 
 
 async def test_if_every_connection_is_busy_the_longest_busy_one_goes(start, connect, monkeypatch):

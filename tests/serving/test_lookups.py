@@ -19,10 +19,10 @@ pytestmark = pytest.mark.skipped_waits
 class Asked:
     """An API server that has some objects, and a cache of it whose watch is open."""
 
-    def __init__(self, **objects):
+    def __init__(self, *, optional=False, **objects):
         self.objects, self.names, self.at_once, self.most = objects, [], 0, 0
         self.cache = SimpleNamespace(handlers=[], watching=True)
-        self.lookups = Lookups(self.get, LookupLimit(), self.cache)
+        self.lookups = Lookups(self.get, LookupLimit(), self.cache, optional=optional)
         self.peers = Peers()
 
     async def get(self, name):
@@ -89,6 +89,19 @@ async def test_without_a_watch_nothing_is_remembered():
     for _ in range(3):
         await asked.find("ghost")
     assert asked.names == ["ghost"] * 3
+
+
+async def test_without_a_watch_it_is_remembered_what_is_missing_and_may_be():
+    """A name that nobody has is looked up once a second, whoever asks; an object that is there each time."""
+    asked = Asked(optional=True, there="object")
+    asked.cache.watching = False
+    for address in ("10.0.0.1", "10.0.0.2", "10.0.0.1"):
+        assert await asked.find("team/ghost", address) is None
+        assert await asked.find("there", address) == "object"
+    assert asked.names == ["team/ghost", "there", "there", "there"]
+    asked.objects["team/ghost"] = "object"
+    await asyncio.sleep(1.01)
+    assert await asked.find("team/ghost") == "object"
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,9 @@ class CachedObjects:
         self._namespace_lookups = Lookups(
             lambda name: self._get(NAMESPACES, NAMESPACE.path(name=name), Namespace), limit, self._namespaces
         )
-        self._group_lookups = Lookups(lambda key: self._pod_group(*key.split("/", 1)), limit, self._groups)
+        self._group_lookups = Lookups(
+            lambda key: self._pod_group(*key.split("/", 1)), limit, self._groups, optional=True
+        )
 
     @property
     def lookup(self) -> Lookup:

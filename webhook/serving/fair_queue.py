@@ -31,12 +31,10 @@ rest."""
 class Peer:
     """Whoever is at one address: an API server, a tenant's pod, or all of them behind one proxy."""
 
-    __slots__ = ("__weakref__", "address", "greeting", "lines", "shares")
+    __slots__ = ("__weakref__", "address", "lines", "shares")
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.greeting = 0
-        """Connections that have begun to speak and wait for their handshake."""
         self.lines: dict[FairQueue[Any], _Line] = {}
         self.shares: Newest[str, dict[FairQueue[Any], float]] = Newest(_MOST_SHARES)
         """How far those have come for whom its connections ask, by name."""

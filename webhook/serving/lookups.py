@@ -3,6 +3,7 @@
 A name that no object can have is not looked up. One look-up serves all of one address and namespace who ask for the
 same name meanwhile: it waits among theirs, so nobody waits behind what another address or namespace asks for besides.
 Its answer holds for a second more if the watch is open and tells nothing of that name: news come within a second.
+Without a watch only that there is none holds, and only of what may be missing: then nobody is refused for that.
 All look-ups together are bounded in number and rate, and whoever asks for many waits for his own.
 """
 
@@ -64,11 +65,19 @@ class _Running:
 class Lookups(Generic[T]):
     """The look-ups of one resource, by `name` or `namespace/name`.
 
-    `get` asks the API server for an object, None if there is none. The watch of the `cache` tells of changes.
+    `get` asks the API server for an object, None if there is none. The watch of the `cache` tells of changes. What is
+    `optional` refuses nobody by being missing.
     """
 
-    def __init__(self, get: Callable[[str], Awaitable[T | None]], limit: LookupLimit, cache: Informer[Any]) -> None:
-        self._cache, self._get, self._limit = cache, get, limit
+    def __init__(
+        self,
+        get: Callable[[str], Awaitable[T | None]],
+        limit: LookupLimit,
+        cache: Informer[Any],
+        *,
+        optional: bool = False,
+    ) -> None:
+        self._cache, self._get, self._limit, self._optional = cache, get, limit, optional
         self._running: dict[str, dict[_Share, _Running]] = {}
         self._remembered: Newest[str, tuple[float, T | None]] = Newest(_MOST_REMEMBERED)
         cache.handlers.append(self._hear)
@@ -122,7 +131,7 @@ class Lookups(Generic[T]):
     def _known(self, name: str) -> tuple[float, T | None] | None:
         """When and what was answered, if that still counts."""
         known = self._remembered.get(name)
-        if known is None or not self._cache.watching:
+        if known is None or not (self._cache.watching or (self._optional and known[1] is None)):
             return None
         return known if asyncio.get_running_loop().time() - known[0] < _REMEMBERED else None
 

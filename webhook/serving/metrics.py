@@ -123,8 +123,7 @@ class AdmissionMetrics:
         )
         self.connections_closed = Counter(
             "giveway_connections_closed",
-            "Connections ended by the server, by reason: room (one gave way to a new one), head (no request came) or"
-            " handshake (too many wait for theirs at this address).",
+            "Connections ended by the server, by reason: room (one gave way to a new one) or head (no request came).",
             ["reason"],
             registry=registry,
         )
@@ -137,7 +136,7 @@ class AdmissionMetrics:
         )
         for result in ("success", "failure"):
             self.certificate_reloads.labels(result)
-        for reason in ("room", "head", "handshake"):
+        for reason in ("room", "head"):
             self.connections_closed.labels(reason)
         for reason in ("slow", "peer", "room"):
             self.requests_ended.labels(reason)

@@ -18,15 +18,12 @@ from cryptography import x509
 from webhook.component_base.listener import Acceptor
 from webhook.component_base.supervision import Supervisor
 from webhook.serving.connections import Connection, Connections
-from webhook.serving.fair_queue import Flow
 from webhook.serving.http_connection import HttpProtocols
 from webhook.serving.turns import Turns
 
 _HANDSHAKE_SECONDS = 5
 _HANDSHAKE_COST = 0.001
 """Seconds of this process for a handshake, about."""
-_MOST_GREETING = 256
-"""Connections of one address that wait for their turn."""
 _READ_SECONDS, _BYTE_SECONDS = 0.0001, 3e-9
 """What it takes to decrypt and parse what has come: in any case, and for each byte."""
 _PIECE = 4096
@@ -291,21 +288,17 @@ class TlsListener:
             self._hear(accepted, connection)
 
     def _hear(self, accepted: socket.socket, connection: Connection) -> None:
-        """Begin TLS when it is the connection's turn; of too many that wait for it the newest goes."""
+        """Begin TLS when it is the connection's turn.
+
+        An API server begins as many at once as it has reviews under way, so only all connections are bounded.
+        """
         loop = asyncio.get_running_loop()
         loop.remove_reader(accepted)
         begin, flow = partial(self._begin, accepted, connection), connection.greeting
         if not self._turns.must_wait(flow):
             self._turns.do(flow, begin)
-        elif flow.peer.greeting >= _MOST_GREETING:
-            self._connections.end(connection, "handshake")
         else:
-            flow.peer.greeting += 1
-            self._turns.later(flow, partial(self._greet, begin, flow), _HANDSHAKE_COST)
-
-    def _greet(self, begin: Callable[[], None], flow: Flow) -> None:
-        flow.peer.greeting -= 1
-        begin()
+            self._turns.later(flow, begin, _HANDSHAKE_COST)
 
     def _begin(self, accepted: socket.socket, connection: Connection) -> None:
         if connection.group is None:  # it has been ended
