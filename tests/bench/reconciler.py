@@ -39,7 +39,7 @@ from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.reconciler import Reconciler as InProcess
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import PlanRecord, PlanStage
+from webhook.reconciler.state.annotations import PlanRecord
 
 NODES, PODS_A_NODE, PREEMPTORS = 1000, 4, 200
 PATROL_NODES, VOLUMES = 3000, 10_000
@@ -198,7 +198,7 @@ def _patrol() -> None:
         waiting = preemptor(f"p{number}", "1", spec={"volumes": [volume]})
         setting.add(waiting)
         record = PlanRecord(id=f"x{number}", node=f"n{number}")
-        plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, stage=PlanStage.WAITING)
+        plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, nominated=True)
         reconciler.plan_manager.index.add(plan)
     setting.clock.now = 60.0
     stalls = []

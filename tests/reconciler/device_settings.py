@@ -13,7 +13,6 @@ from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.state.annotations import PlanStage
 
 DRIVER = "gpu.example.com"
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -86,7 +85,7 @@ def begun(setting: Devices, made: Pod) -> tuple[Desk, Plan]:
     assert isinstance(outcome, Evicts), outcome
     plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
     plan.note_displaced()
-    desk.reconciler.plan_manager.enter(plan, PlanStage.EVICTING)
+    plan.note_written()
     return desk, plan
 
 
@@ -94,4 +93,3 @@ def all_asked(desk: Desk, plan: Plan) -> None:
     """All victims have been asked."""
     for victim in plan.record.victims:
         desk.reconciler.plan_manager.asked(plan, desk.reconciler.state.pods.get(victim.key))
-    desk.reconciler.plan_manager.enter(plan, PlanStage.WAITING)

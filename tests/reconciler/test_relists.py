@@ -66,16 +66,17 @@ async def test_nobody_is_evicted_on_half_a_list(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(writer, "nominate", nominate)
     monkeypatch.setattr(writer, "removing", answered)
     monkeypatch.setattr(writer, "_mark_and_delete", answered)
-    desk.reconciler.turn()
-    plan = desk.reconciler.plans["default/p"]
+    working = asyncio.create_task(desk.reconciler.work())
     await passes()
+    plan = desk.reconciler.plans["default/p"]
+    assert plan.nominated
     assert not asked
     setting.add(pod("newer", "8", node="n1", priority=200))
     setting.state.pods.whole.set()
     await passes()
     assert not asked, "somebody else has the room by now"
-    desk.reconciler.turn()
     assert plan.ended is Ending.OUTDATED
+    working.cancel()
     await desk.reconciler.stop()
 
 

@@ -64,7 +64,7 @@ def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
             "secondsLeft": None if math.isinf(plan.deadline) else round(plan.deadline - now, 3),
             "asked": sorted(victim.key for victim in plan.record.victims if victim.uid in plan.gone),
             **msgspec.to_builtins(plan.record),
-            "stage": plan.stage.value,
+            "step": plan.step,
         }
         for plan in sorted(reconciler.plans.values(), key=lambda plan: plan.started)
     ]

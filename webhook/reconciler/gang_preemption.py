@@ -26,9 +26,6 @@ from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Evaluation, Reporter
 from webhook.reconciler.state.annotations import DecisionRecord, GangRecord
 
-BegunPlan = tuple[Plan, Pod, DecisionRecord | None]
-"""A plan, its preemptor, and the decision that is written on that."""
-
 
 def leave_out(entry: QueuedPreemptor, pod: Pod, outcome: object, evaluator: Evaluator, reporter: Reporter) -> float:
     """Leave out nodes that a preemptor has fitted on for too long without being bound there.
@@ -60,8 +57,8 @@ class GangPreemption:
         self._reporter = reporter
         self._verdicts = verdicts
 
-    def preempt(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy) -> list[BegunPlan]:
-        """Do for the gang of this member, whose turn it is, what can be done now; returns plans to be carried out."""
+    def preempt(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy) -> None:
+        """Do for the gang of this member, whose turn it is, what can be done now."""
         clock, told = self._evaluator.clock, entry.reason
         begun, now = clock.stopwatch(), clock.monotonic()
         members = self._members(pod, policy)
@@ -76,22 +73,20 @@ class GangPreemption:
             else:
                 self._queue.park(entry.key, now, reason=outcome.reason, due=outcome.due, behind=outcome.behind)
             self._report(Evaluation(pod, outcome, None, told, seconds, took=clock.stopwatch() - begun))
-            return []
+            return
         placed = [key_of(member) for member, _ in outcome.placed]
         if entry.key not in placed:
             self._queue.park(entry.key, now, reason="other pods of its gang are placed first")
         record = self._record(group_of(pod), [key.partition("/")[2] for key in placed])
-        plans: list[BegunPlan] = []
         for number, (member, what) in enumerate(outcome.placed):
             known = self._queue.get(placed[number])
             attempts = known.attempts if known is not None else 0
             plan = self._manager.begin(member, policy, what, attempts, outcome.left_out, gang=record)
             self._queue.hold(placed[number], attempts)
             evaluation = Evaluation(member, what, plan, told, seconds, took=clock.stopwatch() - begun)
-            plans.append((plan, member, self._report(evaluation)))
+            plan.note_decision(self._report(evaluation))
         victims = {victim.metadata.uid for _, what in outcome.placed for victim in what.victims}
         self._queue.took(entry.key, len(victims))
-        return [] if self._manager.dry_run else plans
 
     def _record(self, key: GroupKey, names: list[str]) -> GangRecord:
         """The gang of these members: the one that others of their group are in already, if there is one."""

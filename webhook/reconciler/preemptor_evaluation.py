@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
+
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
 from webhook.policy.model.creation import at_creation
@@ -65,8 +68,8 @@ class PreemptorEvaluation:
             return Unschedulable(str(error))
         except ExtenderError as error:
             return Unschedulable(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
-        if isinstance(outcome, Fits) and (node := self._manager.rehearsed_room(outcome.nodes)):
-            return Waits(node, 0)
+        if isinstance(outcome, Fits) and self._manager.dry_run and self._is_rehearsed(outcome.nodes):
+            return Waits(outcome.nodes[0], 0)
         entry.left_out = frozenset(left_out)
         return without_nodes(outcome, left_out)
 
@@ -78,3 +81,8 @@ class PreemptorEvaluation:
         return self._manager.evaluator.evaluate(
             pod, policy, rules, entry.attempts, extenders=extenders, left_out=left_out, promised=promised
         )
+
+    def _is_rehearsed(self, nodes: Collection[str]) -> bool:
+        """Whether only rehearsed plans make the room on these nodes: kube-scheduler will bind nothing there."""
+        made = {plan.record.node for plan in self._manager.plans.values() if math.isinf(plan.emptied)}
+        return made.issuperset(nodes)

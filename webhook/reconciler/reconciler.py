@@ -29,7 +29,7 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Unschedulable, Waits
-from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no_checkpoint
+from webhook.reconciler.evict.executor import Displaced, Executor, Performed, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.gang_preemption import GangPreemption, leave_out
 from webhook.reconciler.plans import news as plan_news
@@ -48,7 +48,7 @@ from webhook.reconciler.state.state import State
 
 log = logging.getLogger(__name__)
 
-News = Concluded | Displaced | ExtenderAnswered | plan_news.News
+News = Performed | Displaced | ExtenderAnswered | plan_news.News
 _TURN = 0.005
 """Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
 _LONGEST_SLEEP = 5.0
@@ -149,12 +149,10 @@ class Reconciler:
                 pass
             case TakeOff(plan_id, node):
                 self.executor.clear(pod, plan_id, node)
-            case Adopted(plan, remaining, outdated):
+            case Adopted(plan, outdated):
                 self.queue.hold(key, attempts=max(0, plan.record.attempt - 1))
                 if outdated:
                     self._end(plan, Ending.OUTDATED, outdated)
-                elif remaining or not plan.idle:
-                    self.executor.carry_out(plan)
 
     def _is_found(self, key: str, pod: Pod | None) -> bool:
         """Whether a pod carries a plan that is not under way here: an earlier leader wrote it."""
@@ -284,19 +282,19 @@ class Reconciler:
             match news:
                 case plan_news.PlanEnded():
                     self._follow_up(news)
-                case plan_news.PlanGoesOn(plan):
-                    self.executor.carry_out(plan)
-                case plan_news.StageLasts(plan):
-                    self.executor.write_stage(plan)
-                case None:
-                    pass  # it only wakes the loop
-                case Concluded(plan, end) if end is not None:
-                    self._end(plan, *end)
-                case Concluded(plan):
+                case plan_news.PlanActs(plan, step, seconds):
+                    self.reporter.metrics.recheck_seconds.observe(seconds)
+                    self.executor.perform(plan, step)
+                case plan_news.AllAsked(plan):
                     self.ledger.write_soon()
-                    self.plan_manager.all_asked(plan)
                     if (preemptor := self.state.pods.get(plan.key)) is not None:
                         self.reporter.evicted(plan, preemptor)
+                case None:
+                    pass  # it only wakes the loop
+                case Performed(plan, ending):
+                    self._take(self.plan_manager.acted(plan))
+                    if ending is not None:
+                        self._end(plan, ending)
                 case Displaced(pod):
                     if (displaced := self.plans.get(key_of(pod))) is not None:
                         self._end(displaced, Ending.DISPLACED)
@@ -327,8 +325,7 @@ class Reconciler:
             self.extender_client.forget(entry.uid)
             return
         if is_gang(self.state.snapshot, pod):
-            for begun_plan in self.gangs.preempt(entry, pod, policy):
-                self.executor.carry_out(*begun_plan)
+            self.gangs.preempt(entry, pod, policy)
             return
         # 2. What would help it?
         begun, now, told = self.clock.stopwatch(), self.clock.monotonic(), entry.reason
@@ -351,11 +348,12 @@ class Reconciler:
                 self.queue.took(entry.key, len(outcome.victims))
         if not isinstance(outcome, Asks):
             self.extender_client.forget(entry.uid)
-        # 5. Report it, and carry the plan out.
+        # 5. Report it.
         evaluation = Evaluation(pod, outcome, plan, told, seconds, took=self.clock.stopwatch() - begun)
         decision = self.reporter.evaluated(evaluation, self.clock.wall(), dry_run=self.plan_manager.dry_run)
-        if plan is not None and not self.plan_manager.dry_run:
-            self.executor.carry_out(plan, pod, decision)
+        if plan is not None:
+            plan.note_decision(decision)
+            self._wake()
 
     def _end(self, plan: Plan, ending: Ending, note: str = "") -> None:
         """End a plan if it has not ended yet."""

@@ -15,7 +15,7 @@ from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable
 from webhook.reconciler.plans.actions import Ask, Try
 from webhook.reconciler.plans.next_action import PlanContext, next_action
 from webhook.reconciler.plans.plan import Plan, PlanLook
-from webhook.reconciler.state.annotations import PlanRecord, PlanStage
+from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 
@@ -259,7 +259,7 @@ def test_what_was_decided_stands_before_the_first_eviction(
     setting.expect(made, outcome)
     victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
     record = PlanRecord(id="plan", node=outcome.node, victims=victims, policy="test")
-    plan = Plan(record, "default/p", "uid-p", 100, 0.0, 300.0, stage=PlanStage.EVICTING, displaced=True)
+    plan = Plan(record, "default/p", "uid-p", 100, 0.0, 300.0, nominated=True, displaced=True)
     plan.look = PlanLook(setting.state.snapshot.version - 1)
     action = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), setting.at)
     assert isinstance(action, Ask | Try)

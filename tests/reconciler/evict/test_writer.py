@@ -19,7 +19,7 @@ from webhook.kube.resources import POD
 from webhook.policy.model.values import PLAN
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.writer import EvictionResult, Writer
-from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanStage, encode
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 VICTIM = PlanVictim("default", "v", "u")
@@ -265,7 +265,7 @@ async def test_a_conflict_on_displacing_is_looked_into(fresh: Pod | None, taken:
 
 def carrying(plan: str, version: str, *, resize: bool, deferred: bool) -> Pod:
     """A bound pod with that plan on it."""
-    text = encode(PlanRecord(id=plan, node="n1", victims=(VICTIM,), resize=resize, stage=PlanStage.EVICTING))
+    text = encode(PlanRecord(id=plan, node="n1", victims=(VICTIM,), resize=resize))
     meta = ObjectMeta(name="p", namespace="default", uid="u", resource_version=version, annotations={PLAN: text})
     conditions = [Condition(type=RESIZE_PENDING, reason="Deferred")] if deferred else []
     return Pod(metadata=meta, spec=PodSpec(node_name="n1"), status=PodStatus(conditions=conditions))

@@ -26,10 +26,8 @@ from webhook.reconciler.evict import writer as writing
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.plans import plan_manager
-from webhook.reconciler.plans.actions import Wait
 from webhook.reconciler.queue.queue import QueuedPreemptor
 from webhook.reconciler.state import disruptions
-from webhook.reconciler.state.annotations import PlanStage
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.state import State
 
@@ -142,8 +140,8 @@ def waits_for_whom_nobody_asks() -> Simulation:
 
 
 def ask_nobody(patch: Patch) -> None:
-    waiting = actions.STAGES[PlanStage.WAITING]._replace(next_action=lambda one: Wait(one.plan.deadline))
-    patch.setattr(actions, "STAGES", {**actions.STAGES, PlanStage.WAITING: waiting})
+    look = actions.unasked
+    patch.setattr(actions, "unasked", lambda plan, *given: [] if plan.announced else look(plan, *given))
 
 
 def ends_early() -> Simulation:

@@ -17,7 +17,7 @@ from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import Adopted, adopt, disagreement, recalled
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, PlanStage, encode
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 WEB = "Deployment/default/web"
@@ -134,7 +134,7 @@ async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
     desk.reconciler.turn()
     (plan,) = desk.reconciler.plans.values()
     asks = preemptor("p", "5", nominated="n1")
-    asks.metadata.annotations = {PLAN: encode(plan.record.entering(PlanStage.EVICTING, rfc3339(START)))}
+    asks.metadata.annotations = {PLAN: encode(plan.record)}
     taken = Desk(grouped())
     taken.reconciler.state.pods.take("default/p", asks)
     adopted = adopt(asks, taken.reconciler.plan_manager, taken.reconciler.policy_set, ())

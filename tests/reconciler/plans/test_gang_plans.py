@@ -8,9 +8,8 @@ from tests.reconciler.builders import Desk, Setting, node, pod, policy, preempto
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
-from webhook.reconciler.plans.actions import End, Enter, Try
+from webhook.reconciler.plans.actions import End, Try, Wait
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.state.annotations import PlanStage
 
 GANG = "scheduling.x-k8s.io/pod-group"
 
@@ -43,12 +42,9 @@ async def test_nobody_is_planned_for_beside_plans_that_are_about_to_end():
     first = reconciler.plans["default/gang-0"]
     reconciler._end(reconciler.plans["default/gang-1"], Ending.OUTDATED)
     reconciler.turn()
-    assert list(reconciler.plans) == ["default/gang-0"]
-    action = reconciler.plan_manager.next_action(first)
-    assert isinstance(action, End)
-    reconciler._end(first, action.ending)
-    reconciler.turn()
+    assert first.ended is Ending.GANG
     assert sorted(reconciler.plans) == ["default/gang-0", "default/gang-1"]
+    assert len({plan.record.gang for plan in reconciler.plans.values()} - {first.record.gang}) == 1
     await reconciler.stop()
 
 
@@ -58,7 +54,7 @@ async def test_once_somebody_was_asked_for_a_gang_all_its_plans_go_on():
     reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
     first, second = reconciler.plans.values()
     for plan in (first, second):
-        manager.enter(plan, PlanStage.EVICTING)
+        plan.note_written()
         plan.note_displaced()
     reconciler.state.nodes.take("n9", node("n9", "4"))
     ended = manager.next_action(second)
@@ -79,11 +75,12 @@ async def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
     second.record = msgspec.structs.replace(second.record, victims=first.record.victims)
     manager.index.add(second)
     for plan in (first, second):
-        manager.enter(plan, PlanStage.EVICTING)
+        plan.note_written()
         plan.note_displaced()
     (victim,) = first.record.victims
     manager.asked(first, reconciler.state.pods.get(victim.key))
-    assert manager.next_action(second) == Enter(PlanStage.WAITING)
+    assert isinstance(manager.next_action(second), Wait)
+    assert second.waiting
     await reconciler.stop()
 
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
+from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, NOTICE, READY
 from webhook.policy.model.victims import Victims
-from webhook.reconciler.plans.actions import Enter, Notify, Wait
+from webhook.reconciler.plans.actions import Displace, Nominate, Notify, Wait
 from webhook.reconciler.plans.adoption import recalled
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.plans.news import PlanGoesOn
 from webhook.reconciler.plans.notices import Notices, askable, not_told
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanDevice, PlanRecord, PlanStage
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanDevice, PlanRecord
 from webhook.reconciler.state.annotations import encode as encode_record
 from webhook.reconciler.state.notices import NoticeRecord, encode
 from webhook.reconciler.state.plan_victims import PlanVictim
@@ -104,7 +104,7 @@ def test_behind_which_notice_a_plan_stands(is_so: str, stands: bool):
     if "unneeded" in is_so:
         made.spare({"uid-a"})
     if "asking" in is_so:
-        made.note_asking("uid-a", asking=True)
+        made.begin_asking("uid-a", START)
     if "ended" in is_so:
         index.remove(made)
         made.end(Ending.OUTDATED)
@@ -126,7 +126,7 @@ def test_who_leaves_by_itself():
     for new in leaves:
         assert notices.left(Change("modified", "default/a", told, new)) == (made, told)
     assert notices.left(Change("modified", "default/a", told, told)) is None
-    made.note_asked("uid-a", 0.0, 1)
+    made.note_asked("uid-a", 0.0, 1, START)
     assert notices.left(Change("deleted", "default/a", told, None)) is None
 
 
@@ -142,11 +142,11 @@ def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
     return setting, manager, manager.begin(one, setting.policy, outcome, 0, ())
 
 
-def test_stages_of_a_notice():
-    """Both are told, then waited for; when one is ready evicting begins, and goes back if somebody was not told."""
+def test_what_is_done_for_a_notice():
+    """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first."""
     setting, manager, plan = manager_with(60.0)
-    assert manager.next_action(plan).stage is PlanStage.NOTIFYING
-    manager.enter(plan, PlanStage.NOTIFYING)
+    assert manager.next_action(plan) == Nominate()
+    plan.note_written()
     told = manager.next_action(plan)
     assert isinstance(told, Notify)
     assert ([one.name for one in told.victims], told.seconds) == (["a", "b"], 60.0)
@@ -155,10 +155,20 @@ def test_stages_of_a_notice():
     assert manager.next_action(plan) == Wait(60.0)
     assert plan.deadline >= 60.0 + 30.0 + plan.timeout - 1.0
     setting.clock.now = 60.0
-    assert manager.next_action(plan) == Enter(PlanStage.EVICTING)
-    manager.enter(plan, PlanStage.EVICTING)
+    assert isinstance(manager.next_action(plan), Displace)
     plan.notices.clear()
-    assert manager.next_action(plan) == Enter(PlanStage.NOTIFYING)
+    assert isinstance(manager.next_action(plan), Notify)
+
+
+def test_a_policy_that_tells_earlier_than_the_plan_says():
+    """The plan is written again before anybody is told: the next leader would ask too early."""
+    setting, manager, plan = manager_with(60.0)
+    plan.note_written()
+    setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=90.0)),)))
+    assert manager.next_action(plan) == Nominate()
+    assert plan.record.notice == 90.0
+    plan.note_written()
+    assert isinstance(manager.next_action(plan), Notify)
 
 
 def test_room_that_comes_up_while_a_notice_lasts():
@@ -168,19 +178,20 @@ def test_room_that_comes_up_while_a_notice_lasts():
     setting.add(pod("a", "4", node="n1"), pod("b", "4", node="n1", priority=1000))
     one, manager = preemptor("p", "5"), PlanManager(setting.evaluator, setting.policy_set)
     plan = manager.begin(one, setting.policy, setting.evaluate(one), 0, ())
-    manager.enter(plan, PlanStage.NOTIFYING)
+    plan.note_written()
     plan.note_told("uid-a", 60.0)
     plan.pause(60.0)
     setting.remove("default/b")
     manager.unchecked[plan.key] = None
-    assert PlanGoesOn(plan) in manager.check(math.inf)
-    assert manager.next_action(plan).uids == {"uid-a"}
+    list(manager.check(math.inf))
+    assert plan.unneeded == {"uid-a"}
 
 
-def test_without_a_notice_there_is_no_such_stage():
+def test_without_a_notice_nobody_is_told():
     """With 0 seconds everything is as before."""
     _, manager, plan = manager_with(0.0)
-    assert manager.next_action(plan).stage is PlanStage.EVICTING
+    plan.note_written()
+    assert not isinstance(manager.next_action(plan), Notify)
     assert (plan.record.notice, plan.record.version) == (0.0, 3)
 
 

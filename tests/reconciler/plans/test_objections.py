@@ -16,7 +16,7 @@ from webhook.reconciler.evaluate.outcomes import Waits
 from webhook.reconciler.plans.actions import Action, End
 from webhook.reconciler.plans.next_action import PlanContext, next_action
 from webhook.reconciler.plans.plan import Plan, PlanLook
-from webhook.reconciler.state.annotations import PlanRecord, PlanStage
+from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 
@@ -35,7 +35,7 @@ def begun(setting: Setting) -> Plan:
     victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
     look = PlanLook(setting.state.snapshot.version)
-    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, stage=PlanStage.EVICTING, displaced=True, look=look)
+    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, nominated=True, displaced=True, look=look)
 
 
 def action(setting: Setting, plan: Plan) -> Action:
@@ -132,8 +132,9 @@ class NoClock:
         pytest.fail(f"{name}() is asked for the time")
 
 
-@pytest.mark.parametrize("stage", PlanStage)
-def test_time_is_an_argument(stage: PlanStage):
+@pytest.mark.parametrize("asked", [(), ("uid-n1-a",), ("uid-n1-a", "uid-n2-a")])
+@pytest.mark.parametrize("nominated", [False, True])
+def test_time_is_an_argument(nominated: bool, asked: tuple[str, ...]):
     """What to do next for a plan is worked out from what is given, the time included; the plan stays as it was."""
     under = policy(limits=Limits(per_node=Rate(3, 60.0)), wait_for_terminating=30.0)
     setting = Setting(node("n1"), node("n2"), under=under)
@@ -141,7 +142,7 @@ def test_time_is_an_argument(stage: PlanStage):
         setting.add(pod(f"{name}-a", "4", node=name), pod(f"{name}-b", "3", node=name, priority=1000))
     setting.add(pod("leaving", "1", node="n1", deleted=rfc3339(START + 10)), preemptor("above", "6", priority=1000))
     plan, at = begun(setting), setting.at
-    plan.stage, plan.look = stage, PlanLook()
+    plan.nominated, plan.gone, plan.look = nominated, set(asked), PlanLook()
     before = {field.name: copy.copy(getattr(plan, field.name)) for field in dataclasses.fields(Plan)}
     setting.evaluator.clock = NoClock()
     todo = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), at)
@@ -149,9 +150,9 @@ def test_time_is_an_argument(stage: PlanStage):
     assert {name: getattr(plan, name) for name in before} == before | {"look": plan.look}
 
 
-@pytest.mark.parametrize("stage", [PlanStage.EVICTING, PlanStage.WAITING])
+@pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize(("taken", "lost"), [("1", []), ("3", ["late"]), ("6", ["early", "late"])])
-def test_the_later_one_of_two_equal_plans_loses_the_room(stage: PlanStage, taken: str, lost: list[str]):
+def test_the_later_one_of_two_equal_plans_loses_the_room(asked: bool, taken: str, lost: list[str]):
     """Another pod took room on a node that two plans of one priority count on: the earlier one keeps what is left."""
     setting = Setting(node("n1"))
     setting.add(pod("v", "1", node="n1"), pod("thief", taken, node="n1", priority=1000))
@@ -159,12 +160,11 @@ def test_the_later_one_of_two_equal_plans_loses_the_room(stage: PlanStage, taken
     setting.expect(preemptor("early"), Waits("n1", 1, (setting.state.pods.get("default/v"),)))
     record = PlanRecord(id="plan", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
     plans = [
-        Plan(record, f"default/{name}", f"uid-{name}", 100, began, 300.0, stage=stage, displaced=True)
+        Plan(record, f"default/{name}", f"uid-{name}", 100, began, 300.0, nominated=True, displaced=True)
         for began, name in enumerate(("early", "late"))
     ]
     plans[1].record = msgspec.structs.replace(record, id="later", victims=())
-    plans[1].stage = PlanStage.WAITING
-    plans[0].gone = {"uid-v"} if stage is PlanStage.WAITING else set()
+    plans[0].gone = {"uid-v"} if asked else set()
     context = PlanContext(setting.evaluator, setting.policy_set, lambda _: plans)
     ended = [plan.key for plan in plans if isinstance(next_action(plan, context, setting.at), End)]
     assert ended == [f"default/{name}" for name in lost]

@@ -56,7 +56,7 @@ def test_who_goes_with_whom():
     )
     plan = Plan(PlanRecord(id="x", node="n1", victims=victims), "default/p", "p", 100, 0.0, 10.0)
     assert plan.bound_to_go(()) == frozenset()
-    plan.note_asked("d", 0.0, 0)
+    plan.note_asked("d", 0.0, 0, 0.0)
     assert plan.bound_to_go(()) == frozenset()
-    plan.note_asked("a", 0.0, 0)
+    plan.note_asked("a", 0.0, 0, 0.0)
     assert plan.bound_to_go(()) == {"a", "b"}

@@ -15,7 +15,6 @@ from webhook.reconciler.state.annotations import (
     GangRecord,
     PlanDevice,
     PlanRecord,
-    PlanStage,
     UnreadableError,
     decision_of,
     encode,
@@ -54,10 +53,9 @@ def test_plan_round_trip():
     ],
     ids=["no version", "names", "digests"],
 )
-def test_plans_of_versions_before_stages(text: str):
-    """They are read as in the stage in which the victims are asked: what is left of it is seen by the victims."""
-    read = plan_of(annotated(PLAN, text))
-    assert (read.stage, read.stages) == (PlanStage.EVICTING, {})
+def test_plans_of_versions_before(text: str):
+    """They are read: what is left to do is seen by the victims."""
+    assert plan_of(annotated(PLAN, text)).begun == ""
 
 
 def test_a_version_before_takes_it_off():
@@ -77,16 +75,6 @@ def test_devices_in_a_record(count: int):
     assert plan_of(annotated(PLAN, text)).devices == (devices if count < 500 else ())
 
 
-def test_stages_in_a_record():
-    """The stage it is in, and when each began, however often."""
-    record = RECORD
-    for number, stage in enumerate((PlanStage.EVICTING, PlanStage.WAITING) * 20):
-        record = record.entering(stage, f"2026-01-01T00:00:{number:02}Z")
-    read = plan_of(annotated(PLAN, encode(record)))
-    assert read.stage is PlanStage.WAITING
-    assert read.stages == {PlanStage.EVICTING: "2026-01-01T00:00:38Z", PlanStage.WAITING: "2026-01-01T00:00:39Z"}
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -99,10 +87,7 @@ def test_stages_in_a_record():
         '{"id":"a","node":"n","victims":[{"name":1}]}',
         '{"id":"a","node":"n","version":6}',
         '{"id":"a","node":"n","version":3,"devices":[["d","p","../x"]]}',
-        '{"id":"a","node":"n","version":3,"stage":"Later"}',
-        '{"id":"a","node":"n","version":3,"stage":"Nominating"}',
-        '{"id":"a","node":"n","version":3,"stages":{"Waiting":"soon"}}',
-        '{"id":"a","node":"n","version":3,"stages":{"Later":"2026-01-01T00:00:00Z"}}',
+        '{"id":"a","node":"n","version":3,"begun":"soon"}',
         '{"id":"a","node":"n","version":2,"digests":"9:AAAA"}',
         '{"id":"a","node":"n","version":2,"digests":"8:A"}',
         msgspec.json.encode({"id": "a", "node": "n", "digests": "8:AAAA", "victims": [VICTIM]}).decode(),
@@ -128,10 +113,7 @@ def test_stages_in_a_record():
         "victim",
         "later-version",
         "device",
-        "stage-unknown",
-        "stage-unwritten",
-        "stage-instant",
-        "stages-unknown",
+        "begun",
         "digest-length",
         "digest-cut",
         "digests-and-names",
@@ -236,7 +218,7 @@ def test_nobody_is_looked_for_elsewhere_in_vain(named: tuple[PlanVictim, ...], t
 FIELDS = {
     1: {"id", "node", "victims", "deadline", "policy", "attempt", "version"},
     2: {"digests"},
-    3: {"stage", "stages", "devices", "resize", "groups"},
+    3: {"begun", "devices", "resize", "groups"},
     4: {"gang"},
     5: {"notice"},
 }

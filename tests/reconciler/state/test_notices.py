@@ -7,12 +7,12 @@ import pytest
 
 from tests.reconciler.builders import pod
 from webhook.policy.model.values import NOTICE, READY
-from webhook.reconciler.state.annotations import PlanRecord, PlanStage, UnreadableError, not_own, plan_of
+from webhook.reconciler.state.annotations import PlanRecord, UnreadableError, not_own, plan_of
 from webhook.reconciler.state.annotations import encode as plan_text
 from webhook.reconciler.state.notices import NoticeRecord, encode, is_ready, notice_of
 
 RECORD = NoticeRecord(plan="p1", by="2027-01-15T08:00:00Z", uid="u", priority=100, preemptor="shop/web")
-PLAN = PlanRecord(id="p1", node="n1", stage=PlanStage.NOTIFYING)
+PLAN = PlanRecord(id="p1", node="n1")
 
 
 def with_annotations(**texts):

@@ -1,8 +1,8 @@
 """Carrying plans out (docs/semantics.md E1 to E4), and taking them off their pods when they are over.
 
 What the next step is says `plans.next_action`: nominate, displace lower nominations, try whether the victims would go,
-tell them, ask them. `Executor._step` does it, and has a case for each action. Every step can be the last one of this
-process: the plan written on the preemptor says to the next leader how to go on.
+tell them, ask them. Each is one task, which holds no decision: it does the step and reports. Every step can be the last
+one of this process: the plan written on the preemptor says to the next leader how to go on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from webhook.kube.errors import ApiError
-from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
@@ -21,14 +20,13 @@ from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.notice_writer import NoticeWriter
 from webhook.reconciler.evict.replacing import is_replaced
 from webhook.reconciler.evict.writer import EvictionResult, Writer
-from webhook.reconciler.plans.actions import Ask, Displace, End, Enter, Nominate, Notify, Spare, Step, Try, Wait
+from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Step, Try
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.next_action import is_chosen, policy_for
-from webhook.reconciler.plans.plan import Plan, is_there
+from webhook.reconciler.plans.plan import Plan, is_there, remaining
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import DecisionRecord, PlanStage
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
@@ -45,11 +43,11 @@ _WEIGHTS = {Ending.DEPOSED: 0, Ending.REFUSED: 1, Ending.FAILED: 2}
 """Of several endings of one plan, a lost lease weighs more than a refusal, a refusal more than a failure."""
 
 
-class Concluded(NamedTuple):
-    """Nothing more is done for a plan: all its victims have been asked to leave, or it must end."""
+class Performed(NamedTuple):
+    """A step of a plan is done; why the plan must end, None if it goes on."""
 
     plan: Plan
-    end: End | None
+    ending: Ending | None
 
 
 class Displaced(NamedTuple):
@@ -64,7 +62,7 @@ async def no_checkpoint(step: str) -> None:
 
 
 class Executor:
-    """Carries out plans and takes them off their pods, each in a task of its own.
+    """Does the steps of plans and takes them off their pods, each in a task of its own.
 
     What comes of it is put on `news`. `checkpoint` is awaited after every step.
     """
@@ -90,13 +88,13 @@ class Executor:
         self._notices = NoticeWriter(writer, manager, reporter, checkpoint)
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[str, asyncio.Task[None]] = {}
-        """Plan's id to the task that carries it out."""
+        """Plan's id to the task that does a step of it."""
         self.clearing: set[str] = set()
         """Ids of the plans that are being taken off their pods."""
 
-    def carry_out(self, plan: Plan, pod: Pod | None = None, decision: DecisionRecord | None = None) -> None:
-        """Begin with the nomination of the pod, on which the `decision` is written, too; without one it stands."""
-        task = self._start(self._carry_out(plan, pod, decision))
+    def perform(self, plan: Plan, step: Step) -> None:
+        """Do one step of a plan."""
+        task = self._start(self._perform(plan, step))
         self._task_of[plan.record.id] = task
         task.add_done_callback(lambda _: self._task_of.pop(plan.record.id, None))
 
@@ -128,126 +126,58 @@ class Executor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def write_stage(self, plan: Plan) -> None:
-        """Write on the preemptor which stage its plan has been in for a while."""
-        self._start(self._write_lasting_stage(plan))
-
-    async def _carry_out(self, plan: Plan, pod: Pod | None, decision: DecisionRecord | None) -> None:
-        """From the nomination to the last victim, and tell what came of it."""
-        end: End | None
+    async def _perform(self, plan: Plan, step: Step) -> None:
+        """Do one step of a plan, and tell what came of it."""
         try:
-            end = await self._go_on(plan, pod, decision)
+            endings = [ending for ending in await self._results(plan, step) if ending is not None]
         except DeposedError:
-            end = End(Ending.DEPOSED)
+            endings = [Ending.DEPOSED]
         except Exception:
             log.exception("plan %s for %s failed", plan.record.id, plan.key)
-            end = End(Ending.FAILED)
-        pauses = end is None and plan.stage is not PlanStage.WAITING
-        self._news.put_nowait(None if pauses else Concluded(plan, end))
+            endings = [Ending.FAILED]
+        ending = min(endings, key=lambda ending: _WEIGHTS.get(ending, len(_WEIGHTS)), default=plan.ended)
+        self._news.put_nowait(Performed(plan, ending))
 
-    async def _go_on(self, plan: Plan, pod: Pod | None, decision: DecisionRecord | None) -> End | None:
-        """Do what is to be done next until only waiting is left; why the plan must end, None if it goes on."""
-        while plan.ended is None:
-            if (ending := await self._write_stage(plan)) is not None:
-                return End(ending)
-            await self._state.wait_until_whole()
-            match self._look(plan):
-                case End() as end:
-                    return end
-                case Wait(until):
-                    if plan.stage is not PlanStage.WAITING:
-                        plan.pause(until)
-                    break
-                case step:
-                    endings = await self._step(plan, step, pod, decision)
-            if endings:
-                if plan.stage is not PlanStage.NOMINATING:
-                    await self._checkpoint("evicted")
-                return End(min(endings, key=lambda ending: _WEIGHTS.get(ending, len(_WEIGHTS))))
-        return End(plan.ended) if plan.ended is not None else None
-
-    async def _step(self, plan: Plan, step: Step, pod: Pod | None, decision: DecisionRecord | None) -> list[Ending]:
-        """Do one thing for a plan; why it must end, nothing if it goes on."""
-        results: list[Ending | None] = []
+    async def _results(self, plan: Plan, step: Step) -> list[Ending | None]:
+        """Do one step of a plan; for each part of it why the plan must end, None if it goes on."""
         match step:
-            case Nominate(stage):
-                assert pod is not None, "a plan of an earlier leader is nominated"
-                assert decision is not None
-                results = [await self._nominate(plan, stage, pod, decision)]
-            case Enter(stage):
-                results = [await self._enter(plan, stage)]
+            case Nominate():
+                return [await self._nominate(plan)]
             case Displace(pods):
-                results = [await self._displace(plan, pods)]
+                return [await self._displace(plan, pods)]
             case Try(victims):
                 # Evictions wait rather than work, so they are asked side by side.
-                results = await asyncio.gather(*(self._try(plan, victim) for victim in victims))
-                self._manager.touch_siblings(plan)
-                self._news.put_nowait(None)
+                return await asyncio.gather(*(self._try(plan, victim) for victim in victims))
             case Notify(victims, seconds):
                 results = await asyncio.gather(*(self._notices.tell(plan, victim, seconds) for victim in victims))
                 await self._checkpoint("told")
+                return results
             case Ask(victims):
                 results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
-        return [ending for ending in results if ending is not None]
+                if any(results) or not remaining(self._state, plan):
+                    await self._checkpoint("evicted")
+                return results
 
-    async def _nominate(self, plan: Plan, stage: PlanStage, pod: Pod, decision: DecisionRecord) -> Ending | None:
-        """Write nomination, plan and decision, with which a stage begins; why the plan must end, None if it goes on."""
-        clock = self._manager.clock
+    async def _nominate(self, plan: Plan) -> Ending | None:
+        """Write nomination, plan and decision; why the plan must end, None if it goes on."""
+        pod = self._state.pod_of(plan.key, plan.uid)
+        if pod is None:
+            return Ending.OUTDATED
         try:
             await self._checkpoint("decided")
-            record = plan.record.entering(stage, rfc3339_micro(clock.wall()))
-            await self._writer.nominate(pod, record, decision, self._policy_set.policy_to_act_by)
-            plan.note_written(stage)
+            await self._writer.nominate(pod, plan.record, plan.decision, self._policy_set.policy_to_act_by)
+            plan.note_written()
             await self._checkpoint("nominated")
         except (ApiError, StaleError) as error:
             log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
-        self._manager.enter(plan, stage)
-        self._news.put_nowait(None)  # others of its gang may have waited for that
         return plan.ended
 
-    async def _enter(self, plan: Plan, stage: PlanStage) -> Ending | None:
-        """Begin a stage."""
-        if stage is PlanStage.WAITING:
-            await self._checkpoint("evicted")
-        self._manager.enter(plan, stage)
-        self._news.put_nowait(None)
-        return plan.ended
-
-    async def _write_stage(self, plan: Plan) -> Ending | None:
-        """Write a stage that must be known before anything is done in it; why the plan must end, None if it goes on."""
-        pod, stage = self._state.pods.get(plan.key), plan.stage
-        if plan.write_due <= self._manager.clock.monotonic() and pod is not None:
-            try:
-                await self._writer.write_plan(pod, plan.record)
-            except (ApiError, StaleError) as error:
-                log.warning("plan %s for %s: stage %s is not written: %s", plan.record.id, plan.key, stage, error)
-                return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
-            plan.note_written(stage)
-        return plan.ended
-
-    async def _write_lasting_stage(self, plan: Plan) -> None:
-        pod = self._state.pods.get(plan.key)
-        try:
-            if pod is not None and plan.ended is None:
-                await self._writer.write_plan(pod, plan.record)
-        except (ApiError, StaleError, DeposedError) as error:
-            log.info("plan %s for %s: its stage is not written: %s", plan.record.id, plan.key, error)
-
-    def _look(self, plan: Plan, asking: frozenset[str] = frozenset()) -> Step | Wait | End:
-        """What to do next by the newest state; victims that the plan does not need stay.
-
-        Those of these uids are being asked, so it is too late for them.
-        """
-        clock = self._manager.clock
-        begun = clock.stopwatch()
+    def _look(self, plan: Plan, asking: frozenset[str]) -> Action:
+        """What to do next by the newest state; victims of these uids are being asked, so it is too late for them."""
+        began = self._manager.clock.stopwatch()
         action = self._manager.next_action(plan, asking)
-        while isinstance(action, Spare):
-            shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in action.uids)
-            log.info("plan %s for %s: %s stay: %s", plan.record.id, plan.key, shown, action.why)
-            self._manager.exclude(plan, action.uids)
-            action = self._manager.next_action(plan, asking)
-        self._reporter.metrics.recheck_seconds.observe(clock.stopwatch() - begun)
+        self._reporter.metrics.recheck_seconds.observe(self._manager.clock.stopwatch() - began)
         return action
 
     async def _displace(self, plan: Plan, pods: tuple[Pod, ...]) -> Ending | None:
@@ -318,8 +248,8 @@ class Executor:
             action = self._look(plan, frozenset(plan.asking - {victim.uid}))
             return not isinstance(action, End) and plan.needs(victim.uid)
 
-        plan.note_asking(victim.uid, asking=True)
         clock = self._manager.clock
+        plan.begin_asking(victim.uid, clock.wall())
         try:
             if policy.eviction is EvictionMode.DELETE:
                 result = await self._writer.delete(victim, grace, clock.wall(), wanted, seen=lambda: judged)
@@ -334,7 +264,7 @@ class Executor:
         except DeposedError:
             return Ending.DEPOSED
         finally:
-            plan.note_asking(victim.uid, asking=False)
+            plan.end_asking(victim.uid)
             self._manager.settle(plan)
 
     async def _note_result(self, plan: Plan, victim: PlanVictim, pod: Pod, left: EvictionResult) -> Ending | None:
@@ -373,7 +303,7 @@ class Executor:
         try:
             if ended is not None:
                 nominating = self._task_of.get(plan_id)
-                if ended.stage is PlanStage.NOMINATING and nominating is not None:
+                if not ended.nominated and nominating is not None:
                     await asyncio.wait((nominating,))  # what is written last must be the clearing
                 if ended.ended is Ending.BOUND:
                     await self._checkpoint("bound")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.state.annotations import PlanStage
 
 _PAUSE, _LOOKS = 0.05, 100
 """Seconds between two looks whether the following plan is written, and how many there are."""
@@ -23,6 +22,6 @@ async def is_replaced(ended: Plan, plans: Mapping[str, Plan]) -> bool:
     if following is None or ended.ended is not Ending.NODE_GONE:
         return False
     for _ in range(_LOOKS):
-        if following.stage is PlanStage.NOMINATING and following.ended is None:
+        if not following.nominated and following.ended is None:
             await asyncio.sleep(_PAUSE)
-    return following.stage is not PlanStage.NOMINATING
+    return following.nominated

@@ -70,15 +70,15 @@ class Writer(FencedRequests):
     """The writes; methods raise DeposedError if this process does not lead."""
 
     async def nominate(
-        self, pod: Pod, record: PlanRecord, decision: DecisionRecord, still_wanted: Callable[[Pod], object]
+        self, pod: Pod, record: PlanRecord, decision: DecisionRecord | None, still_wanted: Callable[[Pod], object]
     ) -> None:
-        """Write nomination, plan and decision in one patch (docs/kubernetes-behaviour.md K20).
+        """Write nomination, plan and decision, if there is one, in one patch (docs/kubernetes-behaviour.md K20).
 
         If the pod has changed meanwhile it is read again, and written if `still_wanted`. Raises StaleError if
         it is not, or carries another plan; ApiError if the API refuses.
         """
         body = {
-            "metadata": {"annotations": {PLAN: encode(record), DECISION: encode(decision)}},
+            "metadata": {"annotations": {PLAN: encode(record)} | ({DECISION: encode(decision)} if decision else {})},
             "status": {} if record.resize else {"nominatedNodeName": record.node},
         }
         before = plan_id_of(pod)  # one that is over, and whose place the new plan takes
@@ -94,27 +94,6 @@ class Writer(FencedRequests):
                 return
             if plan_id_of(pod) not in ("", before) or not still_wanted(pod):
                 raise StaleError(f"{key_of(pod)} has changed since the decision")
-        raise StaleError(f"{key_of(pod)} keeps changing")
-
-    async def write_plan(self, pod: Pod, record: PlanRecord) -> None:
-        """Write the plan again, at another stage. A bound preemptor needs it no more.
-
-        Raises StaleError if the pod does not carry this plan any more; ApiError if the API refuses.
-        """
-        body = {"metadata": {"annotations": {PLAN: encode(record)}}}
-        for attempt in range(TRIES):
-            if plan_id_of(pod) == record.id:
-                if pod.spec.node_name and not record.resize:
-                    return
-                try:
-                    await self.patch_status("stage", pod, body)
-                except ApiError as error:
-                    await self.pause(error, attempt, also=(409,))
-                else:
-                    return
-            elif attempt:
-                raise StaleError(f"{key_of(pod)} does not carry plan {record.id} any more")
-            pod = await self.read(pod.metadata)
         raise StaleError(f"{key_of(pod)} keeps changing")
 
     async def clear(self, pod: Pod, plan_id: str, node: str) -> Pod | None:

@@ -32,7 +32,6 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.reconciler.decision_history import Known
 from webhook.reconciler.overview.plans_shown import UnderWay, by_gang, shown_as_one, victims_shown
 from webhook.reconciler.overview.priorities import ladder
-from webhook.reconciler.plans.next_action import STAGES
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
@@ -40,7 +39,6 @@ from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
 from webhook.reconciler.state.annotations import (
     Alternative,
-    PlanStage,
     UnreadableError,
     plan_of,
     with_names,
@@ -127,7 +125,7 @@ def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanS
 def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], _Shown[PlanShown]]:
     """The same as the pods tell it to a process that does not lead.
 
-    A plan's stage is written on its preemptor, the last one after a moment: that can be read off the victims, too.
+    How far a plan has come is read off its victims.
     """
     marked = [pod for pod in pending if is_marked(pod)]
     unplaced = [pod for pod in marked if unschedulable_since(pod) is not None]
@@ -155,8 +153,8 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
                 priority=pod.spec.priority or 0,
                 node=record.node,
                 policy=record.policy,
-                step=STAGES[record.stage if to_be_asked else PlanStage.WAITING].step,
-                begun=min((epoch_or(at, 0.0) for at in record.stages.values()), default=None),
+                step=(1 if record.notice else 2) if to_be_asked else 3,
+                begun=epoch_or(record.begun, 0.0) or None,
                 until=epoch_or(record.deadline, 0.0) or None,
                 reserved=pod.status.nominated_node_name == record.node,
                 more_victims=len(gone),
@@ -177,7 +175,7 @@ def _row(state: State, plan: Plan, ahead: float) -> PlanShown:
         priority=plan.priority,
         node=plan.record.node,
         policy=plan.record.policy,
-        step=STAGES[plan.stage].step,
+        step=plan.step,
         begun=plan.started + ahead,
         until=None if math.isinf(plan.deadline) else plan.deadline + ahead,
         reserved=plan.reserved,

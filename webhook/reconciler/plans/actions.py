@@ -6,20 +6,17 @@ from typing import NamedTuple
 
 from webhook.kube.objects.pod import Pod
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.state.annotations import PlanStage
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 
 class Nominate(NamedTuple):
-    """Write nomination and plan, with which that stage begins."""
-
-    stage: PlanStage
+    """Write nomination and plan."""
 
 
-class Enter(NamedTuple):
-    """The stage is over: go on with this one."""
+class Promise(NamedTuple):
+    """The policy tells victims earlier than when the plan was written: write that before they are told."""
 
-    stage: PlanStage
+    seconds: float
 
 
 class Displace(NamedTuple):
@@ -67,6 +64,6 @@ class End(NamedTuple):
     note: str = ""
 
 
-Step = Nominate | Enter | Displace | Try | Notify | Ask
+Step = Nominate | Displace | Try | Notify | Ask
 """What is done for a plan, one thing after the other."""
-Action = Step | Spare | Wait | End
+Action = Step | Promise | Spare | Wait | End

@@ -32,7 +32,6 @@ from webhook.reconciler.state.annotations import (
     DecidedVictim,
     DecisionRecord,
     PlanRecord,
-    PlanStage,
     UnreadableError,
     decision_of,
     plan_of,
@@ -57,11 +56,9 @@ class TakeOff(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """A plan of an earlier leader is under way here; if `outdated` says why, it must end, else evicting goes on."""
+    """A plan of an earlier leader is under way here; it must end if `outdated` says why."""
 
     plan: Plan
-    remaining: tuple[Pod, ...]
-    """The victims that have yet to leave: none if the plan only waits for its room."""
     outdated: str = ""
 
 
@@ -104,9 +101,9 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         now,
         now + time_for(there, policy),
         timeout=policy.plan_timeout,
-        stage=record.stage if remaining or record.gang else PlanStage.WAITING,
-        since={stage: now - max(0.0, wall - epoch_or(at, 0.0)) for stage, at in record.stages.items()},
-        written=record.stage,
+        nominated=True,
+        announced=not remaining,
+        evicting=epoch_or(record.begun, math.inf),
         seen=True,
         notices=_notices(remaining, record, now, wall),
         ends={victim.metadata.uid: _ends(manager, victim, policy) for victim in there if victim not in remaining},
@@ -124,9 +121,9 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
             state.expect_deallocated(victim.uid)
     manager.hold_devices(plan, plan.devices)
     manager.observe_nomination(plan, pod)
+    manager.unchecked[plan.key] = None
     if not remaining:
-        manager.unchecked[plan.key] = None
-        return Adopted(plan, remaining)
+        return Adopted(plan)
     # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has
     #    evicted goes on where it is, by the rules of now: what was done would have been in vain. So does that of a
     #    gang, of which another plan may have evicted. Their rates were granted, by a clock that may differ.
@@ -136,7 +133,7 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     if not outdated:
         log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
         manager.expect(plan, policy, remaining)
-    return Adopted(plan, remaining, outdated)
+    return Adopted(plan, outdated)
 
 
 def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float) -> dict[str, float]:

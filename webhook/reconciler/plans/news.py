@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from webhook.kube.objects.pod import Pod
+from webhook.reconciler.plans.actions import Step
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.plan import Plan
 
@@ -17,14 +18,16 @@ class PlanEnded(NamedTuple):
     note: str = ""
 
 
-class PlanGoesOn(NamedTuple):
-    """A plan that seemed to have only to wait has victims to ask."""
+class PlanActs(NamedTuple):
+    """This is to be done for a plan; the look that found it took so many seconds."""
 
     plan: Plan
+    step: Step
+    seconds: float
 
 
-class StageLasts(NamedTuple):
-    """A plan has been in its stage long enough for that to be written on its preemptor."""
+class AllAsked(NamedTuple):
+    """All victims of a plan have been asked to leave."""
 
     plan: Plan
 
@@ -42,4 +45,4 @@ class VictimsCountAsGone(NamedTuple):
     plan: Plan
 
 
-News = PlanEnded | PlanGoesOn | StageLasts | NominationCleared | VictimsCountAsGone
+News = PlanEnded | PlanActs | AllAsked | NominationCleared | VictimsCountAsGone

@@ -1,25 +1,14 @@
 """What to do next for a plan: a pure function of the plan, the newest state and the time (docs/semantics.md E3, E9).
 
-The executor asks before each step and before each try, the plan manager whenever something has happened, a new leader
-for what it finds on pods, and a rehearsal for what it only imagines: so all of them go by the same rules.
-
-A plan goes through stages. `STAGES` has a row for each: what to do next in it, which step of a plan the page shows,
-when it is written on the preemptor, and how long it may take. A new stage is
-1. a name in `PlanStage` (`state.annotations`), at its place in the order,
-2. a function here from a `Situation` to the next action, and its row: `Enter` goes on to another stage, `Wait` has the
-   plan looked at again at that time or when something happens to its node; `plan.since` has when each stage began,
-3. an `Enter` of it in the stage before (`_nominating`: the stage that the nomination is written with),
-4. if it does something new, an action (`plans.actions.Step`) and its case in `evict.executor.Executor._step`.
-Adoption, the page and the record follow. A rehearsed plan goes through no stages: it counts how long they may take.
-What must survive the process beside the times is a field of `PlanRecord`; annotations that the reconciler writes on
-victims are rows of `POD_ANNOTATIONS`.
+The plan manager asks whenever something has happened to a plan or an action for it is done, the executor before each
+try of an eviction, a new leader for what it finds on pods, and a rehearsal for what it only imagines: so all of them go
+by the same rules. How far a plan has come is not stored: it follows from what was written, told and asked.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from webhook.kube.objects.pod import Pod
@@ -29,7 +18,7 @@ from webhook.preemption.decision import refusal_of
 from webhook.preemption.gangs.gang import form_gang
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Enter, Nominate, Notify, Spare, Try, Wait
+from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Promise, Spare, Try, Wait
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import askable, not_told
 from webhook.reconciler.plans.objections import basis, has_budget, is_doubtful, objection
@@ -37,7 +26,7 @@ from webhook.reconciler.plans.plan import Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
 from webhook.reconciler.plans.unneeded import unneeded
 from webhook.reconciler.preemptors import PolicySet, is_marked
-from webhook.reconciler.state.annotations import PlanStage, carries
+from webhook.reconciler.state.annotations import carries
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 _SHORTEST_WAIT = 0.05
@@ -65,7 +54,7 @@ class PlanContext(NamedTuple):
 class Situation(NamedTuple):
     """What the next action is worked out from: the preemptor is there, its plan is not over.
 
-    Victims `asking`, by uid, are being asked.
+    Victims `asking`, by uid, are being asked; those `left` have yet to be.
     """
 
     plan: Plan
@@ -73,6 +62,7 @@ class Situation(NamedTuple):
     pod: Pod
     at: Now
     asking: Collection[str]
+    left: list[PlanVictim]
 
     @property
     def now(self) -> float:
@@ -93,8 +83,8 @@ def next_action(plan: Plan, context: PlanContext, at: Now, asking: Collection[st
     assert pod is not None
     if state.nodes.get(plan.record.node) is None:
         return End(Ending.NODE_GONE)
-    # 2. Its stage says the rest.
-    action = STAGES[plan.stage].next_action(Situation(plan, context, pod, at, asking))
+    # 2. What was written, told and asked says the rest.
+    action = _next_step(Situation(plan, context, pod, at, asking, unasked(plan, context, asking)))
     if isinstance(action, Wait):
         action = Wait(max(action.until, at.monotonic + _SHORTEST_WAIT))
     plan.look.choose(frozenset(victim.uid for victim in (action.victims if isinstance(action, Ask) else ())))
@@ -114,26 +104,30 @@ def is_chosen(plan: Plan, context: PlanContext, uid: str, now: float) -> bool:
     return plan.look.holds(judged_by, now)
 
 
-def _nominating(situation: Situation) -> Action:
-    """Before anything else the nomination is written."""
-    first = PlanStage.ASSEMBLING if situation.plan.record.gang else _first_stage(situation)
-    return _gap(situation) or Nominate(first)
-
-
-def _first_stage(situation: Situation) -> PlanStage:
-    """The stage after the nomination, or after those of a whole gang."""
-    told = situation.plan.record.notice and _unasked(situation)
-    return PlanStage.NOTIFYING if told else PlanStage.EVICTING
-
-
-def _assembling(situation: Situation) -> Action:
-    """Nobody is asked for a gang before all its members are nominated."""
-    plan, context, now = situation.plan, situation.context, situation.now
+def _next_step(situation: Situation) -> Action:
+    """Write the nomination, tell the victims, ask them, and wait for the room; each once all before it is done."""
+    plan, context, left, now = situation.plan, situation.context, situation.left, situation.now
+    # 1. Before anything else the nomination is written. Nobody goes for a gang before all its members are nominated.
     if (gap := _gap(situation)) is not None:
         return gap
-    if any(sibling.stage is PlanStage.NOMINATING for sibling in context.siblings(plan)):
+    if not plan.nominated:
+        return Nominate()
+    if any(not sibling.nominated for sibling in context.siblings(plan)):
         return Wait(now + _ASSEMBLY_PAUSE)
-    return Enter(_first_stage(situation))
+    # 2. If all have been asked, the room is there, or will be, or it was taken.
+    if not left:
+        return _room(situation)
+    # 3. By the rules of now, the rest of it still has to be right.
+    policy = _look_again(situation)
+    if not isinstance(policy, PreemptionPolicy):
+        return policy
+    # 4. Victims are told. Nobody is who would be kept, or for a plan that another victim's refusal would end.
+    notice = policy.victims.notice
+    if untold := not_told(plan, left, notice):
+        if untried := _to_try(situation, policy):
+            return Try(untried)
+        return Notify(untold, notice) if notice <= plan.record.notice else Promise(notice)
+    return _evict(situation, policy)
 
 
 def _gap(situation: Situation) -> Action | None:
@@ -159,7 +153,7 @@ def missing_member(plan: Plan, context: PlanContext) -> str:
 
 def _too_few(situation: Situation) -> Action | None:
     """What to do for a gang that needs more members by now than are nominated and bound; None if it does not."""
-    plan, context, pod, (now, _), _ = situation
+    plan, context, pod, (now, _), *_ = situation
     if not plan.record.gang:
         return None
     nodes = [member.record.node for member in (plan, *context.siblings(plan))]
@@ -171,39 +165,18 @@ def _too_few(situation: Situation) -> Action | None:
     return End(Ending.GANG, f"{gang.key} needs {gang.minimum} pods, and {len(gang.secured)} are nominated or bound")
 
 
-def _notifying(situation: Situation) -> Action:
-    """Tell the victims, as long as the plan is right by the rules of now, and wait until one of them may be asked."""
-    plan, context, now = situation.plan, situation.context, situation.now
-    left = _unasked(situation)
-    policy = _look_again(situation, left, PlanStage.EVICTING)
-    if not isinstance(policy, PreemptionPolicy):
-        return policy
-    # Nobody is told who would be kept, or for a plan that another victim's refusal would end.
-    if untried := _to_try(situation, left, policy):
-        return Try(untried)
-    if untold := not_told(plan, left, policy.victims.notice):
-        return Notify(untold, policy.victims.notice)
-    ready = askable(context.evaluator.state, plan, left, now)
-    return Enter(PlanStage.EVICTING) if ready.victims else Wait(ready.later)
-
-
-def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) -> PreemptionPolicy | Action:
-    """The policy by which the victims that are left may be told and asked now; if they may not, what to do instead.
-
-    If none is left, all have been asked, for this plan or another one: it goes on to the stage `after`.
-    """
-    plan, context, pod, _, asking = situation
-    if not left:
-        return Enter(after)
-    # 1. Nobody goes for a gang that lacks a member, or is too small by now.
-    if (gap := _gap(situation) or _too_few(situation)) is not None:
-        return gap
+def _look_again(situation: Situation) -> PreemptionPolicy | Action:
+    """The policy by which the victims that are left may be told and asked now; if they may not, what to do instead."""
+    plan, context, pod, at, asking, left = situation
+    # 1. Nobody goes for a gang that is too small by now.
+    if (too_few := _too_few(situation)) is not None:
+        return too_few
     # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
     siblings, later = list(context.siblings(plan)), later_equals(plan, context.beside)
     fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in siblings)
-    evaluator, policy_set, at = context.evaluator, context.policy_set, situation.at
+    evaluator, policy_set = context.evaluator, context.policy_set
     refused = objection(plan, evaluator, policy_set, policy, left, at=at, fresh=fresh, later=later, siblings=siblings)
     if refused:
         return End(*refused)
@@ -215,41 +188,36 @@ def _look_again(situation: Situation, left: list[PlanVictim], after: PlanStage) 
     return policy
 
 
-def _to_try(situation: Situation, left: list[PlanVictim], policy: PreemptionPolicy) -> tuple[PlanVictim, ...]:
+def _to_try(situation: Situation, policy: PreemptionPolicy) -> tuple[PlanVictim, ...]:
     """The victims that may be kept, and of whom it was not asked yet whether they are; also ones of another plan."""
-    untried = [victim for victim in (*left, *_shared(situation, left)) if victim.uid not in situation.plan.tried]
-    return tuple(victim for victim in untried if is_doubtful(situation.context.evaluator, victim, policy))
+    plan, evaluator = situation.plan, situation.context.evaluator
+    untried = [victim for victim in (*situation.left, *_shared(situation)) if victim.uid not in plan.tried]
+    return tuple(victim for victim in untried if is_doubtful(evaluator, victim, policy))
 
 
-def _evicting(situation: Situation) -> Action:
-    """Ask the victims, as long as the plan is right by the rules of now."""
-    plan, context, now = situation.plan, situation.context, situation.now
+def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
+    """Ask those of the victims that are left whose turn it is: everybody has been told."""
+    plan, context, left, now = situation.plan, situation.context, situation.left, situation.now
     evaluator = context.evaluator
-    # 1. Somebody has to be left, the rest of it still has to be right.
-    left = _unasked(situation)
-    policy = _look_again(situation, left, PlanStage.WAITING)
-    if not isinstance(policy, PreemptionPolicy):
-        return policy
-    # 2. Everybody has been told.
-    if not_told(plan, left, policy.victims.notice):
-        return Enter(PlanStage.NOTIFYING)
-    # 3. The room must go to nobody of lower priority.
+    # 1. Whose notice is not over goes if it is ready.
+    asked, later = askable(evaluator.state, plan, left, now)
+    if not asked:
+        return Wait(later)
+    # 2. The room must go to nobody of lower priority.
     if not plan.displaced:
         return Displace(tuple(to_displace(evaluator.state, plan)))
-    # 4. If one of several may be kept, it is tried first whether it is: the others would go in vain.
+    # 3. If one of several may be kept, it is tried first whether it is: the others would go in vain.
     siblings = list(context.siblings(plan))
-    several = bool(siblings) or len(left) + len(_shared(situation, left)) + len(plan.gone) > 1
-    if several and (untried := _to_try(situation, left, policy)):
+    several = bool(siblings) or len(left) + len(_shared(situation)) + len(plan.gone) > 1
+    if several and (untried := _to_try(situation, policy)):
         return Try(untried)
     if any(_holds_back(sibling, context, policy) for sibling in siblings):
         return Wait(now + _ASSEMBLY_PAUSE)
-    # 5. Whose notice is not over goes if it is ready.
-    asked, later = askable(evaluator.state, plan, left, now)
-    # 6. Devices have to come free together, or pods that want fewer take them one by one.
+    # 4. Devices have to come free together, or pods that want fewer take them one by one.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
-    if plan.record.devices and asked and not slow:
+    if plan.record.devices and not slow:
         asked, later = asked_in_step(evaluator.state, plan, asked, policy, now)
-    # 7. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
+    # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
     covered = [victim for victim in asked if has_budget(evaluator, victim)]
     last = 0 if math.isfinite(later) and not plan.record.devices else 1
     first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
@@ -260,19 +228,13 @@ def _evicting(situation: Situation) -> Action:
 
 def _holds_back(sibling: Plan, context: PlanContext, policy: PreemptionPolicy) -> bool:
     """Whether the plan for another member of the gang has yet to find out whether its victims would go."""
-    if sibling.stage in {PlanStage.NOMINATING, PlanStage.ASSEMBLING}:
-        return True
-    left = remaining(context.evaluator.state, sibling) if sibling.stage is not PlanStage.WAITING else ()
+    left = remaining(context.evaluator.state, sibling) if not sibling.waiting else ()
     return any(victim.uid not in sibling.tried and is_doubtful(context.evaluator, victim, policy) for victim in left)
 
 
-def _waiting(situation: Situation) -> Action:
-    """All have been asked: the room is there, or will be, or it was taken."""
-    plan, context, pod, _, _ = situation
-    if (gap := _gap(situation)) is not None:
-        return gap
-    if not plan.rehearsed and _unasked(situation):
-        return Enter(PlanStage.EVICTING)  # what another plan was to ask, and did not
+def _room(situation: Situation) -> Action:
+    """Wait for the room as long as it can come."""
+    plan, context, pod = situation.plan, situation.context, situation.pod
     evaluator, later = context.evaluator, later_equals(plan, context.beside)
     binding = evaluator.state.snapshot.device_claims.is_binding(plan.uid)
     if math.isinf(plan.roomy) and not binding and not evaluator.has_room(pod, plan.record.node, but=later):
@@ -289,30 +251,6 @@ def later_equals(plan: Plan, beside: Callable[[str], Iterable[Plan]]) -> list[st
     order = plan.started, plan.record.id
     equals = [other for other in beside(plan.record.node) if other.priority == plan.priority]
     return [other.key for other in equals if (other.started, other.record.id) > order]
-
-
-class StageRow(NamedTuple):
-    """A stage of a plan."""
-
-    next_action: Callable[[Situation], Action]
-    step: int
-    """The step of a plan that the page shows, a place in `page.html.STEPS`."""
-    write_after: float
-    """Seconds that it lasts before it is written on the preemptor; 0 for before anything is done in it."""
-    seconds: Callable[[PreemptionPolicy], float] = lambda _: 0.0
-    """How long it may take by the policy, beside `planTimeout`: the first deadline and a rehearsal count it."""
-
-
-STAGES: Mapping[PlanStage, StageRow] = MappingProxyType(
-    {
-        PlanStage.NOMINATING: StageRow(_nominating, 1, math.inf),
-        PlanStage.ASSEMBLING: StageRow(_assembling, 1, math.inf),
-        PlanStage.NOTIFYING: StageRow(_notifying, 1, 0.0, lambda policy: policy.victims.notice),
-        PlanStage.EVICTING: StageRow(_evicting, 2, 0.0),
-        PlanStage.WAITING: StageRow(_waiting, 3, 5.0),
-    }
-)
-"""In their order. A plan that is bound within a moment is not written once more for that it waits."""
 
 
 def over(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
@@ -347,9 +285,10 @@ def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
     return policy if known and pod.spec.preemption_policy == "Never" else None
 
 
-def _unasked(situation: Situation) -> list[PlanVictim]:
-    """The victims that are to be asked; not those that another plan has asked, or an earlier one will."""
-    plan, context, _, _, asking = situation
+def unasked(plan: Plan, context: PlanContext, asking: Collection[str] = ()) -> list[PlanVictim]:
+    """The victims that are to be asked; not those `asking`, or that another plan has asked, or an earlier one will."""
+    if plan.rehearsed:
+        return []
     order = plan.started, plan.record.id
 
     def is_anothers(uid: str) -> bool:
@@ -360,10 +299,10 @@ def _unasked(situation: Situation) -> list[PlanVictim]:
     return [victim for victim in left if victim.uid not in asking and not is_anothers(victim.uid)]
 
 
-def _shared(situation: Situation, left: Collection[PlanVictim]) -> list[PlanVictim]:
-    """The victims beside these that are asked for other plans, and have not been answered for."""
+def _shared(situation: Situation) -> list[PlanVictim]:
+    """The victims beside those that are left that are asked for other plans, and have not been answered for."""
     there = remaining(situation.context.evaluator.state, situation.plan)
-    return [victim for victim in there if victim not in left and victim.uid not in situation.asking]
+    return [victim for victim in there if victim not in situation.left and victim.uid not in situation.asking]
 
 
 def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:

@@ -20,7 +20,7 @@ from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.candidate_room import rows_with
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage
+from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord
 from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
@@ -89,15 +89,18 @@ class Plan:
     """When it is given up if nothing happens, infinite for not before something does."""
     timeout: float = math.inf
     """Seconds that it may take, by the policy that it was made by."""
-    stage: PlanStage = PlanStage.NOMINATING
-    since: dict[PlanStage, float] = field(default_factory=dict)
-    """When each stage so far began."""
-    written: PlanStage = PlanStage.NOMINATING
-    """The stage that the record on the preemptor names."""
-    resumes: float = math.inf
-    """When to go on with a plan that waits in a stage before the last one; infinite if it does not wait there."""
-    write_due: float = math.inf
-    """When its stage is to be written on the preemptor, if it lasts as long."""
+    wake: float = math.inf
+    """When it is looked at though nothing happens."""
+    busy: bool = False
+    """Whether a task carries out what the last look found."""
+    decision: DecisionRecord | None = None
+    """What is written on the preemptor with the plan; None for a plan of an earlier leader, which has written it."""
+    nominated: bool = False
+    """Whether nomination and plan are written on the preemptor."""
+    waiting: bool = False
+    """Whether the last look found nobody left to be asked."""
+    announced: bool = False
+    """Whether it was told that all victims have been asked."""
     ended: Ending | None = None
 
     # What was decided.
@@ -127,6 +130,8 @@ class Plan:
     """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
     ends: dict[str, float] = field(default_factory=dict)
     """uid of a victim that was asked to when its grace period ends."""
+    evicting: float = math.inf
+    """When the first victim was asked, in seconds since the epoch; at the earliest, for a plan of an earlier leader."""
     notices: dict[str, float] = field(default_factory=dict)
     """uid of a victim that has a notice to when that is over: then it may be asked, and earlier if it is ready."""
     tried: dict[str, bool] = field(default_factory=dict)
@@ -162,13 +167,15 @@ class Plan:
 
     @property
     def due(self) -> float:
-        """When it is to be looked at though nothing happens; what a task carries out is that task's to write."""
-        return min(self.deadline, self.resumes, self.write_due) if self.idle else self.deadline
+        """When it is to be looked at though nothing happens; while a task acts for it, when its time is over."""
+        return self.deadline if self.busy else min(self.deadline, self.wake)
 
     @property
-    def idle(self) -> bool:
-        """Whether it only waits: no task is carrying it out."""
-        return self.stage is PlanStage.WAITING or math.isfinite(self.resumes)
+    def step(self) -> int:
+        """The step that the page shows, a place in `page.html.STEPS`."""
+        if self.waiting:
+            return 3
+        return 2 if self.gone or self.asking or (self.nominated and not self.record.notice) else 1
 
     def bound_to_go(self, asking: Collection[str]) -> frozenset[str]:
         """Uids of the victims of whose group one has been asked, or is among those `asking`: they go with it."""
@@ -189,7 +196,7 @@ class Plan:
         """The victims that it counts on and has yet to ask; once it has ended those of whom no answer has come."""
         if self.ended is not None:
             return [victim for victim in self.record.victims if victim.uid in self.asking]
-        if self.stage is PlanStage.WAITING:
+        if self.waiting:
             return []
         kept = self.gone | self.unneeded if self.gone or self.unneeded else ()
         return [victim for victim in self.record.victims if victim.uid not in kept]
@@ -200,26 +207,39 @@ class Plan:
 
     # What changes.
 
-    def enter(self, stage: PlanStage, now: float, at: str, write_after: float = math.inf) -> None:
-        """Begin a stage now, which is the instant `at`; it is to be written on the preemptor after so many seconds."""
-        if (self.stage, stage) == (PlanStage.NOTIFYING, PlanStage.EVICTING):
-            self.tried.clear()  # what the server said before the notice may be different after it
-        self.stage, self.resumes = stage, math.inf
-        self.since[stage] = now
-        self.record = self.record.entering(stage, at)
-        self.write_due = now + write_after if stage is not self.written else math.inf
+    def begin_action(self) -> None:
+        """A task carries out what the last look found."""
+        self.busy, self.wake = True, math.inf
 
-    def note_written(self, stage: PlanStage) -> None:
-        """The record on the preemptor names this stage, or need not."""
-        self.written, self.write_due = stage, math.inf
+    def end_action(self) -> None:
+        """The task is done."""
+        self.busy = False
 
     def pause(self, until: float) -> None:
         """Nothing is to be done before then unless something happens."""
-        self.resumes = until
+        self.wake = until
+
+    def note_decision(self, decision: DecisionRecord | None) -> None:
+        """What is written with the nomination."""
+        self.decision = decision
+
+    def note_written(self) -> None:
+        """Nomination and plan are on the preemptor."""
+        self.nominated = True
+
+    def note_left(self, left: Collection[PlanVictim]) -> None:
+        """These victims are left to be asked."""
+        self.waiting = self.nominated and not left
+
+    def announce(self) -> bool:
+        """Whether it is yet to be told that all victims have been asked; it is now."""
+        first, self.announced = self.waiting and not self.announced, self.announced or self.waiting
+        return first
 
     def rehearse(self, emptied: float) -> None:
         """Imagine that the victims have been asked, and are gone at `emptied`; it lasts as long as it may."""
-        self.stage, self.deadline, self.rehearsed, self.emptied = PlanStage.WAITING, math.inf, True, emptied
+        self.nominated = self.waiting = self.announced = self.rehearsed = True
+        self.deadline, self.emptied = math.inf, emptied
 
     def count_as_empty(self) -> None:
         """The victims of a rehearsed plan count as gone."""
@@ -251,23 +271,27 @@ class Plan:
         self.tried[uid] = goes
 
     def promise(self, seconds: float) -> None:
-        """Victims are told so many seconds before they are asked."""
-        self.record = self.record.with_notice(seconds)
+        """Victims are told so many seconds before they are asked, which has to be written before they are."""
+        self.record, self.nominated = self.record.with_notice(seconds), False
 
     def note_told(self, uid: str, until: float) -> None:
-        """This victim has a notice, which is over then."""
+        """This victim has a notice, which is over then: what the server said before may be different by then."""
         self.notices[uid] = until
+        self.tried.pop(uid, None)
 
-    def note_asking(self, uid: str, *, asking: bool) -> None:
-        """This victim is being asked, or has been."""
-        if asking:
-            self.asking.add(uid)
-        else:
-            self.asking.discard(uid)
+    def begin_asking(self, uid: str, wall: float) -> None:
+        """This victim is being asked; `wall` is now in seconds since the epoch."""
+        self.asking.add(uid)
+        self.evicting = min(self.evicting, wall)
 
-    def note_asked(self, uid: str, ends: float, ticket: int) -> None:
-        """This victim goes, and its grace period ends then; the ticket counts it in the rates."""
+    def end_asking(self, uid: str) -> None:
+        """This victim has been asked, or stays."""
+        self.asking.discard(uid)
+
+    def note_asked(self, uid: str, ends: float, ticket: int, wall: float) -> None:
+        """This victim goes since `wall`, and its grace period ends then; the ticket counts it in the rates."""
         self.gone.add(uid)
+        self.evicting = min(self.evicting, wall)
         self.ends[uid] = ends
         self.tickets[uid] = ticket
 

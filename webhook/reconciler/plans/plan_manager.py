@@ -5,13 +5,14 @@ What happens to a plan is returned as news: whoever called follows it up, and no
 
 from __future__ import annotations
 
+import logging
 import math
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from webhook.kube.bounded import Newest
-from webhook.kube.instants import rfc3339, rfc3339_micro
+from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.meta import key_of
@@ -23,10 +24,10 @@ from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
-from webhook.reconciler.plans.actions import Action, End, Enter, Wait
+from webhook.reconciler.plans.actions import Action, End, Promise, Spare, Wait
 from webhook.reconciler.plans.endings import ENDINGS, Ending
-from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoesOn, StageLasts, VictimsCountAsGone
-from webhook.reconciler.plans.next_action import STAGES, PlanContext, next_action, over, policy_for, was_cleared
+from webhook.reconciler.plans.news import AllAsked, NominationCleared, PlanActs, PlanEnded, VictimsCountAsGone
+from webhook.reconciler.plans.next_action import PlanContext, next_action, over, policy_for, unasked, was_cleared
 from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
@@ -35,9 +36,11 @@ from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_l
 from webhook.reconciler.plans.returning_owners import returning_owners
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
-from webhook.reconciler.state.annotations import GangRecord, PlanRecord, PlanStage, carries
+from webhook.reconciler.state.annotations import GangRecord, PlanRecord, carries
 from webhook.reconciler.state.notices import is_ready
 from webhook.reconciler.state.plan_victims import as_victims
+
+log = logging.getLogger(__name__)
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
@@ -96,6 +99,7 @@ class PlanManager:
             id=unique[:16] if gang is None else gang.plan_id(pod.metadata.name, unique[:4]),
             node=outcome.node,
             victims=as_victims(victims, outcome.groups),
+            begun=rfc3339(self.clock.wall()),
             deadline=rfc3339(self.clock.wall() + seconds),
             policy=policy.name,
             attempt=attempts + 1,
@@ -122,6 +126,7 @@ class PlanManager:
             # It is held as if it were carried out, for as long as its preemptor is pending and its room is there: every
             # later decision is what it would be, and there is no more to remember than one plan a preemptor.
             plan.rehearse(now + seconds - policy.plan_timeout)
+        self.unchecked[plan.key] = None
         return plan
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
@@ -185,14 +190,15 @@ class PlanManager:
         # A victim of several plans counts once, by the ticket of the plan that was the first to name it
         holders = (plan, *self.plans.values(), *self._unanswered.values())
         ticket = next((given for holder in holders if (given := holder.give_ticket(uid)) is not None), None)
-        plan.note_asked(uid, ends, self.evaluator.limiter.asked(ticket, victim, now))
+        plan.note_asked(uid, ends, self.evaluator.limiter.asked(ticket, victim, now), self.clock.wall())
 
-    def enter(self, plan: Plan, stage: PlanStage) -> None:
-        """Begin a stage of a plan."""
-        policy = policy_for(pod, self.context.policy_set) if (pod := self._state.pods.get(plan.key)) else None
-        plan.promise(policy.victims.notice if policy and stage is PlanStage.NOTIFYING else 0.0)
-        plan.enter(stage, self.clock.monotonic(), rfc3339_micro(self.clock.wall()), STAGES[stage].write_after)
+    def acted(self, plan: Plan) -> AllAsked | None:
+        """What the last look at a plan found has been done: it is looked at again, and so are those of its gang."""
+        plan.end_action()
+        self.unchecked[plan.key] = None
         self.touch_siblings(plan)
+        plan.note_left(unasked(plan, self.context))
+        return AllAsked(plan) if plan.announce() else None
 
     def settle(self, plan: Plan) -> None:
         """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked.
@@ -314,22 +320,30 @@ class PlanManager:
         plan.touch(freed=freed)
         self.unchecked[plan.key] = None
 
-    def all_asked(self, plan: Plan) -> None:
-        """All victims have been asked to leave: what happened to the node meanwhile counts now."""
-        if plan.touched:
-            self.unchecked[plan.key] = None
-
     def next_action(self, plan: Plan, asking: Collection[str] = ()) -> Action:
-        """What to do next for a plan, by what there is now."""
-        self._observe_room(plan)
-        return next_action(plan, self.context, Now.by(self.clock), asking)
+        """What to do next for a plan, by what there is now; victims that it does not need stay.
+
+        Those `asking`, by uid, are being asked, so it is too late for them.
+        """
+        while True:
+            plan.note_left(unasked(plan, self.context))
+            self._observe_room(plan)
+            match action := next_action(plan, self.context, Now.by(self.clock), asking):
+                case Spare(uids, why):
+                    shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in uids)
+                    log.info("plan %s for %s: %s stay: %s", plan.record.id, plan.key, shown, why)
+                    self.exclude(plan, uids)
+                case Promise(seconds):
+                    plan.promise(seconds)
+                case _:
+                    return action
 
     def _observe_room(self, plan: Plan) -> None:
         """Note since when there is room on a plan's node, and until when the plan may go on by that."""
         pod, now = self._state.pods.get(plan.key), self.clock.monotonic()
         if pod is None or self.dry_run:
             return
-        there = plan.stage is PlanStage.WAITING and not awaits_deallocation(self._state, plan)
+        there = plan.waiting and not awaits_deallocation(self._state, plan)
         if there and (self.evaluator.fits_on(pod, plan.record.node) or fits_elsewhere(plan, self.context)):
             plan.note_room(max(plan.started, plan.freed) if math.isfinite(plan.freed) else now, now)
         else:
@@ -339,7 +353,7 @@ class PlanManager:
         policy = policy_for(pod, self.context.policy_set)
         plan.postpone(time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout))
 
-    def check(self, end: float) -> Iterator[PlanEnded | PlanGoesOn | StageLasts | VictimsCountAsGone]:
+    def check(self, end: float) -> Iterator[PlanEnded | PlanActs | AllAsked | VictimsCountAsGone]:
         """Look at the plans whose time is over, and until `end` (stopwatch) at those that something happened to."""
         now = self.clock.monotonic()
         # 1. Plans seem to have timed out.
@@ -353,46 +367,32 @@ class PlanManager:
                 rehearsed.count_as_empty()
                 self._state.count_as_gone(rehearsed.record.id)
                 yield VictimsCountAsGone(rehearsed)
-        # 3. A stage has lasted long enough to be written, or a pause is over.
-        for plan in [plan for plan in self.plans.values() if plan.idle and min(plan.write_due, plan.resumes) <= now]:
-            if plan.write_due <= now:
-                plan.note_written(plan.stage)
-                yield StageLasts(plan)
-            if plan.resumes <= now:
-                self.unchecked[plan.key] = None
-        # 4. A waiting plan that something happened to may be over, or have lost its node or its room; now and then
-        #    all of them are looked at.
-        yield from self._check_unchecked(now, end)
-
-    def _check_unchecked(self, now: float, end: float) -> Iterator[PlanEnded | PlanGoesOn]:
-        """Look until `end` at idle plans that something happened to."""
+        # 3. A pause is over; now and then all plans are looked at.
+        self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.wake <= now}
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
             self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.started < now - _CHECK_ALL}
+        # 4. Whatever happened to a plan, or was done for it, says what to do next.
         while self.unchecked and self.clock.stopwatch() <= end:
             key = next(iter(self.unchecked))
             del self.unchecked[key]
-            known = self.plans.get(key)
-            if known is None or not known.idle:
-                continue
-            match self.next_action(known):
-                case End(ending, note):
-                    if (ended := self.end(known, ending, note)) is not None:
-                        yield ended
-                case Wait(until):
-                    if known.stage is not PlanStage.WAITING:
-                        known.pause(until)
-                case Enter(stage) if known.stage is PlanStage.WAITING:
-                    self.enter(known, stage)
-                    yield PlanGoesOn(known)
-                case _:
-                    known.pause(math.inf)
-                    yield PlanGoesOn(known)
+            plan = self.plans.get(key)
+            if plan is not None and not plan.busy:
+                yield from self._look(plan)
 
-    def rehearsed_room(self, nodes: Iterable[str]) -> str:
-        """One of the nodes if only rehearsed plans make the room on them: kube-scheduler will bind nothing there."""
-        if not self.dry_run:
-            return ""
-        made = {plan.record.node for plan in self.plans.values() if math.isinf(plan.emptied)}
-        listed = list(nodes)
-        return listed[0] if listed and made.issuperset(listed) else ""
+    def _look(self, plan: Plan) -> Iterator[PlanEnded | PlanActs | AllAsked]:
+        """What to do next for a plan for which no task acts."""
+        began = self.clock.stopwatch()
+        match self.next_action(plan):
+            case End(ending, note):
+                if (ended := self.end(plan, ending, note)) is not None:
+                    yield ended
+            case Wait(until):
+                plan.pause(until)
+                if plan.announce():
+                    yield AllAsked(plan)
+            case Spare() | Promise():
+                raise AssertionError("the look goes on after these")
+            case step:
+                plan.begin_action()
+                yield PlanActs(plan, step, self.clock.stopwatch() - began)

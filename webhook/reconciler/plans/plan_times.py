@@ -10,20 +10,19 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.clock import Now
-from webhook.reconciler.plans.next_action import STAGES, PlanContext
+from webhook.reconciler.plans.next_action import PlanContext
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import awaits_deallocation
 from webhook.reconciler.preemptors import grace_under
 
 
 def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
-    """Seconds a plan may take: the policy's, from when its stages are over and the last victim has had its time to end.
+    """Seconds a plan may take: the policy's, from when notices are over and the last victim has had its time to end.
 
     If it were given up earlier, they would have ended for nothing, and others after them.
     """
     graces = [grace_under(policy, victim) for victim in victims]
-    stages = sum(row.seconds(policy) for row in STAGES.values())
-    return policy.plan_timeout + (stages + max(graces) if graces else 0.0)
+    return policy.plan_timeout + (policy.victims.notice + max(graces) if graces else 0.0)
 
 
 def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:

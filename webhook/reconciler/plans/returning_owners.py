@@ -15,7 +15,6 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.next_action import later_equals
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import takers
-from webhook.reconciler.state.annotations import PlanStage
 
 _WHOLE_SECONDS = 1.0
 """Seconds by which a pod may be younger than its creation timestamp says."""
@@ -32,7 +31,7 @@ def returning_owners(evaluator: Evaluator, plan: Plan, beside: Callable[[str], I
     preemptor, snapshot = state.pods.get(plan.key), evaluator.state.snapshot
     there = [pod for known in state.pods_on(node) if (pod := state.pod_of(known.key, known.uid)) is not None]
     others = later_equals(plan, beside)
-    evicting = epoch_or(plan.record.stages.get(PlanStage.EVICTING), 0.0) - _WHOLE_SECONDS
+    evicting = plan.evicting - _WHOLE_SECONDS
 
     def is_put_back(pod: Pod) -> bool:
         made = epoch_or(pod.metadata.creation_timestamp, math.inf)

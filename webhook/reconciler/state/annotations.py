@@ -1,15 +1,14 @@
 """What a plan leaves on its preemptor, as annotations.
 
 `giveway.dev/plan` is there while a plan is under way and is written together with the nomination, before the first
-victim is asked to leave. It names the stage that the plan has reached (`PlanStage`) and when each stage began; which
-victims have been asked can be read off the victims themselves. `giveway.dev/decision` stays and tells people, and a new
+victim is asked to leave. How far the plan has come is not written: who has been told and asked can be read off the
+victims themselves. `giveway.dev/decision` stays and tells people, and a new
 leader, what was decided and at which attempt.
 
-Version 3 is the first with stages. Plans of version 1 and 2 (with digests) are read as in stage `Evicting`. A version
-before takes a plan of version 3 off its pod and decides again. Version 4 is that of a gang: its plans name one another.
+Version 3 is that of a plan for one pod. Version 4 is that of a gang: its plans name one another.
 Version 5 is that of a plan whose victims are told before they are asked (`state.notices`): whoever does not know that
 would ask too early. A field that an older version must not pass over needs a
-new version; a stage that it does not know it refuses anyway.
+new version.
 
 Both have a bounded size, however many victims there are: the API server takes 256 KiB of annotations in all. A plan
 with too many to name them has a digest of each uid instead: they are found again by that (`with_names`).
@@ -24,7 +23,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
@@ -59,16 +57,6 @@ class UnreadableError(ValueError):
     """An annotation that is not a plan this version understands."""
 
 
-class PlanStage(StrEnum):
-    """How far a plan has come; `plans.next_action.STAGES` says what is done in each stage."""
-
-    NOMINATING = "Nominating"
-    ASSEMBLING = "Assembling"
-    NOTIFYING = "Notifying"
-    EVICTING = "Evicting"
-    WAITING = "Waiting"
-
-
 class PlanDevice(msgspec.Struct, frozen=True, array_like=True):
     """A device that a plan holds for its preemptor."""
 
@@ -95,9 +83,9 @@ class GangRecord(msgspec.Struct, frozen=True):
 
 
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan as it is written on the preemptor; `deadline` is an RFC 3339 instant.
+    """A plan as it is written on the preemptor; `begun` and `deadline` are RFC 3339 instants.
 
-    `stages` says when the stages so far began, `stage` is the one it is in. `devices` are those that the plan holds,
+    `devices` are those that the plan holds,
     none if they are too many to be written. `resize` says that the pod is bound and wants to grow. `digests` stands
     instead of the victims if they are too many: the bytes of one, a colon, all of them in base64; `groups` says how
     many are of no group, of group 1, and so on, in that order; absent if none is of any. `notice` is for how many
@@ -111,8 +99,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = ""
     attempt: int = 1
     version: int = _VERSION
-    stage: PlanStage = PlanStage.EVICTING
-    stages: dict[PlanStage, str] = {}
+    begun: str = ""
     devices: tuple[PlanDevice, ...] = ()
     resize: bool = False
     digests: str | msgspec.UnsetType = msgspec.UNSET
@@ -123,10 +110,6 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     def for_gang(self, gang: GangRecord) -> PlanRecord:
         """The plan as one of those of a gang."""
         return msgspec.structs.replace(self, gang=gang, version=max(self.version, _GANG_VERSION))
-
-    def entering(self, stage: PlanStage, at: str) -> PlanRecord:
-        """The plan as it is in another stage, which began at that instant."""
-        return msgspec.structs.replace(self, stage=stage, stages={**self.stages, stage: at})
 
     def with_notice(self, seconds: float) -> PlanRecord:
         """The plan as one whose victims are told so many seconds before they are asked."""
@@ -240,8 +223,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         _ID.fullmatch(record.id)
         and _NAME.fullmatch(record.node)
         and record.attempt in _ATTEMPTS
-        and record.stage is not PlanStage.NOMINATING
-        and all(_is_instant(text) for text in (record.deadline, *record.stages.values()) if text)
+        and all(_is_instant(text) for text in (record.begun, record.deadline) if text)
         and (not record.gang or (_ID.fullmatch(record.gang.id) and _are_names(*record.gang.members)))
         and (not record.digests or (not victims and are_digests(record.digests)))
         and len(record.devices) <= _MOST_DEVICES
