@@ -18,7 +18,7 @@ UNBOUNDED = {
     "webhook/kube/loaders.py": "without arguments",
     "webhook/kube/quantity.py": "by texts that are quantities: others raise, and no error is kept",
     "webhook/policy/cel/cost.py": "by powers of two",
-    "webhook/policy/cel/device_selector.py": "without arguments",
+    "webhook/preemption/devices/device_selector.py": "without arguments",
     "webhook/policy/cel/fields.py": "without arguments",
     "webhook/policy/cel/program.py": "without arguments",
     "webhook/policy/model/schedule.py": "by the schedules of the policies",

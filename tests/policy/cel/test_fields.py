@@ -8,7 +8,7 @@ from tests.admission.builders import make_pod
 from tests.policy.builders import create
 from tests.policy.cel.object_fields import document
 from webhook.policy.cel import fields
-from webhook.policy.cel.fields import fields_read, unknown_fields
+from webhook.policy.cel.fields import fields_read, literals, unknown_fields
 from webhook.policy.cel.program import VARIABLES, compile_bool
 from webhook.policy.evaluation.request import PODS, RequestAttributes
 
@@ -96,41 +96,41 @@ def test_a_text_that_occurs_before_the_field():
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "types", "compared"),
     [
-        pytest.param("object.spec.priority >= -5", {"spec.priority": ("integer", [-5])}, id="a number"),
+        pytest.param("object.spec.priority >= -5", {"spec.priority": "integer"}, [-5], id="a number"),
         pytest.param(
-            "object.metadata.labels[?'a'].orValue('') != 'b'", {"metadata.labels.a": ("string", ["", "b"])}, id="a key"
+            "object.metadata.labels[?'a'].orValue('') != 'b'", {"metadata.labels.a": "string"}, ["", "b"], id="a key"
         ),
-        pytest.param(
-            "'a' in object.metadata.labels", {"metadata.labels.a": ("string", [])}, id="whether a key is there"
-        ),
-        pytest.param(
-            "'a' in object.metadata.finalizers", {"metadata.finalizers.[]": ("string", ["a"])}, id="in a list"
-        ),
+        pytest.param("'a' in object.metadata.labels", {"metadata.labels.a": "string"}, [], id="whether a key is there"),
+        pytest.param("'a' in object.metadata.finalizers", {"metadata.finalizers.[]": "string"}, ["a"], id="in a list"),
         pytest.param(
             "object.metadata.labels.exists(k, k.startsWith('a'))",
-            {"metadata.labels": ("{string}", ["a"])},
+            {"metadata.labels": "{string}"},
+            ["a"],
             id="any key",
         ),
-        pytest.param("object.spec.containers.size() == 1", {"spec.containers": ("[Container]", [1])}, id="a length"),
+        pytest.param("object.spec.containers.size() == 1", {"spec.containers": "[Container]"}, [1], id="a length"),
         pytest.param(
             "object.spec.containers.all(c, c.image in ['a', 'b'])",
-            {"spec.containers": ("[Container]", ["a", "b"]), "spec.containers.[].image": ("string", ["a", "b"])},
+            {"spec.containers": "[Container]", "spec.containers.[].image": "string"},
+            ["a", "b"],
             id="elements",
         ),
-        pytest.param("!object.spec.hostNetwork", {"spec.hostNetwork": ("boolean", [])}, id="no literal"),
-        pytest.param("has(object.spec.affinity)", {"spec.affinity": ("Affinity", [])}, id="whether it is there"),
+        pytest.param("!object.spec.hostNetwork", {"spec.hostNetwork": "boolean"}, [], id="no literal"),
+        pytest.param("has(object.spec.affinity)", {"spec.affinity": "Affinity"}, [], id="whether it is there"),
         pytest.param(
             "cel.bind(n, object.spec.?nodeName.orValue(''), n == 'x')",
-            {"spec.nodeName": ("string", ["", "x"])},
+            {"spec.nodeName": "string"},
+            ["", "x"],
             id="bind",
         ),
-        pytest.param("object != null", {}, id="a variable alone"),
-        pytest.param("object.spec.x == 1", {"spec.x": ("*", [1])}, id="an unknown field"),
+        pytest.param("object != null", {}, [], id="a variable alone"),
+        pytest.param("object.spec.x == 1", {"spec.x": "*"}, [1], id="an unknown field"),
     ],
 )
-def test_fields_that_are_read(text, expected):
-    """Each field with its type and what it is compared with; a field that is compared with nothing has all texts."""
-    read = fields_read(compile_bool(text).tree, ("pods",))
-    assert {".".join(path[1:]): (field.type, list(field.literals)) for path, field in read.items()} == expected
+def test_fields_that_are_read(text, types, compared):
+    """Each field with its type, and the values that may be worth trying: all literals but keys."""
+    tree = compile_bool(text).tree
+    assert {".".join(path[1:]): type_ for path, type_ in fields_read(tree, ("pods",)).items()} == types
+    assert literals(tree) == compared

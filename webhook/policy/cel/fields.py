@@ -9,7 +9,7 @@ warning.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -56,13 +56,6 @@ class _Value(NamedTuple):
 
     types: Types = _ANYTHING
     path: Path = ()
-
-
-class Read(NamedTuple):
-    """The type of a field that is read, and what it is compared with: all texts of the expression, if with nothing."""
-
-    type: str
-    literals: Sequence[str | int]
 
 
 Scope = Mapping[str, _Value]
@@ -113,14 +106,14 @@ def unknown_fields(text: str, tree: Tree, about: Collection[str]) -> list[Unknow
     return sorted(rows, key=lambda row: row.offset)
 
 
-def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, Read]:
-    """The fields below variables that the expression reads; `about` is as in `unknown_fields`."""
-    walk = _Walk(tree, about)
-    return {
-        path: Read(min(types), walk.beside.get(path) or walk.texts)
-        for types, path in reversed(walk.read)
-        if len(path) > 1
-    }
+def fields_read(tree: Tree, about: Collection[str]) -> dict[Path, str]:
+    """The fields below variables that the expression reads, with their types; `about` is as in `unknown_fields`."""
+    return {path: min(types) for types, path in reversed(_Walk(tree, about).read) if len(path) > 1}
+
+
+def literals(tree: Tree) -> list[str | int]:
+    """The texts and numbers in the expression, but for those that are keys."""
+    return list(dict.fromkeys(_Walk(tree, _KINDS).literals))
 
 
 def wholly_read(tree: Tree) -> frozenset[str]:
@@ -134,8 +127,7 @@ class _Walk:
     def __init__(self, tree: Tree, about: Collection[str]) -> None:
         self.absent: list[tuple[str, str, Collection[str]]] = []
         self.read: list[_Value] = []
-        self.beside: dict[Path, list[str | int]] = {}
-        self.texts: list[str | int] = []
+        self.literals: list[str | int] = []
         types = {
             **dict.fromkeys(("object", "oldObject"), frozenset(_KINDS[kind] for kind in about)),
             "request": frozenset(("AdmissionRequest",)),
@@ -153,8 +145,10 @@ class _Walk:
     def _value(self, tree: Tree, scope: Scope) -> _Value:
         """What the tree's value may be."""
         match tree:
-            case Constant(str(text)):
-                self.texts.append(text)
+            case Constant(text, _, number):
+                self.literals += [
+                    literal for literal in (text, number) if isinstance(literal, str) or type(literal) is int
+                ]
             case Identifier(name):
                 return scope.get(name, _Value())
             case Select(operand, field, is_test):
@@ -170,7 +164,7 @@ class _Walk:
                 value = self._value(container, scope)
                 if any(type_.startswith("{") for type_ in value.types):
                     return self._field(value, field)
-                self.beside.setdefault(_elements(value).path, []).append(field)
+                self.literals.append(field)
                 return _elements(value)
             case FunctionCall(name, parts):
                 return self._call(name, parts, scope)
@@ -190,12 +184,9 @@ class _Walk:
             values = [_Value() if isinstance(part, Identifier) else self._whole(part, scope) for part in parts]
         else:
             values = [self._whole(part, scope) for part in parts]
-        paths = [value.path for value in values if value.path]
-        for path in paths:
-            self.beside.setdefault(path, []).extend(_literals(parts))
         if name in _INDEXES:
             return _elements(values[0])
-        return values[0] if name in _UNWRAPPING and values else _Value(path=next(iter(paths), ()))
+        return values[0] if name in _UNWRAPPING and values else _Value()
 
     def _field(self, value: _Value, field: str) -> _Value:
         """A field of a value. It is noted if it is sure that nothing has it."""
@@ -230,16 +221,6 @@ def _elements(value: _Value) -> _Value:
     if all(type_.startswith("[") for type_ in value.types):
         return _Value(frozenset(type_[1:-1] for type_ in value.types), (*value.path, ELEMENT) if value.path else ())
     return _Value()
-
-
-def _literals(trees: Iterable[Tree]) -> Iterator[str | int]:
-    """The texts and numbers among them, also in lists written out."""
-    for tree in trees:
-        match tree:
-            case Constant(text, _, number):
-                yield from (literal for literal in (text, number) if literal is not None)
-            case ListOrMap(elements):
-                yield from _literals(elements)
 
 
 def _places(text: str, field: str) -> Iterator[int]:

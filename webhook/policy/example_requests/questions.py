@@ -8,7 +8,7 @@ from itertools import chain, combinations, product
 from typing import Any, NamedTuple
 
 from webhook.kube.objects.meta import LabelSelector
-from webhook.policy.cel.fields import Path, fields_read
+from webhook.policy.cel.fields import Path, fields_read, literals
 from webhook.policy.cel.program import compile_bool
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
 from webhook.policy.example_requests.example import ANYBODY, CHANGE, NAME, NAMESPACE, OPERATION, USER, VALUE, Settings
@@ -135,8 +135,9 @@ def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
     """The fields that expressions read, each with values by its type and by what it is compared with."""
     tries: dict[Path, list[Any]] = {}
     for expression in expressions:
-        for path, field in fields_read(compile_bool(expression).tree, (kind,)).items():
-            values = _values(field.type, field.literals)
+        tree = compile_bool(expression).tree
+        for path, type_ in fields_read(tree, (kind,)).items():
+            values = _values(type_, literals(tree))
             place = _ALIASES.get(path, path)
             place = NAME if place == _OWN_NAME and kind == CLASSES else place
             wanted = int if place == VALUE else str if place in (NAME, NAMESPACE, USER) else object
@@ -144,20 +145,20 @@ def _read(expressions: Iterable[str], kind: str) -> dict[Path, list[Any]]:
     return tries
 
 
-def _values(type_: str, literals: Sequence[str | int]) -> list[Any]:
-    texts = [f"{text}a" if text[-1:] in ("-", "/", ".") else text for text in literals if isinstance(text, str)]
-    numbers = [near for number in literals if type(number) is int for near in (number, number - 1, number + 1)]
+def _values(type_: str, compared: Sequence[str | int]) -> list[Any]:
+    texts = [f"{text}a" if text[-1:] in ("-", "/", ".") else text for text in compared if isinstance(text, str)]
+    numbers = [near for number in compared if type(number) is int for near in (number, number - 1, number + 1)]
     if type_ == "boolean":
         return [True, False]
     if type_ == "integer":
         return [*numbers, 1]
     if type_.startswith("["):
         sizes = (*sorted({1, 2}.union(size for size in numbers if 0 < size < 40)), 0)
-        return [_values(type_[1:-1], literals)[:1] * size for size in sizes]
+        return [_values(type_[1:-1], compared)[:1] * size for size in sizes]
     if type_.startswith("{"):
         return [dict.fromkeys(texts, "x"), *({key: "x"} for key in (*texts, "x"))]
     if type_ in ("string", "quantity", "*"):
-        matching = ((plain, f"{plain}a") for text in map(str, literals) if (plain := _SYNTAX.sub("", text)) != text)
+        matching = ((plain, f"{plain}a") for text in map(str, compared) if (plain := _SYNTAX.sub("", text)) != text)
         return list(dict.fromkeys((*texts, *map(str, numbers), *chain.from_iterable(matching), "x", "1", "")))
     return [{"name": "a"}]
 
