@@ -229,10 +229,6 @@ SURPRISING = {
         policy(victims="signals: [{annotation: e.com/k, protects: [a, b], permits: [a, c]}]"),
         without("victims.signals[0].permits[0]"),
     ),
-    "a value that protects beside any": (
-        policy(victims='signals: [{annotation: e.com/k, protects: ["*", a]}]'),
-        without("victims.signals[0].protects[1]"),
-    ),
     "a signal after another one of its annotation": (
         policy(victims="signals: [{annotation: e.com/k, protects: [a]}, {annotation: e.com/k, permits: [a]}]"),
         without("victims.signals[1].permits[0]"),

@@ -13,8 +13,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.managed_classes import ManagedClasses
@@ -153,17 +151,15 @@ class _Asked:
         keeping += [(row.annotation, value.replace(ANY, "x")) for row in victims.signals for value in row.protects]
         annotations: list[Settings] = [((("object", "metadata", "annotations", key), text),) for key, text in keeping]
         says: Settings = ((("priorityClass", "metadata", "annotations", preemptible[0]), "true"),)
-        if victims.mode is VictimMode.OPT_IN:
-            annotations = []
-        else:
-            says = ()
+        opt_in = victims.mode is VictimMode.OPT_IN
 
         def may(request: PolicyRequest) -> bool:
             profile = profile_of(msgspec.convert(request.object, Pod), self._rules.annotations)
             classes = {class_.metadata.name: class_} if (class_ := request.priority_class) else {}
             return self._rules.reason(profile, classes).may_go and self._rules.protection(profile) < _LONG
 
-        return self._rows(side, (), [[says]], [schedulers, [(), *annotations]], may)
+        chosen = [schedulers, [(), *([] if opt_in else annotations)]]
+        return self._rows(side, (), [[says if opt_in else ()]], chosen, may)
 
     def _rows(
         self, side: PodsMatch, classes: Sequence[str], fixed: Parts, free: Parts, may: Callable[[PolicyRequest], bool]
@@ -194,12 +190,12 @@ class _Asked:
         by_namespace = match.namespaces is not None or match.namespace_selector is not None
         rows = [(row, [pod for pod in row if pod.may and pod.meets(side)]) for row in preemptors]
         chosen = (pod for row, joining in rows if len(joining) < len(row) for pod in joining)
-        yield from (
-            ("the author of a pod choose to be a preemptor", pod) for pod in islice(filter(self._let_in, chosen), 1)
-        )
         unnamed = (row[0] for row, joining in rows if by_namespace and row[:1] == joining[:1] and row[0].unnamed)
-        who = "pods of a namespace that it does not name be preemptors"
-        yield from ((who, pod) for pod in islice(filter(self._let_in, unnamed), 1))
+        for who, pods in (
+            ("the author of a pod choose to be a preemptor", chosen),
+            ("pods of a namespace that it does not name be preemptors", unnamed),
+        ):
+            yield from ((who, pod) for pod in islice(filter(self._let_in, pods), 1))
 
     def _staying(self, victims: Rows) -> dict[Severity, _ExamplePod]:
         """Who is no victim by what the author of a pod chooses: an annotation made for that, or something else."""
@@ -221,31 +217,20 @@ class _Asked:
         return any(not any(row.denies for row in self._engine.judge(request)) for request in requests)
 
     def _needless_names(self) -> Iterator[tuple[str, str]]:
-        """Classes that are managed anyway or that there cannot be, and values of signals that say nothing."""
+        """Classes that are managed anyway or that there cannot be, and values of signals that permit nothing."""
         preemptors, victims = self._policy.preemptors, self._policy.victims
         for place, name in enumerate(preemptors.priority_classes):
             rest = preemptors.priority_classes[:place] + preemptors.priority_classes[place + 1 :]
             less = ManagedClasses([replace(self._policy, preemptors=replace(preemptors, priority_classes=rest))])
             if all(map(less.managed, names := samples([name]))):
                 yield f"preemptors.priorityClasses[{place}]", _alike(names)
+        opt_in = compile_rules(replace(self._policy, victims=replace(victims, mode=VictimMode.OPT_IN)))
         scheduler = "default-scheduler" if ANY in victims.schedulers else victims.schedulers[0]
-        meta = ObjectMeta(annotations={victims.annotations.preemptible[0]: "true"})
         for number, signal in enumerate(victims.signals):
-            for field, classes in ("protects", {"c": PriorityClass(metadata=meta)}), ("permits", {}):
-                for place, value in enumerate(values := getattr(signal, field)):
-                    fewer = replace(signal, **{field: values[:place] + values[place + 1 :]})
-                    profile = Profile("c", 0, scheduler, ((signal.annotation, value.replace(ANY, "x")),))
-                    signals = [
-                        (*victims.signals[:number], row, *victims.signals[number + 1 :]) for row in (signal, fewer)
-                    ]
-                    opt_in = [replace(victims, signals=rows, mode=VictimMode.OPT_IN) for rows in signals]
-                    rules = [compile_rules(replace(self._policy, victims=parts)) for parts in opt_in]
-                    reason, without = (rule.reason(profile, classes) for rule in rules)
-                    if reason.may_go == without.may_go:
-                        yield (
-                            f"victims.signals[{number}].{field}[{place}]",
-                            f"a pod with that value is treated alike: {reason.text}",
-                        )
+            for place, value in enumerate(signal.permits):
+                profile = Profile(_SOME_CLASS, 0, scheduler, ((signal.annotation, value.replace(ANY, "x")),))
+                if not (reason := opt_in.reason(profile, {})).may_go:
+                    yield f"victims.signals[{number}].permits[{place}]", f"a pod with that value stays: {reason.text}"
 
     def _needless_pairs(self, sides: Sequence[tuple[Rows, Rows]]) -> Iterator[tuple[str, str]]:
         """Pairs within others, and parts of pairs that mean everybody or nobody."""

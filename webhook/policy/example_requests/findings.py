@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from webhook.policy.cel.fields import Path
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import CLASSES, CONTROLLER, PODS, UserInfo
 from webhook.policy.evaluation.rules import Verdict
@@ -44,6 +45,7 @@ _OF_KUBERNETES = (
     Example(CLASSES, ((USER, _API_SERVER), *_CRITICAL, (("object", "description"), "Used for system critical pods"))),
 )
 """What every cluster asks for by itself."""
+_OPENED = ((*CHANGE, CAN_BE_PREEMPTED), "true")
 _NOTHING = {"use": "refuses no pod", "define": "refuses no PriorityClass", "": "does nothing"}
 _OPTIONAL = ("exclude", "namespaces", "namespace_selector", "object_selector")
 _LISTS = ("conditions", "exceptions", "use", "define", "allow", "deny")
@@ -102,17 +104,9 @@ class _Asked:
             for question in questions(policy, rule, self._lists.values()):
                 rows = self._rows(rule_id, question) if question.fixed[0] else []
                 answered += chain.from_iterable(rows)
-                for text in self._of_question(policy, rule, question.about, rows):
-                    surprised = True
-                    yield Severity.WARNING, rule.source, text
-                if apart := _apart(rule_id, question.about, rows) if question.resource == PODS else []:
-                    surprised = True
-                    text = f"{rule_id} is about {apart[0]}, and not about {apart[1]}: {_APART}"
-                    yield Severity.WARNING, rule.source, text
-                trusting = _by_label(rule_id, rows) if question.about == "use" and rows else None
-                if trusting is not None and rule.enforcement is Enforcement.ENFORCE:
-                    text = f"{self._told(trusting, question.about)}: see that nobody else labels namespaces"
-                    yield Severity.NOTICE, rule.source, f"{rule_id} goes by a label: {text}"
+                for severity, text in self._of_question(policy, rule, question, rows):
+                    surprised |= severity is Severity.WARNING
+                    yield severity, rule.source, text
             for example, said in () if surprised else own:
                 if rule_id in said and said[rule_id].denies:
                     yield Severity.WARNING, rule.source, f"{example}, is refused: {said[rule_id].message}"
@@ -144,24 +138,32 @@ class _Asked:
         return example, self._said(example)
 
     def _of_question(
+        self, policy: PriorityPolicy, rule: PriorityRule, question: RuleQuestion, rows: list[list[_Answered]]
+    ) -> Iterator[tuple[Severity, str]]:
+        """What is surprising about one thing that a rule decides: the worst, and whom it treats differently."""
+        rule_id, about = f"{policy.name}/{rule.name}", question.about
+        if not rows:
+            text = f"reserves values that no class can have; above one billion there are only {[*SYSTEM]}"
+            yield from [(Severity.WARNING, f"{rule_id} {text}")] if about == "use" else []
+            return
+        yield from ((Severity.WARNING, text) for text in islice(self._of_rule(policy, rule, about, rows), 1))
+        if pods := _apart(rule_id, about, rows) if question.resource == PODS else []:
+            yield Severity.WARNING, f"{rule_id} is about {pods[0]}, and not about {pods[1]}: {_APART}"
+        trusting = _by_label(rule_id, rows) if about == "use" and rule.enforcement is Enforcement.ENFORCE else None
+        if trusting is not None:
+            text = f"{self._told(trusting, about)}: see that nobody else labels namespaces"
+            yield Severity.NOTICE, f"{rule_id} goes by a label: {text}"
+
+    def _of_rule(
         self, policy: PriorityPolicy, rule: PriorityRule, about: str, rows: list[list[_Answered]]
     ) -> Iterator[str]:
-        """What is surprising about one thing that a rule decides: the worst."""
         rule_id, answered = f"{policy.name}/{rule.name}", list(chain.from_iterable(rows))
-        if not answered:
-            if about == "use":
-                yield f"{rule_id} reserves values that no class can have; above one billion there are only {[*SYSTEM]}"
-            return
         tried = f"({len(answered)} requests were tried)"
-        failed = [
-            f"{example}, is refused: {verdict.message}"
-            for (example, said), *_ in rows
-            for verdict in said.values()
-            if verdict.outcome == "error" and verdict.policy == policy.name and verdict.id != rule_id
-        ]
-        if failed:
-            yield failed[0]
-        elif not any(_meets(said, rule_id) for _, said in answered):
+        for (example, said), *_ in rows:
+            for verdict in said.values():
+                if verdict.outcome == "error" and verdict.policy == policy.name and verdict.id != rule_id:
+                    yield f"{example}, is refused: {verdict.message}"
+        if not any(_meets(said, rule_id) for _, said in answered):
             spaces = samples(policy.match.namespaces or (), dots=False) or [UNNAMED]
             example = next(row for row, _ in answered if row.get(NAMESPACE, spaces[0]) == spaces[0])
             yield f"{rule_id} {_NOTHING.get(about, 'does nothing')}: {self._told(example, about)} {tried}"
@@ -201,25 +203,22 @@ class _Asked:
             yield Severity.NOTICE, SourcePosition(path), text
         for policy in self._policies.preemption:
             victims = [name for pair in policy.victims.pairs or () for name in pair.victims.priority_classes or ()]
-            change = (
-                (OPERATION, "UPDATE"),
-                (NAME, samples([*victims, "batch"])[0]),
-                ((*CHANGE, CAN_BE_PREEMPTED), "true"),
-            )
-            changes = [Example(CLASSES, (*change, (VALUE, value))) for value in (1000, 0, 10**9)]
-            example = next((example for example in changes if not _refused(self._said(example))), None)
-            if policy.victims.mode is VictimMode.OPT_IN and example is not None:
+            opened = self._let_in((OPERATION, "UPDATE"), (NAME, samples([*victims, "batch"])[0]), _OPENED)
+            if policy.victims.mode is VictimMode.OPT_IN and opened is not None:
                 opens = 'which opens its running pods to eviction: no range with "define" holds its value'
-                yield Severity.NOTICE, policy.source, f"{example} who may patch it, is let in, {opens}"
+                yield Severity.NOTICE, policy.source, f"{opened} who may patch it, is let in, {opens}"
             for name in (name for glob in policy.class_globs for name in samples([glob])[:1]):
-                defined = (Example(CLASSES, ((NAME, name), (VALUE, value))) for value in (1000, 0, 10**9, -1))
-                example = next((example for example in defined if not _refused(self._said(example))), None)
-                if example is not None:
+                if (defined := self._let_in((NAME, name))) is not None:
                     meant = 'and the policy means its pods, too, by a glob: no range with "define" holds its value'
-                    yield Severity.NOTICE, policy.source, f"{example} who may create classes, is let in, {meant}"
+                    yield Severity.NOTICE, policy.source, f"{defined} who may create classes, is let in, {meant}"
             read = [f"label {key}" for key in sorted(policy.labels_read)] + ["group"] * policy.reads_groups
             if read:
                 yield Severity.NOTICE, policy.source, f"a pod's {' and '.join(read)} {_UNRECORDED}"
+
+    def _let_in(self, *settings: tuple[Path, Any]) -> Example | None:
+        """The first of requests about a PriorityClass, by its values, that is let in."""
+        examples = (Example(CLASSES, (*settings, (VALUE, value))) for value in (1000, 0, 10**9, -1))
+        return next((example for example in examples if not _refused(self._said(example))), None)
 
 
 def _refused(said: Said) -> bool:
