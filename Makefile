@@ -64,8 +64,11 @@ bench: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.bench.mutated
 
+# Random clusters of each kind, so many seeds, on all processors; then what takes its time by the clock.
+SEEDS ?= 600
 soak: $(STAMP)
-	$(BIN)/python -m pytest -m soak --run-soak
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n auto -m soak --run-soak tests/reconciler/test_clusters.py
+	$(BIN)/python -m pytest -m soak --run-soak --ignore tests/reconciler/test_clusters.py
 
 COMPILE := $(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 

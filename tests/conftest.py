@@ -18,6 +18,7 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LONGEST = (
+    "reconciler/test_clusters.py",
     "e2e/test_install.py",
     "docs/test_commands.py",
     "installation/test_install.py",

@@ -26,20 +26,27 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
-import msgspec
+from prometheus_client import CollectorRegistry
 
 from tests.admission import builders as admission
 from tests.preemption import building
 from tests.reconciler import builders
-from tests.reconciler.simulation import Simulation
-from tests.reconciler.virtual_time import run
+from tests.reconciler.harness.api_server import ApiClient
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import preemptor, victim
+from tests.reconciler.harness.virtual_time import SimulatedClock, run
 from webhook.clusters.simulated.clock import VirtualLoop
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.cluster_scoped import Node
+from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import PriorityClasses
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
+from webhook.policy.model.values import PLAN
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import Rules, kubernetes_rules
+from webhook.reconciler.metrics import ReconcilerMetrics
+from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.reconciler import Reconciler
+from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.state import State
 
 ROOT = Path(__file__).parents[2]
 Json = dict[str, Any]
@@ -234,72 +241,44 @@ class _First:
         return sides[0]
 
 
-def _cluster() -> Simulation:
-    node = {
-        "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},
-        "spec": {},
-        "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}},
-    }
-    simulation = Simulation(builders.policy(), [node], [], _First())  # type: ignore[arg-type]
-    simulation.setting._put(simulation.setting.state.nodes, "n1", msgspec.convert(node, Node))
-    return simulation
+def _cluster() -> Cluster:
+    made = Cluster(builders.policy(), [building.node("n1", "8")], [], _First())  # type: ignore[arg-type]
+    made.publish()
+    return made
 
 
-def _put(simulation: Simulation, name: str, cpu: str, priority: int, **more: Any) -> None:
-    """Two victims of half a node run on it; without a node the pod is the preemptor."""
-    node = more.get("node", "")
-    started = {"startTime": rfc3339(builders.START - 3600)} if node else {}
-    waiting = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "lastTransitionTime": rfc3339(builders.START - 10),
-    }
-    simulation.put(
-        {
-            "metadata": {
-                "name": name,
-                "namespace": "default",
-                "uid": f"uid-{name}",
-                "labels": {} if node else {MARK: MANAGED},
-                "annotations": {CAN_BE_PREEMPTED: "true"} if node else more.get("annotations", {}),
-            },
-            "spec": {
-                "priority": priority,
-                "priorityClassName": "low" if node else "high",
-                "preemptionPolicy": "PreemptLowerPriority" if node else "Never",
-                "schedulerName": "default-scheduler",
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
-                **({"nodeName": node} if node else {}),
-            },
-            "status": {"phase": "Running", **started} if node else {"phase": "Pending", "conditions": [waiting]},
-        }
-    )
+async def _lead(cluster: Cluster) -> None:
+    """A reconciler at work without its service, and the scheduler."""
+    client: Any = ApiClient(cluster)
+    policy_set = PolicySet(Policies(preemption=(cluster.policy,)))
+    state = State(client, policy_set.annotations())
+    reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), cluster.tell, None)
+    reconciler = Reconciler(client, state, policy_set, reporter, SimulatedClock(), fence=lambda: 1000.0)
+    await asyncio.gather(state.run(), reconciler.lead(), cluster.scheduler.work())
 
 
-def _victims(simulation: Simulation) -> None:
+def _victims(cluster: Cluster) -> None:
     for number in range(2):
-        _put(simulation, f"v{number}", "4", 10 + number, node="n1")
+        cluster.put(victim(f"v{number}", "n1", priority=10 + number, grace=1))
 
 
-async def _bound(simulation: Simulation, way: Way) -> None:
+async def _bound(cluster: Cluster, way: Way) -> None:
     await asyncio.sleep(5)
     sys.setprofile(None)
-    assert simulation.seen["p"]["spec"]["nodeName"] == "n1", way
-    assert sorted(simulation.evicted) == ["v0", "v1"], way
+    assert cluster.seen["p"]["spec"]["nodeName"] == "n1", way
+    assert sorted(cluster.evicted) == ["v0", "v1"], way
 
 
 async def _plan(way: Way) -> None:
-    simulation = _cluster()
-    life = asyncio.create_task(simulation.live(20.0))
+    cluster = _cluster()
+    life = asyncio.create_task(_lead(cluster))
     await asyncio.sleep(0.5)
-    _victims(simulation)
+    _victims(cluster)
     await asyncio.sleep(1.0)
     sys.setprofile(way)
-    _put(simulation, "p", "8", 100)
-    await _bound(simulation, way)
-    await life
+    cluster.put(preemptor(cpu="8"))
+    await _bound(cluster, way)
+    life.cancel()
 
 
 async def _adoption(way: Way) -> None:
@@ -312,22 +291,17 @@ async def _adoption(way: Way) -> None:
         "deadline": rfc3339(builders.START + 300),
         "victims": [{"namespace": "default", "name": f"v{number}", "uid": f"uid-v{number}"} for number in range(2)],
     }
-    simulation = _cluster()
-    _victims(simulation)
-    _put(simulation, "p", "8", 100, annotations={PLAN: json.dumps(record)})
-    simulation.pods["p"]["status"]["nominatedNodeName"] = "n1"
+    cluster = _cluster()
+    _victims(cluster)
+    pod = preemptor(cpu="8")
+    pod["metadata"]["annotations"] = {PLAN: json.dumps(record)}
+    pod["status"]["nominatedNodeName"] = "n1"
+    cluster.put(pod)
     await asyncio.sleep(1.0)
-    simulation.setting.state.wait_for_sync = _synced  # type: ignore[method-assign]
     sys.setprofile(way)
-    tasks = [asyncio.create_task(simulation.reconciler.lead()), asyncio.create_task(simulation.scheduler.work())]
-    await _bound(simulation, way)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _synced() -> None:
-    """The cluster is there: nothing is listed."""
+    life = asyncio.create_task(_lead(cluster))
+    await _bound(cluster, way)
+    life.cancel()
 
 
 def _in_reconciler(way: Way, live: Callable[[Way], Coroutine[Any, Any, None]], until: str = "") -> None:

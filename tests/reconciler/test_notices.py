@@ -2,74 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import random
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
-from tests.reconciler.faults.fault import preemptor, victim
-from tests.reconciler.notice_judge import NoticeJudge, say_ready
-from tests.reconciler.simulation import Simulation
-from tests.reconciler.virtual_time import run
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.notice_judge import NoticeJudge, say_ready
+from tests.reconciler.harness.pods import preemptor, victim
+from tests.reconciler.harness.scenarios import faultless, lived, simulated, two_victims
 from webhook.policy.model.values import NOTICE, READY
 from webhook.policy.model.victims import Victims
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
 SECONDS = 20.0
-Json = dict[str, Any]
-
-
-def two_victims(
-    *others: Json, nodes: int = 1, notice: float = SECONDS, **fields: Any
-) -> tuple[Simulation, NoticeJudge]:
-    """A full node with two pods, both of which a preemptor needs to go."""
-    under = policy(victims=Victims(notice=notice), **fields)
-    made = Simulation(under, [node(f"n{number}", "8") for number in range(1, nodes + 1)], [], random.Random(1))
-    for name in ("a", "b"):
-        made.put(victim(name, "n1"))
-    for other in others:
-        made.put(other)
-    made.put(preemptor(cpu="8"))
-    return made, NoticeJudge(made, notice)
-
-
-def lived(
-    make: Callable[[], tuple[Simulation, NoticeJudge]] = two_victims,
-    seconds: float = 120.0,
-    **happens: Callable[[Simulation], None],
-) -> tuple[Simulation, NoticeJudge]:
-    """The cluster that is made, and its judge, when it has lived; something `happens` at `at_SECONDS`."""
-    found: list[tuple[Simulation, NoticeJudge]] = []
-
-    async def live() -> None:
-        made, judge = make()
-        for at, what in happens.items():
-            asyncio.get_running_loop().call_later(float(at[3:]), what, made)
-        await made.live(seconds)
-        found.append((made, judge))
-
-    run(live())
-    return found[0]
-
-
-def faultless(made: Simulation, judge: NoticeJudge) -> bool:
-    """Nothing is wrong with any notice, none is left over, and no plan evicted in vain."""
-    assert not judge.faults
-    assert not judge.left_over()
-    assert not made.outcomes.in_vain
-    assert not made.remembered()
-    return True
+lived = partial(lived, judge=NoticeJudge, seconds=120.0)
 
 
 def test_victims_are_told_and_asked_when_that_is_over():
     """Both have the whole time, then both go, and the preemptor is bound."""
-    made, judge = lived()
+    made, judge = lived(two_victims)
     assert faultless(made, judge)
     assert sorted(made.evicted) == ["a", "b"]
     assert made.pods["p"]["spec"]["nodeName"] == "n1"
@@ -78,7 +33,7 @@ def test_victims_are_told_and_asked_when_that_is_over():
 
 def test_who_is_ready_goes_at_once():
     """Each for itself: the other one keeps its time."""
-    made, judge = lived(at_5=lambda made: say_ready(made, "a"))
+    made, judge = lived(two_victims, at_5=lambda made: say_ready(made, "a"))
     assert faultless(made, judge)
     assert judge.asked["uid-a"] < 6.0
     assert judge.asked["uid-b"] >= SECONDS
@@ -87,7 +42,7 @@ def test_who_is_ready_goes_at_once():
 
 def test_what_was_said_before_the_notice_is_no_answer():
     """An annotation from before, such as one in a template, shortens nothing."""
-    made, judge = lived(at_0=lambda made: [say_ready(made, name) for name in ("a", "b")])
+    made, judge = lived(two_victims, at_0=lambda made: [say_ready(made, name) for name in ("a", "b")])
     assert faultless(made, judge)
     assert min(judge.asked.values()) >= SECONDS
 
@@ -95,7 +50,7 @@ def test_what_was_said_before_the_notice_is_no_answer():
 def test_who_would_fit_without_it_has_no_notice_any_more():
     """A pod leaves by itself on another node: the plan ends, both notices are taken off, and nobody goes."""
     kept = victim("kept", "n2", "8", priority=200)
-    made, judge = lived(lambda: two_victims(kept, nodes=2), at_8=lambda made: made.leave("kept"))
+    made, judge = lived(partial(two_victims, kept, nodes=2), at_8=lambda made: made.leave("kept"))
     assert faultless(made, judge)
     assert (made.evicted, judge.withdrawn, judge.asked) == ([], 2, {})
     assert made.pods["p"]["spec"]["nodeName"] == "n2"
@@ -104,14 +59,12 @@ def test_who_would_fit_without_it_has_no_notice_any_more():
 def test_a_victim_that_is_not_needed_any_more_stays():
     """Of two victims one is enough once another pod of the node has left: the notice of the other is taken off."""
 
-    def make() -> tuple[Simulation, NoticeJudge]:
-        under = policy(victims=Victims(notice=SECONDS))
-        made = Simulation(under, [node("n1", "8")], [], random.Random(1))
-        for name in ("a", "b"):
-            made.put(victim(name, "n1", "2"))
-        made.put(victim("other", "n1", "4", priority=200))
+    def make() -> Cluster:
+        made = simulated(node("n1", "8"), under=policy(victims=Victims(notice=SECONDS)))
+        for pod in (victim("a", "n1", "2"), victim("b", "n1", "2"), victim("other", "n1", "4", priority=200)):
+            made.put(pod)
         made.put(preemptor(cpu="4"))
-        return made, NoticeJudge(made, SECONDS)
+        return made
 
     made, judge = lived(make, at_8=lambda made: made.leave("other"))
     assert faultless(made, judge)
@@ -120,14 +73,14 @@ def test_a_victim_that_is_not_needed_any_more_stays():
 
 def test_the_preemptor_is_deleted():
     """Both notices are taken off."""
-    made, judge = lived(at_8=lambda made: made.withdraw("p"))
+    made, judge = lived(two_victims, at_8=lambda made: made.withdraw("p"))
     assert faultless(made, judge)
     assert (made.evicted, judge.withdrawn) == ([], 2)
 
 
 def test_a_victim_is_deleted_by_somebody_else():
     """The plan goes on with the other one, which keeps its time."""
-    made, judge = lived(at_8=lambda made: made.leave("a"))
+    made, judge = lived(two_victims, at_8=lambda made: made.leave("a"))
     assert faultless(made, judge)
     assert (made.evicted, list(judge.asked)) == (["b"], ["uid-b"])
     assert made.pods["p"]["spec"]["nodeName"] == "n1"
@@ -135,14 +88,14 @@ def test_a_victim_is_deleted_by_somebody_else():
 
 def test_a_notice_longer_than_a_plan_may_take():
     """The time of a plan does not run against the notice."""
-    made, judge = lived(lambda: two_victims(plan_timeout=5.0))
+    made, judge = lived(partial(two_victims, plan_timeout=5.0))
     assert faultless(made, judge)
     assert [line["ending"] for line in made.told if line["message"] == "plan ended"] == ["bound"]
 
 
 def test_nothing_is_decided_in_the_meantime():
     """Neither the notices nor an answer from a pod that is to wait have anybody tried again."""
-    made, _ = lived(seconds=SECONDS - 5, at_3=lambda made: say_ready(made, "p"))
+    made, _ = lived(two_victims, seconds=SECONDS - 5, at_3=lambda made: say_ready(made, "p"))
     said = [line["message"] for line in made.told]
     assert said == ["decision", "notice", "notice", "plan ended"], made.told  # the last one by the end of the test
 
@@ -151,16 +104,10 @@ def test_nothing_is_decided_in_the_meantime():
 def test_killed_at_every_step(answers: bool):
     """Whichever step is the last of a process, the next one gives nobody the time twice, and asks nobody too early."""
     happens = {"at_5": lambda made: say_ready(made, "a")} if answers else {}
-    steps = lived(**happens)[0].steps
+    steps = lived(two_victims, **happens)[0].steps
     assert steps >= 8
     for step in range(1, steps + 1):
-
-        def make(step: int = step) -> tuple[Simulation, NoticeJudge]:
-            made, judge = two_victims()
-            made.killed_at = frozenset({step})
-            return made, judge
-
-        made, judge = lived(make, **happens)
+        made, judge = lived(two_victims, killed_at=step, **happens)
         assert faultless(made, judge), step
         assert sorted(made.evicted) == ["a", "b"], step
         assert made.pods["p"]["spec"]["nodeName"] == "n1", step
@@ -172,10 +119,10 @@ def test_killed_at_every_step(answers: bool):
 def test_another_leader_with_another_clock(at: float, ahead: float):
     """What a victim was told holds, as well as clocks agree; nobody has the whole time again."""
 
-    def make() -> tuple[Simulation, NoticeJudge]:
-        made, judge = two_victims()
+    def make() -> Cluster:
+        made = two_victims()
         made.terms = [(0.0, at, 0.0), (at + 0.5, math.inf, ahead)]
-        return made, judge
+        return made
 
     made, judge = lived(make)
     assert faultless(made, judge)
@@ -186,14 +133,8 @@ def test_another_leader_with_another_clock(at: float, ahead: float):
 def test_killed_while_notices_are_taken_off():
     """Whichever step is the last of a process, nobody keeps a notice of a plan that is over."""
     gone = {"at_8": lambda made: made.withdraw("p")}
-    for step in range(1, lived(**gone)[0].steps + 1):
-
-        def make(step: int = step) -> tuple[Simulation, NoticeJudge]:
-            made, judge = two_victims()
-            made.killed_at = frozenset({step})
-            return made, judge
-
-        made, judge = lived(make, **gone)
+    for step in range(1, lived(two_victims, **gone)[0].steps + 1):
+        made, judge = lived(two_victims, killed_at=step, **gone)
         assert faultless(made, judge), step
         assert made.evicted == [], step
         assert not any(NOTICE in pod["metadata"]["annotations"] for pod in made.pods.values()), step

@@ -9,11 +9,11 @@ import pytest
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.faults import apart, leaders, other_pods, planning, requests
-from tests.reconciler.faults.fault import Fault, Patch, later, lived, preemptor, simulated, victim, wrong_with
-from tests.reconciler.simulation import Simulation
-from tests.reconciler.virtual_time import run
+from tests.reconciler.faults.fault import Fault
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import preemptor, victim
+from tests.reconciler.harness.scenarios import later, lived, simulated
 from webhook.policy.model.preemption import BudgetMode
-from webhook.policy.model.values import PLAN
 
 Json = dict[str, Any]
 FAULTS = planning.FAULTS | other_pods.FAULTS | leaders.FAULTS | requests.FAULTS | apart.FAULTS
@@ -22,39 +22,8 @@ FAULTS = planning.FAULTS | other_pods.FAULTS | leaders.FAULTS | requests.FAULTS 
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_stays_away(name: str):
     """Nobody goes for nothing, and the preemptor is bound if it can be."""
-    assert not wrong_with(FAULTS[name], lived(FAULTS[name]))
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_fault_comes_back_without_its_mechanism(name: str, monkeypatch: Patch):
-    """With the mechanism taken back the outcome is wrong, and the judge says so."""
-    FAULTS[name].take_back(monkeypatch)
-    assert wrong_with(FAULTS[name], lived(FAULTS[name]))
-
-
-@pytest.mark.parametrize("bound", [True, False])
-def test_a_pod_that_two_plans_name_is_judged_once(bound: bool):
-    """It went in vain only if neither of them ended with its preemptor bound."""
-    found: list[str] = []
-
-    async def live() -> None:
-        made = simulated(node("n1", "8"))
-        plans = {name: f'{{"id":"{name}","node":"n1","victims":[{{"uid":"uid-v"}}]}}' for name in ("a", "b")}
-        for name, plan in plans.items():
-            pod = preemptor(name)
-            pod["metadata"]["annotations"] = {PLAN: plan}
-            made.put(pod)
-        made.outcomes.evicted("uid-v")
-        made.put({**made.pods["a"], "metadata": {**made.pods["a"]["metadata"], "annotations": {}}})
-        assert not made.outcomes.in_vain, "it may have gone for the other one"
-        ended = preemptor("b")
-        if bound:
-            ended["spec"]["nodeName"] = "n1"
-        made.put(ended)
-        found.extend(made.outcomes.in_vain)
-
-    run(live())
-    assert bool(found) is not bound
+    fault = FAULTS[name]
+    assert not fault.wrong_with(lived(fault.begin, fault.seconds)[0])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +37,7 @@ def test_no_plan_is_made_that_the_eviction_api_would_refuse(spec: Json, status: 
     """Under best-effort, too, what is certain to be refused is seen by the decision, not by one plan after another."""
     guard = {"metadata": {"name": "b", "namespace": "default", "generation": 1}, "spec": spec, "status": status}
 
-    def begin() -> Simulation:
+    def begin() -> Cluster:
         under = policy(budgets=BudgetMode.BEST_EFFORT)
         made = simulated(node("n1", "4"), node("n2", "4"), under=under, budgets=(guard,))
         made.put(victim("a", "n1"))
@@ -76,11 +45,11 @@ def test_no_plan_is_made_that_the_eviction_api_would_refuse(spec: Json, status: 
         made.put(preemptor())
         return made
 
-    told = lived(Fault(begin, 30.0, lambda _: None, 0, bound=False)).told
-    assert [line["message"] for line in told] == ["no preemption"]
+    made, _ = lived(begin, 30.0)
+    assert [line["message"] for line in made.told] == ["no preemption"]
 
 
-def held_before_it_is_bound() -> Simulation:
+def held_before_it_is_bound() -> Cluster:
     """kube-scheduler has chosen a node for a lower pod and holds it in PreBind: no object shows that for 20 seconds."""
     made = simulated(node("n1", "8"), node("n2", "8"))
     made.put(victim("a", "n1"))
@@ -100,7 +69,6 @@ def held_before_it_is_bound() -> Simulation:
 
 def test_a_pod_that_is_held_before_it_is_bound_costs_one_plan():
     """Nobody can know of it; when it is bound, its node is left out, and the preemptor is helped elsewhere."""
-    fault = Fault(held_before_it_is_bound, 200.0, lambda _: None, 2)
-    made = lived(fault)
-    assert not wrong_with(fault, made)
+    made, _ = lived(held_before_it_is_bound, 200.0)
+    assert not Fault(held_before_it_is_bound, 200.0, 2).wrong_with(made)
     assert made.evicted == ["a", "b"]

@@ -4,72 +4,53 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.preemption.building import budget
-from tests.reconciler.simulated_api import SimulatedApi
-from tests.reconciler.simulation import Simulation
-from tests.reconciler.test_notices import SECONDS, faultless, lived, two_victims
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.notice_judge import NoticeJudge
+from tests.reconciler.harness.scenarios import faultless, lived, two_victims
 from webhook.kube.errors import ApiError
 from webhook.policy.model.preemption import EvictionMode
 from webhook.policy.model.values import NOTICE
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_errors")]
 
-Json = dict[str, Any]
+
+SECONDS = 20.0
+lived = partial(lived, judge=NoticeJudge, seconds=120.0)
 
 
-def annotate(made: Simulation, name: str) -> None:
+def count(where: str, made: Cluster, name: str) -> None:
+    """Somebody counts in a label or an annotation of a pod."""
     pod = copy.deepcopy(made.pods[name])
-    count = int(pod["metadata"]["annotations"].get("count", "0")) + 1
-    made.put(
-        {**pod, "metadata": {**pod["metadata"], "annotations": {**pod["metadata"]["annotations"], "count": str(count)}}}
-    )
+    pod["metadata"][where]["count"] = str(int(pod["metadata"][where].get("count", "0")) + 1)
+    made.put(pod)
 
 
-def relabel(made: Simulation, name: str) -> None:
-    pod = copy.deepcopy(made.pods[name])
-    count = int(pod["metadata"]["labels"].get("count", "0")) + 1
-    made.put({**pod, "metadata": {**pod["metadata"], "labels": {**pod["metadata"]["labels"], "count": str(count)}}})
+def changing(where: str, *, covered: bool = False, **fields: Any) -> Callable[[], Cluster]:
+    """Two victims, of which pod a changes in that way whenever a request for it arrives."""
+
+    def make() -> Cluster:
+        made = two_victims(**fields)
+        if covered:
+            made.budgets["b"] = budget("b", {"app": "v"}, 2)
+        made.arriving.append(lambda _verb, name, _: count(where, made, "a") if name == "a" in made.pods else None)
+        return made
+
+    return make
 
 
-@pytest.fixture
-def changing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Simulation, str], None]], None]:
-    """Has pod a change, in that way, whenever a request for it arrives."""
-
-    def begin(change: Callable[[Simulation, str], None]) -> None:
-        for verb in ("get", "patch", "create", "delete"):
-            ask = getattr(SimulatedApi, verb)
-
-            async def first_changed(api: SimulatedApi, path: str, *body: Any, ask: Any = ask, **more: Any) -> Any:
-                if "/pods/a" in path and "a" in api._cluster.pods and more.get("dryRun") != "All":
-                    change(api._cluster, "a")
-                return await ask(api, path, *body, **more)
-
-            monkeypatch.setattr(SimulatedApi, verb, first_changed)
-
-    return begin
-
-
-@pytest.mark.parametrize("change", [annotate, relabel])
+@pytest.mark.parametrize("where", ["annotations", "labels"])
 @pytest.mark.parametrize("covered", [False, True], ids=["no budget", "budget"])
 @pytest.mark.parametrize("mode", EvictionMode)
 @pytest.mark.parametrize("notice", [0.0, SECONDS])
-def test_a_victim_that_changes_all_the_time(
-    notice: float, mode: EvictionMode, covered: bool, change: Any, changing: Any
-):
+def test_a_victim_that_changes_all_the_time(notice: float, mode: EvictionMode, covered: bool, where: str):
     """It is told, judged again a few times, and goes."""
-
-    def make():
-        made, judge = two_victims(eviction=mode, notice=notice)
-        if covered:
-            made.budgets["b"] = budget("b", {"app": "v"}, 2)
-        return made, judge
-
-    changing(change)
-    made, judge = lived(make)
+    made, judge = lived(changing(where, covered=covered, eviction=mode, notice=notice))
     assert made.pods["p"]["spec"]["nodeName"] == "n1"
     assert sorted(made.evicted) == ["a", "b"]
     assert not made.outcomes.in_vain
@@ -77,26 +58,27 @@ def test_a_victim_that_changes_all_the_time(
         assert faultless(made, judge)
 
 
-@pytest.mark.parametrize("change", [annotate, relabel])
-def test_a_notice_on_a_pod_that_changes_all_the_time(change: Any, changing: Any):
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_a_notice_on_a_pod_that_changes_all_the_time(where: str):
     """It is taken off when the plan is over."""
-    changing(change)
-    made, judge = lived(at_8=lambda made: made.withdraw("p"))
+    made, judge = lived(changing(where), at_8=lambda made: made.withdraw("p"))
     assert faultless(made, judge)
     assert (made.evicted, judge.withdrawn) == ([], 2)
 
 
-def test_a_victim_whose_annotations_have_no_room(monkeypatch: pytest.MonkeyPatch):
+def test_a_victim_whose_annotations_have_no_room():
     """The Event tells it, and it has the same time as others; with a notice a plan of others would end for it."""
-    write = SimulatedApi.patch
 
-    async def full(api: SimulatedApi, path: str, body: Json, **more: Any) -> Any:
-        if "/pods/a" in path and (body["metadata"].get("annotations") or {}).get(NOTICE):
+    def full(verb: str, name: str, body: dict[str, Any]) -> None:
+        if verb == "patch" and name == "a" and (body["metadata"].get("annotations") or {}).get(NOTICE):
             raise ApiError(422, "Invalid", "metadata.annotations: Too long: may not be more than 262144 bytes")
-        return await write(api, path, body, **more)
 
-    monkeypatch.setattr(SimulatedApi, "patch", full)
-    made, judge = lived()
+    def make() -> Cluster:
+        made = two_victims()
+        made.arriving.append(full)
+        return made
+
+    made, judge = lived(make)
     assert made.pods["p"]["spec"]["nodeName"] == "n1"
     assert sorted(made.evicted) == ["a", "b"]
     assert min(judge.asked.values()) >= SECONDS

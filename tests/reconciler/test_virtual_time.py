@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.reconciler.virtual_time import run
+from tests.reconciler.harness.virtual_time import run
 
 
 def test_minutes_pass_at_once():

@@ -175,8 +175,10 @@ class LeaderElector:
         soon: asyncio.Future[Any] = asyncio.ensure_future(self._soon.wait())
         either: set[asyncio.Future[Any]] = {work, soon}
         pause = max(0.0, self._attempted_at + self._retry_period - self._clock())
-        await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-        soon.cancel()
+        try:
+            await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            soon.cancel()
         gap = min(_LEAST_GAP, self._retry_period)
         pause = max(0.0, self._attempted_at + gap - self._clock())
         await asyncio.wait({work}, timeout=pause)

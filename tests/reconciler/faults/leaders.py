@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
-from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, victim
-from tests.reconciler.simulation import Simulation
-from webhook.kube.instants import epoch_or
-from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
-from webhook.reconciler.plans import plan_manager, plan_times
+from tests.reconciler.faults.fault import Fault
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import preemptor, victim
+from tests.reconciler.harness.scenarios import later, simulated
 
 
-def names_its_node_under_many_leaders() -> Simulation:
+def names_its_node_under_many_leaders() -> Cluster:
     """Only the pods of a controller that puts them back are in the way, and each leader leads for a few seconds."""
     made = simulated(node("n1", "4"))
     made.replacing["agents"] = "here"
@@ -24,11 +22,7 @@ def names_its_node_under_many_leaders() -> Simulation:
     return made
 
 
-def forget_owners(patch: Patch) -> None:
-    patch.setattr(EvictionBackoff, "recall", lambda *_: None)
-
-
-def leader_after_an_outage() -> Simulation:
+def leader_after_an_outage() -> Cluster:
     """Neither a leader nor the scheduler is there for longer than a plan may take, while its room is ready."""
     made = simulated(node("n1", "8"), node("n2", "8"))
     made.put(victim("v1", "n1", "8"))
@@ -39,16 +33,7 @@ def leader_after_an_outage() -> Simulation:
     return made
 
 
-def believe_the_deadline(patch: Patch) -> None:
-    def written(plan: Any, context: Any, timeout: float) -> float:
-        del timeout
-        clock = context.evaluator.clock
-        return clock.monotonic() + epoch_or(plan.record.deadline, 0.0) - clock.wall()
-
-    patch.setattr(plan_manager, "time_limit", written)
-
-
-def replaced_while_nobody_leads() -> Simulation:
+def replaced_while_nobody_leads() -> Cluster:
     """The victim's controller puts the next pod on the same node while one leader follows another."""
     made = simulated(*(node(f"n{number}", "4") for number in range(3)))
     made.replacing["agents"] = "here"
@@ -61,11 +46,7 @@ def replaced_while_nobody_leads() -> Simulation:
     return made
 
 
-def see_nobody_come(patch: Patch) -> None:
-    patch.setattr(plan_manager, "returning_owners", lambda *_: set())
-
-
-def leader_whose_clock_is_ahead() -> Simulation:
+def leader_whose_clock_is_ahead() -> Cluster:
     """A new leader's clock says that the victim's time is long over."""
     made = simulated(node("n1", "4"), node("n2", "4"), under=policy(plan_timeout=20.0))
     made.put(victim("a", "n1", grace=60))
@@ -76,15 +57,11 @@ def leader_whose_clock_is_ahead() -> Simulation:
     return made
 
 
-def believe_the_clock(patch: Patch) -> None:
-    patch.setattr(plan_times, "_end_by_own_clock", lambda *_: -math.inf)
-
-
 FAULTS = {
     "replacements that name their node, known to the leader before": Fault(
-        names_its_node_under_many_leaders, 50.0, forget_owners, 1, bound=False
+        names_its_node_under_many_leaders, 50.0, 1, bound=False
     ),
-    "nobody leads for a while": Fault(leader_after_an_outage, 600.0, believe_the_deadline, 1),
-    "replacements while nobody leads": Fault(replaced_while_nobody_leads, 300.0, see_nobody_come, 2),
-    "a clock that is ahead": Fault(leader_whose_clock_is_ahead, 300.0, believe_the_clock, 1),
+    "nobody leads for a while": Fault(leader_after_an_outage, 600.0, 1),
+    "replacements while nobody leads": Fault(replaced_while_nobody_leads, 300.0, 2),
+    "a clock that is ahead": Fault(leader_whose_clock_is_ahead, 300.0, 1),
 }

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
-
-import numpy as np
 
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
-from tests.reconciler.faults.fault import Fault, Patch, later, preemptor, simulated, slow, victim
-from tests.reconciler.gang_clusters import group
-from tests.reconciler.outcome_judge import GANG
-from tests.reconciler.simulation import Simulation
+from tests.reconciler.faults.fault import Fault
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import GANG, fixed, group, preemptor, victim
+from tests.reconciler.harness.scenarios import later, simulated, slow
 from webhook.policy.model.preemption import GroupDisruption, Groups
-from webhook.reconciler.evaluate.pods_ahead import PodsAhead
-from webhook.reconciler.plans import next_action as actions
-from webhook.reconciler.plans import plan_manager, plan_times
-from webhook.reconciler.plans.plan_index import PlanIndex
-from webhook.reconciler.state.state import State
 
 
-def pods_in_front() -> Simulation:
+def pods_in_front() -> Cluster:
     """Pods of higher priority that nobody preempts for take whatever is emptied."""
     made = simulated(*(node(f"n{number}", "4") for number in range(5)))
     for number in range(5):
@@ -33,24 +25,20 @@ def pods_in_front() -> Simulation:
     return made
 
 
-def fits_and_waits() -> Simulation:
+def fits_and_waits() -> Cluster:
     """A pod of higher priority fits and is not placed yet; the preemptor would need its room, too."""
     made = simulated(node("n0", "8"))
-    kept = victim("stays", "n0", "1")
-    kept["metadata"]["annotations"] = {}
-    made.put(kept)
+    made.put(fixed("stays", "n0", "1"))
     made.put(victim("v0", "n0", "3"))
     later(1.0, lambda: (made.put(preemptor("front", "3", priority=110)), made.put(preemptor("p", "6"))))
     made.scheduler.away_until = 6.0
     return made
 
 
-def leaves_later() -> Simulation:
+def leaves_later() -> Cluster:
     """A pod in front would fit once a pod that is leaving is gone, too, and that is before the preemptor is bound."""
     made = simulated(node("n1", "8"))
-    kept = victim("stays", "n1", "1")
-    kept["metadata"]["annotations"] = {}
-    made.put(kept)
+    made.put(fixed("stays", "n1", "1"))
     made.put(victim("v", "n1", "2"))
     made.put(victim("leaving", "n1", "2", grace=90))
     made.ends_after["leaving"] = 30.0
@@ -61,16 +49,7 @@ def leaves_later() -> Simulation:
     return made
 
 
-def believe_that_nobody_leaves(patch: Patch) -> None:
-    rooms = PodsAhead._rooms
-    patch.setattr(PodsAhead, "_rooms", lambda *given: rooms(*given)[:1])
-
-
-def place_nobody_first(patch: Patch) -> None:
-    patch.setattr(PodsAhead, "_codes", lambda _self, candidates, _held: np.zeros(len(candidates.nodes), np.int8))
-
-
-def nominated_for_a_moment() -> Simulation:
+def nominated_for_a_moment() -> Cluster:
     """Another pod is nominated to a plan's node, and that is over before a watch shows it."""
     made = slow(simulated(node("n1", "8")))
     made.put(victim("a", "n1"))
@@ -82,16 +61,10 @@ def nominated_for_a_moment() -> Simulation:
     return made
 
 
-def believe_the_watch(patch: Patch) -> None:
-    patch.setattr(State, "expect_cleared", lambda *_: None)
-
-
-def one_of_two_plans_is_refused() -> Simulation:
+def one_of_two_plans_is_refused() -> Cluster:
     """Two plans need a pod that is kept; one of them needs another one, too."""
     made = slow(simulated(node("n1", "8")))
-    fixed = victim("fixed", "n1", "2")
-    fixed["metadata"]["annotations"] = {}
-    made.put(fixed)
+    made.put(fixed("fixed", "n1", "2"))
     made.put(victim("kept", "n1", "4", priority=10))
     made.kept.add("kept")
     made.put(victim("v", "n1", "2", priority=20))
@@ -100,11 +73,7 @@ def one_of_two_plans_is_refused() -> Simulation:
     return made
 
 
-def leave_it_to_the_other(patch: Patch) -> None:
-    patch.setattr(actions, "_shared", lambda *_: [])
-
-
-def beside_a_plan_that_fails() -> Simulation:
+def beside_a_plan_that_fails() -> Cluster:
     """While room is ready for one pod, the victim of another one's plan for that node is put back."""
     made = simulated(node("n1", "8"))
     made.replacing["agents"] = "here"
@@ -116,19 +85,13 @@ def beside_a_plan_that_fails() -> Simulation:
     return made
 
 
-def keep_room_for_the_later_one(patch: Patch) -> None:
-    patch.setattr(actions, "later_equals", lambda *_: [])
-
-
-def expected_by_a_plan_elsewhere() -> Simulation:
+def expected_by_a_plan_elsewhere() -> Cluster:
     """A group has a pod on two nodes. One is needed for a plan there, and is kept; on the other node it stays, too."""
     under = policy(groups=Groups(disruption=GroupDisruption.GROUP))
     made = slow(simulated(node("n1", "8"), node("n2", "8"), under=under))
     made.slow_writes = True
     made.groups = [group("g", 2)]
-    fixed = victim("fixed", "n1", "5")
-    fixed["metadata"]["annotations"] = {}
-    made.put(fixed)
+    made.put(fixed("fixed", "n1", "5"))
     made.put(victim("here", "n1", "3", priority=80, **{GANG: "g"}))
     made.put(victim("there", "n2", "3", priority=80, **{GANG: "g"}))
     made.kept.add("there")
@@ -139,11 +102,7 @@ def expected_by_a_plan_elsewhere() -> Simulation:
     return made
 
 
-def look_at_its_own_node_only(patch: Patch) -> None:
-    patch.setattr(PlanIndex, "naming", lambda *_: [])
-
-
-def nominated_elsewhere() -> Simulation:
+def nominated_elsewhere() -> Cluster:
     """Of three pods in front, the first has a node of its own to wait for: the two others come together."""
     made = simulated(node("n1", "4"), node("n2", "4"))
     made.put(victim("leaving", "n2", grace=90))
@@ -160,7 +119,7 @@ def nominated_elsewhere() -> Simulation:
     return made
 
 
-def put_off() -> Simulation:
+def put_off() -> Cluster:
     """Of two pods in front, the scheduler has put off the first for a while: the second one comes."""
     made = simulated(node("n1", "4"))
     made.scheduler.backs_off = True
@@ -171,11 +130,7 @@ def put_off() -> Simulation:
     return made
 
 
-def believe_that_all_are_tried(patch: Patch) -> None:
-    patch.setattr("webhook.reconciler.evaluate.pods_ahead._orders", lambda coming: (coming,))
-
-
-def contested(how: str) -> Simulation:
+def contested(how: str) -> Cluster:
     """When a plan's victim is gone and the scheduler away, another preemptor is nominated beside its own."""
     made = simulated(node("n1", "8"), under=policy(plan_timeout=20.0))
     made.put(victim("a", "n1"))
@@ -190,50 +145,26 @@ def contested(how: str) -> Simulation:
     return made
 
 
-def another_clock_is_ahead() -> Simulation:
+def another_clock_is_ahead() -> Cluster:
     """The same, with a leader whose clock says that the other one's victim has had its time."""
     made = contested("it takes long")
     made.terms = [(0.0, math.inf, 29.0)]
     return made
 
 
-def believe_what_is_written(patch: Patch) -> None:
-    beside = PlanIndex.on_node
-    patch.setattr(PlanIndex, "on_node", lambda self, node: beside(self, node)[:0])
-
-
-def believe_the_clock_and_what_is_written(patch: Patch) -> None:
-    believe_what_is_written(patch)
-    patch.setattr(plan_times, "_end_by_own_clock", lambda *_: -math.inf)
-
-
-def count_from_the_beginning(patch: Patch) -> None:
-    believe_what_is_written(patch)
-    patch.setattr(plan_times, "_room_comes", lambda *_: -math.inf)
-    limit = plan_manager.time_limit
-
-    def as_if_nothing_came(plan: Any, context: Any, timeout: float) -> float:
-        plan.contested = -math.inf
-        return limit(plan, context, timeout)
-
-    patch.setattr(plan_manager, "time_limit", as_if_nothing_came)
-
-
 FAULTS = {
-    "pods in front": Fault(pods_in_front, 600.0, place_nobody_first, 0, bound=False),
-    "a pod in front that fits": Fault(fits_and_waits, 60.0, place_nobody_first, 0, bound=False),
-    "a pod in front that fits later": Fault(leaves_later, 100.0, believe_that_nobody_leaves, 0),
-    "a nomination that is over": Fault(nominated_for_a_moment, 100.0, believe_the_watch, 1),
-    "a victim of two plans": Fault(one_of_two_plans_is_refused, 10.0, leave_it_to_the_other, 0, bound=False),
-    "a plan that fails beside another one": Fault(beside_a_plan_that_fails, 60.0, keep_room_for_the_later_one, 2),
-    "a victim of a plan for another node": Fault(expected_by_a_plan_elsewhere, 100.0, look_at_its_own_node_only, 2),
-    "a pod in front that is put off": Fault(put_off, 100.0, believe_that_all_are_tried, 0, bound=False),
-    "a pod in front that goes elsewhere": Fault(nominated_elsewhere, 100.0, believe_that_all_are_tried, 0),
-    "a nomination beside the preemptor's whose victim takes long": Fault(
-        partial(contested, "it takes long"), 100.0, count_from_the_beginning, 2
-    ),
+    "pods in front": Fault(pods_in_front, 600.0, 0, bound=False),
+    "a pod in front that fits": Fault(fits_and_waits, 60.0, 0, bound=False),
+    "a pod in front that fits later": Fault(leaves_later, 100.0, 0),
+    "a nomination that is over": Fault(nominated_for_a_moment, 100.0, 1),
+    "a victim of two plans": Fault(one_of_two_plans_is_refused, 10.0, 0, bound=False),
+    "a plan that fails beside another one": Fault(beside_a_plan_that_fails, 60.0, 2),
+    "a victim of a plan for another node": Fault(expected_by_a_plan_elsewhere, 100.0, 2),
+    "a pod in front that is put off": Fault(put_off, 100.0, 0, bound=False),
+    "a pod in front that goes elsewhere": Fault(nominated_elsewhere, 100.0, 0),
+    "a nomination beside the preemptor's whose victim takes long": Fault(partial(contested, "it takes long"), 100.0, 2),
     "a nomination beside the preemptor's whose victim is migrated": Fault(
-        partial(contested, "it is migrated"), 100.0, count_from_the_beginning, 2
+        partial(contested, "it is migrated"), 100.0, 2
     ),
-    "the same by a clock that is ahead": Fault(another_clock_is_ahead, 100.0, believe_the_clock_and_what_is_written, 2),
+    "the same by a clock that is ahead": Fault(another_clock_is_ahead, 100.0, 2),
 }

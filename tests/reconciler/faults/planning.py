@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-import numpy as np
 
 from tests.preemption.building import budget, node
 from tests.reconciler.builders import policy
-from tests.reconciler.faults.fault import (
-    Fault,
-    Patch,
-    later,
-    preemptor,
-    simulated,
-    throttle_after_the_first,
-    victim,
-)
-from tests.reconciler.gang_clusters import group
-from tests.reconciler.outcome_judge import GANG
-from tests.reconciler.simulation import Simulation
+from tests.reconciler.faults.fault import Fault, throttle_after_the_first
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import GANG, group, preemptor, victim
+from tests.reconciler.harness.scenarios import later, simulated
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import BudgetMode
-from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
-from webhook.reconciler.plans import next_action as actions
-from webhook.reconciler.plans import objections, plan_manager
-from webhook.reconciler.plans.siblings import Siblings
-from webhook.reconciler.queue.node_backoff import LeftOut, NodeBackoff
 
 
-def names_its_node() -> Simulation:
+def names_its_node() -> Cluster:
     """The best victim's controller puts the next pod on the same node by itself; another node would do."""
     made = simulated(node("n1", "4"), node("n2", "4"))
     made.replacing["agents"] = "here"
@@ -40,12 +24,7 @@ def names_its_node() -> Simulation:
     return made
 
 
-def learn_nothing(patch: Patch) -> None:
-    patch.setattr(NodeBackoff, "plan_failed", lambda *_, **__: LeftOut("n", "", 1, 0.0))
-    patch.setattr("webhook.reconciler.evaluate.victim_exclusions.EvictionBackoff.returned", lambda *_: None)
-
-
-def names_its_node_under_a_gang() -> Simulation:
+def names_its_node_under_a_gang() -> Cluster:
     """Of the victims for two members of a gang one is put back while the server has no time for the other one."""
     made = simulated(node("n1", "4"), budgets=(budget("b", {"app": "v"}, 5),))
     made.groups = [group("g", 2)]
@@ -60,11 +39,7 @@ def names_its_node_under_a_gang() -> Simulation:
     return made
 
 
-def blame_who_asked(patch: Patch) -> None:
-    patch.setattr(Siblings, "have_evicted", lambda _, plan: bool(plan.gone))
-
-
-def room_elsewhere() -> Simulation:
+def room_elsewhere() -> Cluster:
     """While the server has no time for the second victim somebody deletes a pod on another node."""
     made = simulated(node("n1", "4"), node("n2", "4"), budgets=(budget("b", {"app": "v"}, 5),))
     made.put(victim("a", "n1", "2", priority=20))
@@ -77,11 +52,7 @@ def room_elsewhere() -> Simulation:
     return made
 
 
-def give_up_where_it_fits(patch: Patch) -> None:
-    patch.setattr(plan_manager, "fits_elsewhere", lambda *_: False)
-
-
-def one_is_kept() -> Simulation:
+def one_is_kept() -> Cluster:
     """An admission policy denies one victim of each node."""
     made = simulated(node("n1", "6"), node("n2", "6"))
     for name in ("n1", "n2"):
@@ -93,7 +64,7 @@ def one_is_kept() -> Simulation:
     return made
 
 
-def spent_budget() -> Simulation:
+def spent_budget() -> Cluster:
     """Under `best-effort` the plan needs a pod whose budget is used up."""
     made = simulated(
         node("n1", "6"), under=policy(budgets=BudgetMode.BEST_EFFORT), budgets=(budget("b", {"app": "kept"}, 0),)
@@ -105,15 +76,7 @@ def spent_budget() -> Simulation:
     return made
 
 
-def ask_without_trying(patch: Patch) -> None:
-    patch.setattr(actions, "is_doubtful", lambda *_: False)
-    patch.setattr(actions, "has_budget", lambda *_: False)
-    patch.setattr(objections, "beyond_budget", lambda *_: "")
-    nothing = lambda found: np.zeros(len(found.nodes), np.int8)  # noqa: E731
-    patch.setattr("webhook.reconciler.evaluate.evaluator.within_budgets", nothing)
-
-
-def scheduler_is_away() -> Simulation:
+def scheduler_is_away() -> Cluster:
     """kube-scheduler is away for an hour, and every node is full."""
     made = simulated(*(node(f"n{number}", "8") for number in range(3)))
     for number in range(3):
@@ -123,11 +86,7 @@ def scheduler_is_away() -> Simulation:
     return made
 
 
-def blame_the_node(patch: Patch) -> None:
-    patch.setattr(SchedulerActivity, "chance", lambda _self, _pod, since, _seconds: since)
-
-
-def labels_change() -> Simulation:
+def labels_change() -> Cluster:
     """A victim writes its progress while two others are migrated."""
     made = simulated(node("n1", "6"))
     made.put(victim("vm", "n1", "2", priority=30))
@@ -148,21 +107,7 @@ def labels_change() -> Simulation:
     return made
 
 
-def judge_by_labels(patch: Patch) -> None:
-    seen: dict[str, Any] = {}
-    judge = actions.objection
-
-    def compare(plan: Any, evaluator: Any, policy_set: Any, under: Any, left: Any, *, asking: Any) -> Any:
-        for one in left:
-            meta = evaluator.state.pods.get(one.key).metadata
-            if seen.setdefault(one.uid, meta.annotations) != meta.annotations:
-                return objections.Objection(actions.Ending.OUTDATED, "it has changed")
-        return judge(plan, evaluator, policy_set, under, left, asking=asking)
-
-    patch.setattr(actions, "objection", compare)
-
-
-def asked_in_vain() -> Simulation:
+def asked_in_vain() -> Cluster:
     """A pod that a plan asked does not leave, and is still being asked when its preemptor is another pod."""
     limits = Limits(per_owner=Rate(1, 60.0))
     made = simulated(node("n1", "8"), under=policy(limits=limits, plan_timeout=20.0, wait_for_terminating=0.0))
@@ -177,19 +122,13 @@ def asked_in_vain() -> Simulation:
     return made
 
 
-def count_on_whoever_is_asked(patch: Patch) -> None:
-    patch.setattr(actions, "_not_answered_for", lambda *_: set())
-
-
 FAULTS = {
-    "room elsewhere when the first victim has gone": Fault(room_elsewhere, 100.0, give_up_where_it_fits, 1),
-    "replacements that name their node, under a gang": Fault(
-        names_its_node_under_a_gang, 50.0, blame_who_asked, 1, bound=False
-    ),
-    "replacements that name their node": Fault(names_its_node, 300.0, learn_nothing, 2),
-    "one victim is denied": Fault(one_is_kept, 300.0, ask_without_trying, 0, bound=False),
-    "one victim's budget is used up": Fault(spent_budget, 300.0, ask_without_trying, 0, bound=False),
-    "kube-scheduler is away": Fault(scheduler_is_away, 3700.0, blame_the_node, 1),
-    "a pod that was asked in vain": Fault(asked_in_vain, 100.0, count_on_whoever_is_asked, 2),
-    "annotations that no rule reads": Fault(labels_change, 300.0, judge_by_labels, 3),
+    "room elsewhere when the first victim has gone": Fault(room_elsewhere, 100.0, 1),
+    "replacements that name their node, under a gang": Fault(names_its_node_under_a_gang, 50.0, 1, bound=False),
+    "replacements that name their node": Fault(names_its_node, 300.0, 2),
+    "one victim is denied": Fault(one_is_kept, 300.0, 0, bound=False),
+    "one victim's budget is used up": Fault(spent_budget, 300.0, 0, bound=False),
+    "kube-scheduler is away": Fault(scheduler_is_away, 3700.0, 1),
+    "a pod that was asked in vain": Fault(asked_in_vain, 100.0, 2),
+    "annotations that no rule reads": Fault(labels_change, 300.0, 3),
 }

@@ -7,41 +7,17 @@ from typing import Any
 
 from tests.preemption.building import budget, node
 from tests.reconciler.builders import policy
-from tests.reconciler.faults.fault import (
-    Fault,
-    Patch,
-    later,
-    preemptor,
-    simulated,
-    slow,
-    throttle_after_the_first,
-    victim,
-)
-from tests.reconciler.simulation import Simulation
-from webhook.kube.errors import ApiError
-from webhook.kube.objects.pod import Pod
+from tests.reconciler.faults.fault import Fault, throttle_after_the_first
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import fixed, preemptor, victim
+from tests.reconciler.harness.scenarios import later, simulated, slow
 from webhook.policy.model.limits import Limits
 from webhook.policy.model.preemption import EvictionMode
-from webhook.reconciler.evict import writer as writing
-from webhook.reconciler.evict.writer import Writer
-from webhook.reconciler.plans import next_action as actions
-from webhook.reconciler.plans import plan_manager
-from webhook.reconciler.queue.queue import QueuedPreemptor
-from webhook.reconciler.state import disruptions
-from webhook.reconciler.state.disruptions import Disruptions
-from webhook.reconciler.state.state import State
 
 Json = dict[str, Any]
 
 
-def fixed(name: str, on: str, cpu: str) -> Json:
-    """A pod on a node that may not go."""
-    made = victim(name, on, cpu)
-    made["metadata"]["annotations"] = {}
-    return made
-
-
-def throttled_in_the_wave() -> Simulation:
+def throttled_in_the_wave() -> Cluster:
     """The server has too much to do once the first of three victims has gone."""
     made = simulated(node("n1", "6"), node("n2", "6"), budgets=(budget("b", {"app": "first"}, 1),))
     made.put(victim("first", "n1", "2", app="first"))
@@ -54,11 +30,7 @@ def throttled_in_the_wave() -> Simulation:
     return made
 
 
-def take_it_for_a_refusal(patch: Patch) -> None:
-    patch.setattr(ApiError, "throttled", property(lambda _: False))
-
-
-def bound_while_it_is_displaced() -> Simulation:
+def bound_while_it_is_displaced() -> Cluster:
     """A pod of lower priority is bound where it is nominated when a plan is made, and no watch shows that yet."""
     made = slow(simulated(node("n1", "6")))
     made.slow_writes = True
@@ -81,34 +53,21 @@ def bound_while_it_is_displaced() -> Simulation:
     return made
 
 
-def take_no_notice(patch: Patch) -> None:
-    async def once(self: Writer, pod: Pod) -> bool:
-        try:
-            await self.patch_status("displace", pod, writing._CLEARED)
-        except ApiError:
-            return False
-        return True
-
-    patch.setattr(Writer, "displace", once)
-
-
-def half_a_relist() -> Simulation:
-    """While no watch works a pod is followed by another one, and the list after that takes seconds to apply."""
+def half_a_relist() -> Cluster:
+    """While no watch works pods are followed by another one, and the machine is busy when the list after that comes."""
     made = simulated(node("n1", "8"))
+    gone = ["old", *(f"small{number}" for number in range(40))]
     made.put(victim("v", "n1"))
-    made.put(fixed("old", "n1", "4"))
+    for name in gone:
+        made.put(fixed(name, "n1", "4" if name == "old" else "0"))
+        later(5.1, made.remove, name, f"uid-{name}")
     made.put(preemptor(cpu="8"))
-    later(5.0, made.hold_watch, 4.0, 3.0)
-    later(5.1, made.remove, "old", "uid-old")
+    later(5.0, made.hold_watch, 4.0, 0.05)
     later(5.1, made.put, fixed("new", "n1", "4"))
     return made
 
 
-def decide_on_half_of_it(patch: Patch) -> None:
-    patch.setattr(State, "whole", property(lambda _: True))
-
-
-def spends_nothing() -> Simulation:
+def spends_nothing() -> Cluster:
     """A victim that is not ready spends nothing of its budget, and a finalizer keeps it."""
     counts = {"currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 3}
     made = simulated(node("n1", "4"), node("n2", "4"), budgets=(budget("b", {"app": "db"}, 1, **counts),))
@@ -122,11 +81,7 @@ def spends_nothing() -> Simulation:
     return made
 
 
-def count_it_all_the_same(patch: Patch) -> None:
-    patch.setattr(disruptions, "is_lenient", lambda _: False)
-
-
-def waits_for_whom_nobody_asks() -> Simulation:
+def waits_for_whom_nobody_asks() -> Cluster:
     """A preemptor counts on victims that a lower one's plan has yet to ask, and takes its nomination."""
     made = simulated(node("n1", "6"), node("n2", "6"))
     made.put(victim("vm", "n1", "2", priority=30))
@@ -139,12 +94,7 @@ def waits_for_whom_nobody_asks() -> Simulation:
     return made
 
 
-def ask_nobody(patch: Patch) -> None:
-    look = actions.unasked
-    patch.setattr(actions, "unasked", lambda plan, *given: [] if plan.announced else look(plan, *given))
-
-
-def ends_early() -> Simulation:
+def ends_early() -> Cluster:
     """A victim with an hour of grace ends after a second, and kube-scheduler does not take its node."""
     made = simulated(node("n1", "4"), node("n2", "4"), under=policy(plan_timeout=60.0))
     made.put(victim("v1", "n1", grace=3600))
@@ -155,11 +105,7 @@ def ends_early() -> Simulation:
     return made
 
 
-def count_from_its_grace_period(patch: Patch) -> None:
-    patch.setattr(plan_manager, "time_limit", lambda plan, _, timeout: max(plan.ends.values(), default=0.0) + timeout)
-
-
-def opted_out(how: str) -> Simulation:
+def opted_out(how: str) -> Cluster:
     """Somebody says that a victim may not go, just before a watch could show it to whoever asks for that victim."""
     made = slow(simulated(node("n1", "4"), under=policy(eviction=EvictionMode(how))))
     made.put(victim("a", "n1"))
@@ -172,16 +118,7 @@ def opted_out(how: str) -> Simulation:
     return made
 
 
-def ask_whatever_has_changed(patch: Patch) -> None:
-    def as_it_is(victim: Any, version: str, grace: int | None) -> Json:
-        del version
-        return {"preconditions": {"uid": victim.uid}} | ({} if grace is None else {"gracePeriodSeconds": grace})
-
-    patch.setattr(writing, "_options", as_it_is)
-    patch.setattr(Writer, "_as_seen", lambda _self, _victim, _seen, _wanted, ask: ask(""))
-
-
-def marked_slowly() -> Simulation:
+def marked_slowly() -> Cluster:
     """While the mark on a victim is written, a pod of higher priority comes that needs the whole node."""
     made = slow(simulated(node("n1", "6"), under=policy(eviction=EvictionMode.DELETE)))
     made.slow_writes = True
@@ -192,12 +129,7 @@ def marked_slowly() -> Simulation:
     return made
 
 
-def delete_whatever_came(patch: Patch) -> None:
-    delete = Writer._mark_and_delete
-    patch.setattr(Writer, "_mark_and_delete", lambda self, *given: delete(self, *given[:-1], writing.always))
-
-
-def covered_and_changed() -> Simulation:
+def covered_and_changed() -> Cluster:
     """The status of a victim under a budget changes just before a watch could show it to whoever asks for it."""
     made = slow(simulated(node("n1", "4"), budgets=(budget("b", {"app": "db"}, 1),)))
     made.put(victim("a", "n1", app="db"))
@@ -206,11 +138,7 @@ def covered_and_changed() -> Simulation:
     return made
 
 
-def spend_it_on_a_conflict(patch: Patch) -> None:
-    patch.setattr(Disruptions, "covering", lambda *_: [])
-
-
-def changes_all_the_time() -> Simulation:
+def changes_all_the_time() -> Cluster:
     """A victim's status changes faster than anybody can read it."""
     made = simulated(node("n1", "4"))
     made.put(victim("a", "n1"))
@@ -225,14 +153,7 @@ def changes_all_the_time() -> Simulation:
     return made
 
 
-def insist(patch: Patch) -> None:
-    async def always_as_seen(_self: Writer, _victim: Any, seen: Pod, _wanted: Any, ask: Any) -> None:
-        await ask(seen.metadata.resource_version)
-
-    patch.setattr(Writer, "_as_seen", always_as_seen)
-
-
-def answer_is_lost() -> Simulation:
+def answer_is_lost() -> Cluster:
     """Evictions are done and answered with 500."""
     made = simulated(node("n1", "6"), node("n2", "6"))
     for name in ("a", "b", "c"):
@@ -243,16 +164,7 @@ def answer_is_lost() -> Simulation:
     return made
 
 
-def take_it_for_its_word(patch: Patch) -> None:
-    patch.setattr("webhook.reconciler.evict.writer.may_pass", lambda _: False)
-
-    async def stays(_self: Writer, _victim: Any, error: ApiError) -> None:
-        raise error
-
-    patch.setattr(Writer, "_fate", stays)
-
-
-def fought_over() -> Simulation:
+def fought_over() -> Cluster:
     """Another component nominates the preemptor elsewhere whenever it is nominated, and no victim ends soon."""
     made = simulated(
         *(node(f"n{number}", "4") for number in range(20)),
@@ -275,26 +187,18 @@ def fought_over() -> Simulation:
     return made
 
 
-def fight_on(patch: Patch) -> None:
-    patch.setattr(QueuedPreemptor, "attempt_failed", lambda *_: None)
-
-
 FAULTS = {
-    "the server throttles": Fault(throttled_in_the_wave, 100.0, take_it_for_a_refusal, 3),
-    "a lower pod is bound before it is displaced": Fault(
-        bound_while_it_is_displaced, 100.0, take_no_notice, 0, bound=False
-    ),
-    "a list is applied bit by bit": Fault(half_a_relist, 60.0, decide_on_half_of_it, 0, bound=False),
-    "a disruption that is never spent": Fault(spends_nothing, 100.0, count_it_all_the_same, 2),
-    "victims that nobody asks": Fault(waits_for_whom_nobody_asks, 100.0, ask_nobody, 4),
-    "a victim that was opted out a moment ago": Fault(
-        partial(opted_out, "evict"), 100.0, ask_whatever_has_changed, 0, bound=False
-    ),
-    "the same, deleted": Fault(partial(opted_out, "delete"), 100.0, ask_whatever_has_changed, 0, bound=False),
-    "a mark that takes long": Fault(marked_slowly, 100.0, delete_whatever_came, 2, bound=False),
-    "a covered victim that has changed": Fault(covered_and_changed, 30.0, spend_it_on_a_conflict, 1),
-    "a victim that changes all the time": Fault(changes_all_the_time, 30.0, insist, 1),
-    "an eviction that was done and answered with 500": Fault(answer_is_lost, 100.0, take_it_for_its_word, 3),
-    "two components that nominate": Fault(fought_over, 1800.0, fight_on, 6, bound=False),
-    "a long grace period that ends early": Fault(ends_early, 300.0, count_from_its_grace_period, 2),
+    "the server throttles": Fault(throttled_in_the_wave, 100.0, 3),
+    "a lower pod is bound before it is displaced": Fault(bound_while_it_is_displaced, 100.0, 0, bound=False),
+    "a list is applied bit by bit": Fault(half_a_relist, 60.0, 0, bound=False),
+    "a disruption that is never spent": Fault(spends_nothing, 100.0, 2),
+    "victims that nobody asks": Fault(waits_for_whom_nobody_asks, 100.0, 4),
+    "a victim that was opted out a moment ago": Fault(partial(opted_out, "evict"), 100.0, 0, bound=False),
+    "the same, deleted": Fault(partial(opted_out, "delete"), 100.0, 0, bound=False),
+    "a mark that takes long": Fault(marked_slowly, 100.0, 2, bound=False),
+    "a covered victim that has changed": Fault(covered_and_changed, 30.0, 1),
+    "a victim that changes all the time": Fault(changes_all_the_time, 30.0, 1),
+    "an eviction that was done and answered with 500": Fault(answer_is_lost, 100.0, 3),
+    "two components that nominate": Fault(fought_over, 1800.0, 6, bound=False),
+    "a long grace period that ends early": Fault(ends_early, 300.0, 2),
 }

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tests.preemption.building import node
 from tests.reconciler.builders import policy
-from tests.reconciler.gang_clusters import victim
-from tests.reconciler.random_clusters import waiting
-from tests.reconciler.simulation import Simulation
-from tests.reconciler.virtual_time import run
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import GANG, preemptor, victim
+from tests.reconciler.harness.scenarios import lived, simulated
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanRecord
@@ -22,31 +19,23 @@ pytestmark = pytest.mark.slow
 NODES = 4
 
 
-def wide_group(step: int) -> Simulation:
-    """One group on four full nodes, and a preemptor that needs the room on one; the process is killed at a step."""
+def wide_group() -> Cluster:
+    """One group on four full nodes, and a preemptor that needs the room on one."""
     under = policy(groups=Groups(disruption=GroupDisruption.GROUP))
-    made = Simulation(under, [node(f"n{number}", "8") for number in range(NODES)], [], random.Random(step))
+    made = simulated(*(node(f"n{number}", "8") for number in range(NODES)), under=under)
     for number in range(NODES):
-        made.put(victim(f"v-{number}", f"n{number}", 8, of="wide"))
+        made.put(victim(f"v-{number}", f"n{number}", "8", **{GANG: "wide"}))
         made.ends_after[f"v-{number}"] = 0.0
-    one = waiting("p", random.Random(1), 0.0)
-    one["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
-    made.put(one)
-    made.killed_at = frozenset({step})
+    made.put(preemptor(cpu="5"))
     return made
 
 
 def test_nobody_is_left_of_a_group():
-    """Whichever step is the last of a process, all members go, or none has."""
-    for step in range(1, 9):
-
-        async def live(step: int = step) -> None:
-            made = wide_group(step)
-            await made.live(120.0)
-            assert made.pods["p"]["spec"].get("nodeName"), step
-            assert len(made.evicted) == NODES, f"step {step}: {made.evicted}"
-
-        run(live())
+    """Whichever step is the last of a process, all members go."""
+    for step in range(lived(wide_group, 120.0)[0].steps + 1):
+        made, _ = lived(wide_group, 120.0, killed_at=step)
+        assert made.pods["p"]["spec"].get("nodeName"), step
+        assert len(made.evicted) == NODES, f"step {step}: {made.evicted}"
 
 
 def test_who_goes_with_whom():

@@ -150,6 +150,11 @@ class State:
         """Seconds since each watch was heard from, by resource; infinite before the first time."""
         return {resource.plural: cache.age() for resource, cache in self.caches.items()}
 
+    def overlaid(self) -> int:
+        """How many pods and budgets count otherwise than the watch shows them, or are remembered and are gone."""
+        gone = self.expectations.cleared.keys() - self.pods.items().keys()
+        return len(self.expectations) + len(self.disruptions) + len(gone)
+
     def pod_of(self, key: str, uid: str) -> Pod | None:
         """The pod of that key and uid; None if it is gone, whoever has its name now."""
         pod = self.pods.get(key)

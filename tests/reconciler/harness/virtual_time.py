@@ -1,11 +1,12 @@
-"""A loop and a clock in whose minutes nobody waits."""
+"""A loop and clocks in whose minutes nobody waits."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -21,7 +22,20 @@ class _Loop(VirtualLoop):
 
     def __init__(self) -> None:
         super().__init__()
+        self.drag = 0.0
+        """Seconds that pass whenever somebody looks at a clock of the machine: it is busy."""
         self._span = self._rounds = 0
+
+    def look(self, *_which: int) -> float:
+        """What a clock of the machine shows."""
+        self._virtual += self.drag
+        return self._virtual
+
+    def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run it at once: a thread would need real time."""
+        done = self.create_future()
+        done.set_result(func(*args))
+        return done
 
     def _run_once(self) -> None:
         self._virtual += 1e-6
@@ -35,13 +49,21 @@ class _Loop(VirtualLoop):
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end, on a loop of its own; ids are the same each time, since plans of one moment go by their ids."""
-    dice = random.Random(1)
-    with (
-        patch("uuid.uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
-        asyncio.Runner(loop_factory=_Loop) as runner,
-    ):
-        runner.run(work)
+    """Run to the end, on a loop whose time all clocks of this process show.
+
+    Ids and what is left to chance are the same each time, since plans of one moment go by their ids.
+    """
+    loop, dice, before = _Loop(), random.Random(1), random.getstate()
+    with ExitStack() as patches:
+        patches.callback(random.setstate, before)
+        random.seed(1)
+        for name in ("monotonic", "perf_counter", "clock_gettime"):
+            patches.enter_context(patch(f"time.{name}", loop.look))
+        patches.enter_context(patch("time.time", lambda: START + loop.look()))
+        patches.enter_context(patch("uuid.uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)))
+        for name in ("collect", "freeze"):  # of the whole test process it takes long
+            patches.enter_context(patch(f"gc.{name}"))
+        patches.enter_context(asyncio.Runner(loop_factory=lambda: loop)).run(work)
 
 
 class SimulatedClock:

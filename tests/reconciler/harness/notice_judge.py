@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.reconciler.builders import START
 
 if TYPE_CHECKING:
-    from tests.reconciler.simulation import Simulation
+    from tests.reconciler.harness.cluster import Cluster
 
 Json = dict[str, Any]
 NOTICE, READY = "giveway.dev/notice", "giveway.dev/ready-to-leave"
@@ -31,7 +31,7 @@ def untold(pod: Json) -> Json:
     return {key: text for key, text in pod["metadata"].get("annotations", {}).items() if key not in (NOTICE, READY)}
 
 
-def say_ready(cluster: Simulation, name: str) -> None:
+def say_ready(cluster: Cluster, name: str) -> None:
     """A pod, or whoever speaks for it, says that it need not be waited for."""
     if name in cluster.pods:
         pod = copy.deepcopy(cluster.pods[name])
@@ -40,11 +40,11 @@ def say_ready(cluster: Simulation, name: str) -> None:
 
 
 class NoticeJudge:
-    """Judges the notices of a simulated cluster; `seconds` is what the policy says."""
+    """Judges the notices of a simulated cluster, whose policy says how long before victims are told."""
 
-    def __init__(self, cluster: Simulation, seconds: float) -> None:
-        self.cluster, self.seconds = cluster, seconds
-        self.faults: list[str] = []
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.seconds = cluster, cluster.policy.victims.notice or 0.0
+        self.found: list[str] = []
         self.told: dict[str, list[float]] = {}
         """Pod's uid to when each of its notices was written."""
         self.asked: dict[str, float] = {}
@@ -92,11 +92,11 @@ class NoticeJudge:
         self._expect(plan["priority"] == now["priority"] > new["spec"]["priority"], f"{name} is of no lower priority")
         left = _seconds(now["by"]) - START - self._now()
         self._expect(
-            self.seconds - _SLOW <= left - self.cluster.clock.ahead < self.seconds + 1.01,
-            f"{name} is told {left:.2f} s before, by a clock that is {self.cluster.clock.ahead:.2f} s ahead",
+            self.seconds - _SLOW <= left - self.cluster.ahead < self.seconds + 1.01,
+            f"{name} is told {left:.2f} s before, by a clock that is {self.cluster.ahead:.2f} s ahead",
         )
         if was is not None and was["plan"] == now["plan"]:
-            self.faults.append(f"{name} is told twice for {now['plan']}")
+            self.found.append(f"{name} is told twice for {now['plan']}")
 
     def _asked(self, name: str) -> None:
         """A pod is asked to leave: its notice is over, or it said that it is ready."""
@@ -121,7 +121,7 @@ class NoticeJudge:
 
     def _check_forgotten(self, plan: str) -> None:
         if plan not in self._on_pods():
-            self.faults += [f"{name} has a notice of {plan}, which is over" for name in self._having({plan})]
+            self.found += [f"{name} has a notice of {plan}, which is over" for name in self._having({plan})]
 
     def _on_pods(self) -> set[str]:
         return {plan["id"] for pod in self.cluster.pods.values() if (plan := _of(pod, _PLAN))}
@@ -133,13 +133,15 @@ class NoticeJudge:
             if (notice := _of(pod, NOTICE)) and notice["plan"] in plans and "deletionTimestamp" not in pod["metadata"]
         ]
 
-    def left_over(self) -> list[str]:
-        """The pods that have a notice though no pod has that plan; at the end, when all is settled."""
-        return self._having(self._plans.keys() - self._on_pods())
+    def faults(self, settled: float) -> list[str]:
+        """What was wrong, and the pods that have a notice in the end though no pod has that plan."""
+        del settled
+        left = self._having(self._plans.keys() - self._on_pods())
+        return self.found + [f"{name} still has a notice" for name in left]
 
     def _expect(self, right: bool, otherwise: str) -> bool:
         if not right:
-            self.faults.append(f"{self._now():.2f}: {otherwise}")
+            self.found.append(f"{self._now():.2f}: {otherwise}")
         return right
 
 

@@ -10,13 +10,11 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.reconciler.harness.pods import GANG
 from webhook.policy.model.values import MARK, PLAN
 
 if TYPE_CHECKING:
-    from tests.reconciler.simulation import Simulation
-
-GANG = "scheduling.x-k8s.io/pod-group"
-"""The label by which a pod belongs to a PodGroup of coscheduling."""
+    from tests.reconciler.harness.cluster import Cluster
 
 Json = dict[str, Any]
 _LAG = 1.0
@@ -25,7 +23,7 @@ _REMEMBERED = 55.0
 """Seconds for which, at least, an owner that puts its pods back must be known for that."""
 
 
-_WRITTEN = 0.1
+_WRITTEN = 0.4
 """Seconds after which the Lease tells of an owner that puts its pods back."""
 
 
@@ -62,7 +60,7 @@ class _Evicting(NamedTuple):
 class OutcomeJudge:
     """Judges the plans of a simulated cluster when they are over."""
 
-    def __init__(self, cluster: Simulation) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.in_vain: list[str] = []
         """Plans that evicted and whose preemptor was not bound although nothing outside had changed."""
@@ -90,6 +88,12 @@ class OutcomeJudge:
         """Pod, by uid, to when it was bound."""
         self._left: dict[str, list[tuple[float, int]]] = {}
         """Node to when somebody else deleted a pod there, and how many CPUs that had."""
+        cluster.changes.append(self.changed)
+        cluster.heard.append(self._heard)
+
+    def faults(self, settled: float) -> list[str]:
+        """Plans that evicted in vain, and those from before `settled`, in seconds, that still stand."""
+        return self.in_vain + self._unfinished(settled)
 
     def outside(
         self,
@@ -125,9 +129,11 @@ class OutcomeJudge:
         """The scheduler does not bind this pod where it fits, for a reason that no object shows."""
         self._shunned.add(uid)
 
-    def ended(self, line: Json) -> None:
-        """A plan is over for its reconciler."""
-        if line["ending"] in {"space-taken", "devices-taken"}:
+    def _heard(self, line: Json) -> None:
+        """A plan is made, or over for its reconciler."""
+        if line["message"] == "decision":
+            self.decided(line)
+        if line["message"] == "plan ended" and line["ending"] in {"space-taken", "devices-taken"}:
             self._shown[line["plan"]] = {pod["metadata"]["uid"] for pod in self.cluster.seen.values()}
 
     def decided(self, line: Json) -> None:
@@ -200,7 +206,7 @@ class OutcomeJudge:
             if pod["metadata"]["labels"].get(GANG) == labels[GANG]:
                 self.outside("another member of its gang went", pod["metadata"]["uid"])
 
-    def unfinished(self, before: float) -> list[str]:
+    def _unfinished(self, before: float) -> list[str]:
         """Plans made before then, in seconds, that have evicted and still stand, and not for a hidden reason.
 
         Nor does it count if something outside has happened to the preemptor itself, such as a change of its PodGroup.

@@ -13,11 +13,9 @@ from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Any, Protocol
 
-import msgspec
-
 from tests.preemption.devices import oracle
-from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
-from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
+from tests.reconciler.harness.api_server import ApiServer, StoredObjects
+from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE, Resource
 
 Json = dict[str, Any]
 DRIVER = "gpu.example.com"
@@ -31,8 +29,8 @@ _LATE = (0.0, 0.02, 0.02, 0.3)
 class _Cluster(Protocol):
     nodes: list[Json]
     pods: dict[str, Json]
+    api: ApiServer
     scheduler: Any
-    setting: Any
 
     def put(self, pod: Json) -> None: ...
 
@@ -46,67 +44,36 @@ class SimulatedDevices:
             one["metadata"]["name"]: {f"d{n}": _device(dice) for n in range(dice.randint(1, 5))}
             for one in cluster.nodes
         }
-        self.claims: dict[str, Json] = {}
+        self.collection = StoredObjects(lambda: self.dice.choice((0.0, 0.0, 0.01, 0.2)))
+        cluster.api.collections[RESOURCE_CLAIM.path()] = self.collection
+        self.claims = self.collection.objects
         self.demands: dict[str, Json] = {}
         self.templates: dict[str, Json] = {}
         """By the name of a ResourceClaimTemplate, the demand of its claims."""
         self.dress: Callable[[Json], None] = lambda _: None
         """What gives a new pod its wishes for devices."""
         self._known: set[str] = set()
-        self._version = 0
-        self._shown = 0.0
-        self._seen: dict[str, int] = {}
         self._made = 0
 
-    # What the watch shows.
-
-    def list(self) -> None:
-        """Fill the caches with what there is now."""
-        self._seen = {}
-        self._show_class("gpu", None)
-        self._show_class("served", EXTENDED)
+    def publish(self) -> None:
+        """Write the classes and the slices of all nodes."""
+        self._put(DEVICE_CLASS, {"metadata": {"name": "gpu"}, "spec": {}})
+        self._put(DEVICE_CLASS, {"metadata": {"name": "served"}, "spec": {"extendedResourceName": EXTENDED}})
         for host, devices in self.devices.items():
             published = [
-                {"name": name, "attributes": {key: {"string": value} for key, value in one["attributes"].items()}}
-                for name, one in devices.items()
+                {"name": name, "attributes": {key: {"string": value} for key, value in device["attributes"].items()}}
+                for name, device in devices.items()
             ]
             pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
-            body = {"metadata": {"name": host}, "spec": {"driver": DRIVER, "nodeName": host, "pool": pool}}
-            body["spec"]["devices"] = published
-            self._put(RESOURCE_SLICE, host, msgspec.convert(body, ResourceSlice))
-        for name, one in self.claims.items():
-            self._deliver(name, copy.deepcopy(one))
+            spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": published}
+            self._put(RESOURCE_SLICE, {"metadata": {"name": host}, "spec": spec})
 
-    def _show_class(self, name: str, serves: str | None) -> None:
-        body = {"metadata": {"name": name}, "spec": {"extendedResourceName": serves}}
-        self._put(DEVICE_CLASS, name, msgspec.convert(body, DeviceClass))
-
-    def _put(self, kind: Any, key: str, one: Any) -> None:
-        self.cluster.setting._put(self.cluster.setting.state.caches[kind], key, one)
+    def _put(self, kind: Resource, body: Json) -> None:
+        self.cluster.api.collections[kind.path()].put(body["metadata"]["name"], body)
 
     def _write(self, name: str, claim: Json) -> None:
-        self._version += 1
-        claim["metadata"]["resourceVersion"] = str(self._version)
-        self.claims[name] = claim
-        self._show(name, copy.deepcopy(claim))
-
-    def _show(self, name: str, claim: Json | None) -> None:
-        loop = asyncio.get_running_loop()
+        self.collection.put(name, claim)
         self.cluster.scheduler.woken.set()
-        self._shown = max(self._shown + 1e-4, loop.time() + self.dice.choice((0.0, 0.0, 0.01, 0.2)))
-        loop.call_at(self._shown, self._deliver, name, claim)
-
-    def _deliver(self, name: str, claim: Json | None) -> None:
-        cache = self.cluster.setting.state.caches[RESOURCE_CLAIM]
-        known = cache.get(f"default/{name}")
-        if claim is None:
-            if name not in self.claims and known is not None:
-                cache._remove(f"default/{name}", known)
-            return
-        version = int(claim["metadata"]["resourceVersion"])
-        if self._seen.get(name, 0) < version and name in self.claims:
-            self._seen[name] = version
-            self._put(RESOURCE_CLAIM, f"default/{name}", msgspec.convert(claim, ResourceClaim))
 
     # What pods ask for, and what kube-controller-manager makes of it.
 
@@ -179,8 +146,9 @@ class SimulatedDevices:
             asyncio.get_running_loop().call_later(0.02, self._delete, name)
 
     def _delete(self, name: str) -> None:
-        if self.claims.pop(name, None) is not None:
-            self._show(name, None)
+        if name in self.claims:
+            self.collection.remove(name)
+            self.cluster.scheduler.woken.set()
 
     # What kube-scheduler does.
 

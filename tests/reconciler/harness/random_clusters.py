@@ -1,4 +1,4 @@
-"""Random clusters, and what happens in them: to themselves, to the API server, to the scheduler, to the leader."""
+"""Random clusters by features: what happens to themselves, to the API server, to the scheduler, to the leader."""
 
 from __future__ import annotations
 
@@ -10,73 +10,22 @@ from typing import Any
 import msgspec
 
 from tests.preemption.building import budget, node
-from tests.reconciler.builders import START, policy
-from tests.reconciler.notice_judge import NoticeJudge, say_ready
-from tests.reconciler.simulation import Simulation
-from tests.token_volumes import token_volume
-from webhook.kube.instants import rfc3339
+from tests.reconciler.builders import policy
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.notice_judge import say_ready
+from tests.reconciler.harness.pods import running, waiting
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, NOTICE
-from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
+from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE
+from webhook.policy.model.victims import PodsMatch, PreemptionPair
 
 Json = dict[str, Any]
+Feature = Callable[[Cluster, int], None]
+"""Changes the cluster of a seed before it begins to live, and says what happens in it then (`Cluster.begins`)."""
 
 
-def running(name: str, on: str, dice: random.Random) -> Json:
-    """A pod on a node, which mostly may go, with a grace period of its own."""
-    may_go, owner = dice.random() < 0.9, dice.choice(("", "x", "y"))
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "labels": {"app": dice.choice(("a", "b", "c"))},
-            "annotations": {CAN_BE_PREEMPTED: "true"} if may_go else {},
-            "ownerReferences": [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else [],
-        },
-        "spec": {
-            "nodeName": on,
-            "priority": dice.choice((10, 20, 80)),
-            "priorityClassName": "low",
-            "schedulerName": "default-scheduler",
-            "terminationGracePeriodSeconds": dice.choice((0, 1, 30, 90)),
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(dice.randint(1, 4))}}}],
-            "volumes": [token_volume(name)],
-        },
-        "status": {"phase": "Running", "startTime": rfc3339(START - dice.randint(0, 3000))},
-    }
-
-
-def waiting(name: str, dice: random.Random, at: float, *, managed: bool = True) -> Json:
-    """A pod that found no node: a preemptor, or one that only holds a nomination."""
-    since = rfc3339(START + at)
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "labels": {MARK: MANAGED} if managed else {"app": "d"},
-        },
-        "spec": {
-            "priority": dice.choice((100, 110, 120)) if managed else dice.choice((50, 90, 105)),
-            "priorityClassName": "high" if managed else "other",
-            "schedulerName": "default-scheduler",
-            "preemptionPolicy": "Never" if managed else "PreemptLowerPriority",
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(dice.randint(1, 7))}}}],
-            "volumes": [token_volume(name)],
-        },
-        "status": {
-            "phase": "Pending",
-            "conditions": [
-                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
-            ],
-        },
-    }
-
-
-def simulated(seed: int) -> Simulation:
-    """A small cluster under random rules, whose pods are created when it begins to live."""
+def cluster(seed: int, *features: Feature) -> Cluster:
+    """A small cluster under random rules with these features, whose pods are created when it begins to live."""
     dice = random.Random(seed)
     rate = lambda: dice.choice((None, None, Rate(dice.randint(1, 2), dice.choice((5.0, 60.0)))))  # noqa: E731
     limits = Limits(per_owner=rate(), per_node=rate(), per_cluster=rate(), attempts_per_preemptor=1000)
@@ -85,23 +34,22 @@ def simulated(seed: int) -> Simulation:
     )
     nodes = [node(f"n{number}", "8") for number in range(dice.randint(1, 4))]
     budgets = [budget(f"b-{app}", {"app": app}, dice.randint(0, 2)) for app in ("a", "b") if dice.random() < 0.5]
-    made = Simulation(under, nodes, budgets, dice)
+    made = Cluster(under, nodes, budgets, dice)
     if dice.random() < 0.25:
         made.shunned.add(dice.choice(nodes)["metadata"]["name"])
+    for feature in features:
+        feature(made, seed)
     return made
 
 
-async def lived(made: Simulation, seconds: float, *events: Callable[[Simulation, random.Random], None]) -> None:
-    """Fill the cluster, let preemptors, nominees and departures come in the first twenty seconds, and let it settle.
-
-    `events` are told of the cluster when it begins, and let more happen to it.
-    """
+async def lived(made: Cluster, seconds: float) -> None:
+    """Fill the cluster, let preemptors, nominees and departures come in the first twenty seconds, and let it settle."""
     dice, loop = made.dice, asyncio.get_running_loop()
     rare = random.Random(f"rare {dice.getstate()[1][:2]}")
-    for one in made.nodes:
-        room = 8
+    for host in made.nodes:
+        room, name = 8, host["metadata"]["name"]
         for number in range(dice.randint(2, 8)):
-            pod = running(f"{one['metadata']['name']}-v{number}", one["metadata"]["name"], dice)
+            pod = running(f"{name}-v{number}", name, dice)
             cpu = int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
             if cpu > room:
                 continue
@@ -119,21 +67,13 @@ async def lived(made: Simulation, seconds: float, *events: Callable[[Simulation,
         made.put(nominee)
         if rare.random() < 0.5:
             loop.call_later(rare.uniform(0, 20), made.withdraw, "nominee")
-    preempting(made, rare)
-    for one in events:
-        one(made, rare)
+    _preempting(made, rare)
+    for begin in made.begins:
+        begin(made, rare)
     await made.live(seconds)
 
 
-async def lived_in_trouble(
-    made: Simulation, seed: int, seconds: float, *events: Callable[[Simulation, random.Random], None]
-) -> None:
-    """As `lived`, with trouble on the way: by the seed also slow writes or oddities."""
-    made.slow_writes = bool(seed % 2)
-    await lived(made, seconds, trouble, *events, *((oddities,) if seed % 3 == 2 else ()))
-
-
-def preempting(made: Simulation, rare: random.Random) -> None:
+def _preempting(made: Cluster, rare: random.Random) -> None:
     """Let preemptors come; some are deleted soon after."""
     dice, loop = made.dice, asyncio.get_running_loop()
     for number in range(dice.randint(1, 4)):
@@ -143,31 +83,54 @@ def preempting(made: Simulation, rare: random.Random) -> None:
             loop.call_later(at + rare.choice((rare.uniform(0, 1), rare.uniform(0, 20))), made.withdraw, f"p{number}")
 
 
-def troubled(seed: int) -> Simulation:
-    """A small cluster in which a good deal goes wrong; `trouble` says what."""
-    made, rare = simulated(seed), random.Random(f"troubled {seed}")
+def trouble(made: Cluster, seed: int) -> None:
+    """A good deal goes wrong: with budgets, the scheduler, other pods, the server, its watch, and the policies."""
+    rare = random.Random(f"troubled {seed}")
     changes: dict[str, Any] = {}
     if rare.random() < 0.3:
         changes["budgets"] = BudgetMode.BEST_EFFORT
     if rare.random() < 0.25:
         changes["eviction"] = EvictionMode.DELETE
     made.policy = msgspec.structs.replace(made.policy, **changes)
-    made.restart()
     scheduler = made.scheduler
     scheduler.backs_off = rare.random() < 0.5
     if rare.random() < 0.2:
         scheduler.pauses = (0.5, 1.0, 3.0)
     if rare.random() < 0.3:
         made.terms = _terms(rare)
-    return made
+    made.begins.append(_trouble)
 
 
-def with_notices(seed: int) -> tuple[Simulation, NoticeJudge]:
-    """The same under a policy by which victims are told before; some pods answer, some of them at all times."""
-    made, dice = troubled(seed), random.Random(f"notices {seed}")
+def slow_writes(made: Cluster, seed: int) -> None:
+    """In every other cluster changes of pods take their time."""
+    made.slow_writes = bool(seed % 2)
+
+
+def always_slow_writes(made: Cluster, seed: int) -> None:
+    """Changes of pods take their time."""
+    del seed
+    made.slow_writes = True
+
+
+def oddities(made: Cluster, seed: int) -> None:
+    """In every third cluster nodes go, pods come back under their names, and preemptors are made again."""
+    if seed % 3 == 2:
+        made.begins.append(_oddities)
+
+
+def kills(made: Cluster, seed: int) -> None:
+    """Some processes are killed between two requests, or between a request and its answer."""
+    dice = random.Random(f"kills {seed}")
+    if dice.random() < 0.5 and not made.terms:
+        made.killed_at = frozenset(dice.sample(range(1, 60), dice.randint(1, 4)))
+
+
+def notices(made: Cluster, seed: int) -> None:
+    """Victims are told before they are asked; some pods answer, some of them at all times."""
+    dice = random.Random(f"notices {seed}")
     seconds = dice.choice((1.0, 5.0, 30.0, 90.0))
-    made.policy = msgspec.structs.replace(made.policy, victims=Victims(notice=seconds))
-    made.restart()
+    victims = msgspec.structs.replace(made.policy.victims, notice=seconds)
+    made.policy = msgspec.structs.replace(made.policy, victims=victims)
     if dice.random() < 0.3:
         made.killed_at = frozenset(dice.sample(range(1, 40), dice.randint(1, 4)))
     loop = asyncio.get_running_loop()
@@ -182,7 +145,6 @@ def with_notices(seed: int) -> tuple[Simulation, NoticeJudge]:
             loop.call_later(after, say_ready, made, new["metadata"]["name"])
 
     made.changes.append(answer)
-    return made, NoticeJudge(made, seconds)
 
 
 def _terms(rare: random.Random) -> list[tuple[float, float, float]]:
@@ -195,7 +157,7 @@ def _terms(rare: random.Random) -> list[tuple[float, float, float]]:
     return [*terms, (at, float("inf"), 0.0)]
 
 
-def trouble(made: Simulation, rare: random.Random) -> None:
+def _trouble(made: Cluster, rare: random.Random) -> None:
     """Let things go wrong in the first twenty seconds of a cluster."""
     loop = asyncio.get_running_loop()
     at = lambda: rare.choice((0.0, 0.3, rare.uniform(0, 2), rare.uniform(0, 20)))  # noqa: E731
@@ -224,11 +186,11 @@ def trouble(made: Simulation, rare: random.Random) -> None:
         loop.call_later(at(), rare.choice(_CHANGES), made)
 
 
-def oddities(made: Simulation, rare: random.Random) -> None:
+def _oddities(made: Cluster, rare: random.Random) -> None:
     """Let nodes go, pods come back under their names, and preemptors be made again, in the first thirty seconds."""
     loop, odd = asyncio.get_running_loop(), random.Random(f"odd {rare.random()}")
     at = lambda: odd.choice((0.3, odd.uniform(0, 3), odd.uniform(0, 30)))  # noqa: E731
-    names = [one["metadata"]["name"] for one in made.nodes]
+    names = [host["metadata"]["name"] for host in made.nodes]
     if odd.random() < 0.4 and len(names) > 1:
         loop.call_later(at(), made.drop_node if odd.random() < 0.5 else made.cordon, odd.choice(names))
     for owner in ("x", "y"):
@@ -242,7 +204,7 @@ def oddities(made: Simulation, rare: random.Random) -> None:
             loop.call_later(at(), _relabel, made, name, odd.choice(("a", "b", "c")))
 
 
-def _make_again(made: Simulation, name: str, after: float) -> None:
+def _make_again(made: Cluster, name: str, after: float) -> None:
     known = made.pods.get(name)
     if known is None or known["spec"].get("nodeName"):
         return
@@ -253,40 +215,40 @@ def _make_again(made: Simulation, name: str, after: float) -> None:
     asyncio.get_running_loop().call_later(after, made.put, new)
 
 
-def _relabel(made: Simulation, name: str, app: str) -> None:
+def _relabel(made: Cluster, name: str, app: str) -> None:
     known = made.pods.get(name)
     if known is not None and "deletionTimestamp" not in known["metadata"]:
         made.outcomes.outside("other budgets cover it", known["metadata"]["uid"])
         made.put({**known, "metadata": {**known["metadata"], "labels": {"app": app}}})
 
 
-def _exclude(made: Simulation) -> None:
+def _exclude(made: Cluster) -> None:
     pairs = (PreemptionPair(victims=PodsMatch(namespaces=("elsewhere",))),)
     victims = msgspec.structs.replace(made.policy.victims, pairs=pairs)
     _use(made, msgspec.structs.replace(made.policy, victims=victims))
 
 
-def _manage_another(made: Simulation) -> None:
+def _manage_another(made: Cluster) -> None:
     preemptors = msgspec.structs.replace(made.policy.preemptors, priority_classes=("another",))
     _use(made, msgspec.structs.replace(made.policy, preemptors=preemptors))
 
 
-def _use(made: Simulation, changed: PreemptionPolicy) -> None:
+def _use(made: Cluster, changed: PreemptionPolicy) -> None:
     made.outcomes.outside("the policies were changed")
     made.use(changed)
 
 
-def _forbid(made: Simulation) -> None:
+def _forbid(made: Cluster) -> None:
     made.outcomes.outside("the class was changed")
     made.classes[0] = {"metadata": {"name": "low", "annotations": {CAN_BE_PREEMPTED: "false"}}, "value": 80}
     made.show_class(made.classes[0])
 
 
-def _use_up(made: Simulation) -> None:
+def _use_up(made: Cluster) -> None:
     for one in made.budgets.values():
         made.outcomes.outside("the budget was used up by somebody else")
         one["status"]["disruptionsAllowed"] = 0
         made.show_budget(one)
 
 
-_CHANGES: tuple[Callable[[Simulation], None], ...] = (_exclude, _manage_another, _forbid, _use_up)
+_CHANGES: tuple[Callable[[Cluster], None], ...] = (_exclude, _manage_another, _forbid, _use_up)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.reconciler.outcome_judge import GANG
-from tests.reconciler.simulation import Simulation
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import GANG
 from webhook.policy.model.values import PLAN
 
 Json = dict[str, Any]
@@ -15,9 +15,9 @@ Json = dict[str, Any]
 class GangJudge:
     """Looks at each eviction when it is asked for; `faults` says what was wrong."""
 
-    def __init__(self, cluster: Simulation) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.faults: list[str] = []
+        self.found: list[str] = []
         self.for_gangs = 0
         """Evictions for gangs."""
         self.of_groups: set[str] = set()
@@ -27,7 +27,12 @@ class GangJudge:
         cluster.asked.append(self._asked)
         cluster.changes.append(self._changed)
 
-    def half_nominated(self) -> list[str]:
+    def faults(self, settled: float) -> list[str]:
+        """What was wrong when somebody was asked, and gangs that are half nominated in the end."""
+        del settled
+        return self.found + self._half_nominated()
+
+    def _half_nominated(self) -> list[str]:
         """Members that carry a plan of a gang of which others have neither a plan nor a node."""
         return [
             f"{name} without {missing}" for name, pod in self.cluster.pods.items() if (missing := self._missing(pod))
@@ -54,7 +59,7 @@ class GangJudge:
                 found.append(f"{name} goes for {key} while {lacking} of its group have neither a node nor a plan")
             else:
                 return  # it goes for this one
-        self.faults += found
+        self.found += found
 
     def _ended(self) -> set[str]:
         """The plans that this process has ended: what an earlier one left on a pod goes on."""

@@ -7,19 +7,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.reconciler.random_clusters import troubled
-from tests.reconciler.simulated_devices import EXTENDED, SimulatedDevices, plain, random_demand
-from tests.reconciler.simulation import Simulation
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices, plain, random_demand
 
 Json = dict[str, Any]
 
 
-def troubled_devices(seed: int) -> Simulation:
-    """A small cluster in which a good deal goes wrong, and many pods hold devices or want some."""
-    made, dice = troubled(seed), random.Random(f"devices {seed}")
+def devices(made: Cluster, seed: int) -> None:
+    """Many pods hold devices or want some."""
+    dice = random.Random(f"devices {seed}")
     made.devices = SimulatedDevices(made, dice)
     made.devices.dress = partial(_dress, made.devices, dice)
-    return made
 
 
 def _dress(devices: SimulatedDevices, dice: random.Random, pod: Json) -> None:

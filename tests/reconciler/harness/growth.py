@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from tests.reconciler.builders import START
-from tests.reconciler.random_clusters import running, troubled
-from tests.reconciler.simulation import Simulation
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import running
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import MANAGED, MARK
 
@@ -22,16 +21,13 @@ _GROWS = "grows"
 """The label of pods that want to grow."""
 
 
-def troubled_growth(seed: int) -> Simulation:
-    """The troubled cluster of that seed in which some pods that run want more on their node."""
-    made, dice = troubled(seed), random.Random(f"growth {seed}")
+def growth(made: Cluster, seed: int) -> None:
+    """Some pods that run want more on their node."""
+    dice = random.Random(f"growth {seed}")
     preemptors = msgspec.structs.replace(made.policy.preemptors, resize=True)
     made.policy = msgspec.structs.replace(made.policy, preemptors=preemptors)
-    made.restart()
     kubelet = _Kubelet(made, dice)
     made.changes.append(kubelet.changed)
-    made.spares.ask = kubelet.answering(made.spares.ask)  # type: ignore[method-assign]  # of those that grow
-    made.spares._is_left_to = kubelet.leaving(made.spares._is_left_to)  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
     for number, host in enumerate(made.nodes):
         if number and dice.random() < 0.5:
@@ -53,13 +49,12 @@ def troubled_growth(seed: int) -> Simulation:
             at += dice.uniform(0, 30)
         if dice.random() < 0.15:
             loop.call_later(at, kubelet.wish, name, str(has))
-    return made
 
 
 class _Kubelet:
     """Grants what fits on its node beside what the pods there have, the highest priority first, and defers the rest."""
 
-    def __init__(self, cluster: Simulation, dice: random.Random) -> None:
+    def __init__(self, cluster: Cluster, dice: random.Random) -> None:
         self.cluster, self.dice = cluster, dice
 
     def wish(self, name: str, cpu: str) -> None:
@@ -87,7 +82,7 @@ class _Kubelet:
             size = self._size(node)
             conditions = [row for row in pod["status"].get("conditions", ()) if row["type"] != _PENDING]
             changed = copy.deepcopy(pod)
-            if int(_asked(pod)) == _has(pod) or self.fits(self.cluster.pods, pod["metadata"]["name"], ()):
+            if int(_asked(pod)) == _has(pod) or self._fits(pod):
                 changed["status"]["containerStatuses"] = [_allotted(_asked(pod))]
             else:
                 reason = "Deferred" if int(_asked(pod)) <= size else "Infeasible"
@@ -103,34 +98,12 @@ class _Kubelet:
         sizes = [one["status"]["allocatable"]["cpu"] for one in self.cluster.nodes if one["metadata"]["name"] == node]
         return int(sizes[0]) if sizes else 0
 
-    def fits(self, pods: dict[str, Json], name: str, gone: Collection[str]) -> bool:
+    def _fits(self, pod: Json) -> bool:
         """Whether a pod has room on its node for what it wants, beside what the others there have."""
-        pod = pods[name]
         node = pod["spec"]["nodeName"]
-        others = [
-            one for key, one in pods.items() if key != name and key not in gone and one["spec"].get("nodeName") == node
-        ]
-        return sum(map(_has, others)) + max(int(_asked(pod)), _has(pod)) <= self._size(node)
-
-    def answering(self, ask: Any) -> Any:
-        """What to ask instead of the oracle, which knows only pods without a node."""
-
-        def answer(pods: dict[str, Json], preemptor: str, gone: Any, may_go: Any = None) -> Json:
-            if node := pods[preemptor]["spec"].get("nodeName"):
-                return {"fits": [node] if self.fits(pods, preemptor, gone) else [], "candidates": []}
-            return dict(ask(pods, preemptor, gone, may_go))
-
-        return answer
-
-    def leaving(self, is_left_to: Any) -> Any:
-        """Room beside a pod that grows is its own at once: nobody takes it before."""
-
-        def leaves(preemptor: str, pods: dict[str, Json], node: str, gone: Collection[str]) -> bool:
-            if pods[preemptor]["spec"].get("nodeName"):
-                return self.fits(pods, preemptor, gone)
-            return bool(is_left_to(preemptor, pods, node, gone))
-
-        return leaves
+        there = [other for other in self.cluster.pods.values() if other["spec"].get("nodeName") == node]
+        used = sum(_has(other) for other in there if other["metadata"]["name"] != pod["metadata"]["name"])
+        return used + max(int(_asked(pod)), _has(pod)) <= self._size(node)
 
 
 def _asked(pod: Json) -> str:

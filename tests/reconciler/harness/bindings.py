@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 from tests.preemption.building import node
-from tests.reconciler.random_clusters import running, troubled
-from tests.reconciler.simulation import Simulation
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import running
 
 Json = dict[str, Any]
 HOST = "kubernetes.io/hostname"
@@ -15,9 +15,9 @@ _BOUND = "bound"
 """The label of pods to which this was given, and of those in their place."""
 
 
-def troubled_bindings(seed: int) -> Simulation:
-    """The troubled cluster of that seed in which many pods are bound to others on their node."""
-    made, dice = troubled(seed), random.Random(f"bindings {seed}")
+def bindings(made: Cluster, seed: int) -> None:
+    """Many pods are bound to others on their node."""
+    dice = random.Random(f"bindings {seed}")
     ports, apart, tainted = (dice.random() < 0.6 for _ in range(3))
     for host in made.nodes:
         host["metadata"].setdefault("labels", {})[HOST] = host["metadata"]["name"]
@@ -25,7 +25,7 @@ def troubled_bindings(seed: int) -> Simulation:
             host["spec"] = {"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]}
     put = made.put
     if apart:
-        put(_far(made))
+        _far(made)
 
     def put_bound(pod: Json) -> None:
         if pod["metadata"]["name"] not in made.pods and _BOUND not in pod["metadata"]["labels"]:
@@ -42,16 +42,15 @@ def troubled_bindings(seed: int) -> Simulation:
         put(pod)
 
     made.put = put_bound  # type: ignore[method-assign]  # everybody's pods come through it
-    return made
 
 
-def _free(made: Simulation, pod: Json, port: Json) -> bool:
+def _free(made: Cluster, pod: Json, port: Json) -> bool:
     """Whether nobody else on the pod's node has the port."""
     there = [other for other in made.pods.values() if other["spec"].get("nodeName") == pod["spec"].get("nodeName", "")]
     return not any(port in other["spec"]["containers"][0].get("ports", ()) for other in there)
 
 
-def _far(made: Simulation) -> Json:
+def _far(made: Cluster) -> None:
     """A pod on a node of its own that is apart from all others, and stays.
 
     kube-scheduler heeds the anti-affinity of a nominated pod only if a pod on a node has a like one.
@@ -61,7 +60,7 @@ def _far(made: Simulation) -> Json:
     pod["metadata"] |= {"annotations": {}, "ownerReferences": [], "labels": {_BOUND: "true"}}
     pod["spec"] |= {"priority": 1000, "affinity": _apart_from("a", "b", "c")}
     pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "0"
-    return pod
+    made.put(pod)
 
 
 def _apart_from(*apps: str) -> Json:

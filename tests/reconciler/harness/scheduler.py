@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tests.preemption import oracle
 from tests.reconciler.builders import START
-from tests.reconciler.simulated_devices import SimulatedDevices, bare
+from tests.reconciler.harness.devices import SimulatedDevices, bare
 from webhook.kube.instants import rfc3339
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What becomes of groups in random clusters: minimums change, PodGroups go, gates open late, domains lose a node."""
+"""Gangs and groups in random clusters: they come beside pods that preempt by themselves, and change on the way."""
 
 from __future__ import annotations
 
@@ -6,16 +6,74 @@ import asyncio
 import random
 from typing import Any
 
-from tests.reconciler.gang_clusters import members
-from tests.reconciler.outcome_judge import GANG
-from tests.reconciler.simulation import Simulation
-from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP
+import msgspec
+
+from tests.preemption.building import node
+from tests.reconciler.builders import policy
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import GANG, group, members, victim
+from webhook.policy.model.preemption import GroupDisruption, Groups
 
 Json = dict[str, Any]
+_VICTIMS = ("s", "t", "u")
 _ZONE = "zone"
 
 
-def groups_change(made: Simulation, rare: random.Random) -> None:
+def plain_gang(*, count: int = 3, whole: bool = False, **fields: Any) -> Cluster:
+    """As many full nodes as members, with two victims each, of which one has to go; in groups that go whole if so."""
+    under = policy(groups=Groups(disruption=GroupDisruption.GROUP if whole else GroupDisruption.POD), **fields)
+    made = Cluster(under, [node(f"n{number}", "8") for number in range(count)], [], random.Random(1))
+    made.groups = [group("gang", count)]
+    for number in range(count):
+        for half in "ab":
+            labels = {"app": "c", GANG: half} if whole else {"app": "c"}
+            made.put(victim(f"v{number}{half}", f"n{number}", grace=1, **labels))
+    for member in members("gang", count, 4):
+        made.put(member)
+    return made
+
+
+def gangs(made: Cluster, seed: int) -> None:
+    """Gangs come at once or bit by bit, and pods that run belong to groups, which mostly go whole."""
+    dice = random.Random(f"troubled gangs {seed}")
+    if dice.random() < 0.7:
+        made.policy = msgspec.structs.replace(made.policy, groups=Groups(disruption=GroupDisruption.GROUP))
+    for name in _VICTIMS:
+        if dice.random() < 0.4:
+            made.groups.append(group(name, dice.randint(1, 3)))
+    if not made.terms and dice.random() < 0.3:
+        made.killed_at = frozenset(dice.sample(range(1, 60), dice.randint(1, 4)))
+    made.begins.append(_gangs_beside)
+
+
+def changing_gangs(made: Cluster, seed: int) -> None:
+    """Minimums change, PodGroups go, gates open late, domains lose a node."""
+    del seed
+    made.begins.append(_groups_change)
+
+
+def _gangs_beside(made: Cluster, rare: random.Random) -> None:
+    """Let pods that run be members of groups, and gangs come at once or bit by bit, some of which change on the way."""
+    loop, dice = asyncio.get_running_loop(), random.Random(f"gangs {rare.random()}")
+    for pod in list(made.pods.values()):
+        if pod["spec"].get("nodeName") and dice.random() < 0.5:
+            labels = {**pod["metadata"]["labels"], GANG: dice.choice(_VICTIMS)}
+            made.put({**pod, "metadata": {**pod["metadata"], "labels": labels}})
+    for name in ("gang", "other")[: dice.choice((1, 1, 2))]:
+        size, begin = dice.randint(2, 4), dice.choice((0.0, 0.3, dice.uniform(0, 20)))
+        made.groups.append(group(name, size))
+        cpu, priority = dice.randint(1, 5), dice.choice((100, 110, 120))
+        for number in range(size + dice.choice((0, 0, 0, 1, -1))):
+            at = begin + dice.choice((0.0, 0.0, 0.1, dice.uniform(0, 10)))
+            (one,) = members(name, 1, cpu, priority=priority, first=number, at=at)
+            loop.call_later(at, made.put, one)
+            if dice.random() < 0.05:
+                loop.call_later(
+                    at + dice.choice((dice.uniform(0, 1), dice.uniform(0, 20))), made.withdraw, f"{name}-{number}"
+                )
+
+
+def _groups_change(made: Cluster, rare: random.Random) -> None:
     """Let groups change, and a third gang come with gates and in one domain, in the first forty seconds."""
     loop, dice = asyncio.get_running_loop(), random.Random(f"groups change {rare.random()}")
     at = lambda: dice.choice((dice.uniform(0, 3), dice.uniform(0, 40)))  # noqa: E731
@@ -33,7 +91,7 @@ def groups_change(made: Simulation, rare: random.Random) -> None:
         loop.call_later(at(), change, dice.choice(made.nodes)["metadata"]["name"])
 
 
-def set_minimum(made: Simulation, name: str, minimum: int) -> None:
+def set_minimum(made: Cluster, name: str, minimum: int) -> None:
     """Somebody changes how many members a group needs."""
     _changed(made, name)
     for one in made.groups:
@@ -43,17 +101,14 @@ def set_minimum(made: Simulation, name: str, minimum: int) -> None:
     made.show_groups()
 
 
-def remove_group(made: Simulation, name: str) -> None:
+def remove_group(made: Cluster, name: str) -> None:
     """Somebody deletes a PodGroup; its members stay."""
     _changed(made, name)
     made.groups[:] = [one for one in made.groups if one["metadata"]["name"] != name]
-    for kind in (COSCHEDULING_POD_GROUP, POD_GROUP):
-        cache, key = made.setting.state.caches[kind], f"default/{name}"
-        if (known := cache.get(key)) is not None:
-            cache._remove(key, known)
+    made.show_groups()
 
 
-def _changed(made: Simulation, name: str) -> None:
+def _changed(made: Cluster, name: str) -> None:
     """Plans for its members are concerned, and those for lower pods: a member need not wait for others any more."""
     for pod in made.pods.values():
         if pod["metadata"]["labels"].get(GANG) == name:
@@ -67,7 +122,7 @@ def _gang_of(minimum: int) -> Json:
     return {"schedulingPolicy": {"gang": {"minCount": minimum}}}
 
 
-def _third_gang(made: Simulation, dice: random.Random) -> None:
+def _third_gang(made: Cluster, dice: random.Random) -> None:
     """A gang of a Kubernetes PodGroup, mostly in one domain; gates hold back some of its members for a while."""
     loop, size, begin = asyncio.get_running_loop(), dice.randint(2, 3), dice.uniform(0, 20)
     topology = {"schedulingConstraints": {"topology": [{"key": _ZONE}]}} if dice.random() < 0.7 else {}
@@ -84,7 +139,7 @@ def _third_gang(made: Simulation, dice: random.Random) -> None:
         loop.call_later(at, made.put, one)
 
 
-def _open_gates(made: Simulation, name: str) -> None:
+def _open_gates(made: Cluster, name: str) -> None:
     """What the condition says of the pod only its scheduler changes."""
     known = made.pods.get(name)
     if known is not None and "schedulingGates" in known["spec"]:

@@ -1,0 +1,332 @@
+"""Reconcilers at work on an API server in memory, on a loop whose time passes at once: minutes take milliseconds.
+
+What is known of a reconciler here is what any API server knows: its requests. It runs as the service does, with a
+clock, and its log is heard. The server keeps pods as plain JSON, shows each change after a while, lets evicted pods
+take their time, keeps budgets and refuses what it is told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import math
+import random
+from collections.abc import Callable
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from tests.reconciler.builders import START
+from tests.reconciler.harness.api_server import ApiClient, ApiServer, StoredObjects
+from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices
+from tests.reconciler.harness.notice_judge import untold
+from tests.reconciler.harness.outcome_judge import OutcomeJudge
+from tests.reconciler.harness.scheduler import SimulatedScheduler
+from tests.reconciler.harness.virtual_time import SimulatedClock
+from webhook.kube.client import Client
+from webhook.kube.instants import rfc3339
+from webhook.kube.resources import COSCHEDULING_POD_GROUP, NODE, POD_DISRUPTION_BUDGET, POD_GROUP, PRIORITY_CLASS
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
+
+Json = dict[str, Any]
+_OPTIONS = ReconcilerOptions(lease_duration=1200.0, renew_deadline=1000.0, retry_period=100.0)
+"""A leader is never slow to renew: it is killed, and then its Lease is free."""
+
+
+class _Process:
+    """A reconciler that contends for the Lease until it is killed."""
+
+    def __init__(self, cluster: Cluster, ahead: float) -> None:
+        self.clock, self.client, self.registry = SimulatedClock(ahead), ApiClient(cluster), CollectorRegistry()
+        self.service = ReconcilerService(
+            cast("Client", self.client),
+            Policies(preemption=(cluster.policy,)),
+            _OPTIONS,
+            tell=cluster.tell,
+            registry=self.registry,
+            clock=self.clock,
+        )
+        self.work = asyncio.create_task(self.service.run())
+
+    async def end(self) -> None:
+        """Kill it: nothing that it sends from now on arrives."""
+        assert not self.work.done(), self.work.exception()
+        self.client.cluster = None
+        self.work.cancel()
+        await asyncio.gather(self.work, return_exceptions=True)
+
+
+class Cluster:
+    """One cluster, and one reconciler at a time; `dice` decide how long things take.
+
+    `kept` are names of pods that an admission policy never lets go, `migrating` those that are said to be on their way
+    out until then, and stay, `shunned` nodes that kube-scheduler binds no pod to.
+    """
+
+    def __init__(self, under: PreemptionPolicy, nodes: list[Json], budgets: list[Json], dice: random.Random) -> None:
+        self.policy, self.dice = under, dice
+        self.nodes, self.budgets = nodes, {budget["metadata"]["name"]: budget for budget in budgets}
+        self.classes = [{"metadata": {"name": "low"}, "value": 80}]
+        self.groups: list[Json] = []
+        """PodGroups, of coscheduling if they have `minMember`."""
+        self.collection = StoredObjects(lambda: self.dice.choice((0.0, 0.0, 0.01, 0.2)))
+        self.api = ApiServer(self.collection)
+        self.api.collections[POD_DISRUPTION_BUDGET.path()] = StoredObjects(lambda: self.dice.choice((0.0, 0.1)))
+        self.pods = self.collection.objects
+        self.kept: set[str] = set()
+        self.migrating: dict[str, float] = {}
+        self.refused: set[str] = set()
+        """Kept pods that the reconciler has asked: of the others it cannot know."""
+        self.replacing: dict[str, str] = {}
+        """Controller to how it replaces a pod that is gone: "anywhere", "same", under the name it had, or "here", which
+        names the node itself."""
+        self.throttled: tuple[float, float] = (0.0, 0.0)
+        """Until when the server answers evictions with 429, and which share of them."""
+        self.ends_after: dict[str, float] = {}
+        """Seconds that pods take to end, whatever their grace period is: by a finalizer, for one."""
+        self.answers_lost = 0
+        """How many evictions that were done are answered with 500."""
+        self.evicted: list[str] = []
+        self.slow_writes = False
+        """Whether changes of pods take up to half a second, so that others act between two steps of a plan."""
+        self.devices: SimulatedDevices | None = None
+        self.scheduler = SimulatedScheduler(self, dice)
+        self.shunned = self.scheduler.shuns
+        self.steps = 0
+        """Steps of all processes so far: each request that changes something is one when it is sent, and one when it
+        was answered."""
+        self.killed_at: frozenset[int] = frozenset()
+        """The steps at which the process is killed; another one begins at once."""
+        self.terms: list[tuple[float, float, float]] = []
+        """When reconcilers begin and end to lead, and how wrong their clocks are; empty for one that always leads."""
+        self.process: _Process | None = None
+        self.told: list[Json] = []
+        self.begins: list[Callable[[Cluster, random.Random], None]] = []
+        """What happens to a random cluster once it has been filled."""
+        # Who is told of a line of the log, of each pod that is to be evicted, before it is, of each pod that is
+        # different on the server, new or gone, as it was and as it is, and of requests that arrive and are answered.
+        self.heard: list[Callable[[Json], None]] = []
+        self.asked: list[Callable[[str], None]] = []
+        self.changes: list[Callable[[Json | None, Json | None], None]] = []
+        self.arriving: list[Callable[[str, str, Json], None]] = []
+        self.answered: list[Callable[[str, str, Json], None]] = []
+        self._killed = asyncio.Event()
+        self.outcomes = OutcomeJudge(self)
+
+    @property
+    def seen(self) -> dict[str, Json]:
+        """The pods as the reconciler's watch has shown them."""
+        return self.collection.seen
+
+    @property
+    def ahead(self) -> float:
+        """By how many seconds the clock of the process that leads is wrong."""
+        return self.process.clock.ahead if self.process else 0.0
+
+    # How processes come and go.
+
+    async def step(self) -> None:
+        """A process has come to a step, which may be its last."""
+        self.steps += 1
+        if self.steps in self.killed_at:
+            self._killed.set()
+            await asyncio.Event().wait()
+
+    def use(self, changed: PreemptionPolicy) -> None:
+        """Take another policy into use, in this process and all later ones."""
+        self.policy = changed
+        if self.process:
+            self.process.service.use(Policies(preemption=(changed,)))
+
+    def publish(self) -> None:
+        """Write all but the pods to the server."""
+        for node in self.nodes:
+            self.show_node(node)
+        for name, budget in self.budgets.items():
+            self.api.collections[POD_DISRUPTION_BUDGET.path()].put(name, budget, at_once=True)
+        for kind in self.classes:
+            self.show_class(kind)
+        self.show_groups()
+        if self.devices:
+            self.devices.publish()
+
+    async def live(self, seconds: float) -> None:
+        """Let the reconcilers and everybody else work for so long."""
+        self.publish()
+        tasks = [asyncio.create_task(self._lead()), asyncio.create_task(self.scheduler.work())]
+        await asyncio.sleep(seconds)
+        for task in tasks:
+            assert not task.done(), task.exception()
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _lead(self) -> None:
+        """Let one reconciler lead after the other; each forgets all it knew."""
+        loop = asyncio.get_running_loop()
+        for begin, end, ahead in self.terms or [(0.0, math.inf, 0.0)]:
+            await asyncio.sleep(max(0.0, begin - loop.time()))
+            while loop.time() < end:
+                if self.process:
+                    self.outcomes.another_leads(ahead - self.process.clock.ahead)
+                self.process = process = _Process(self, ahead)
+                try:
+                    async with asyncio.timeout_at(None if math.isinf(end) else end):
+                        await self._killed.wait()
+                except TimeoutError:
+                    pass
+                finally:
+                    await process.end()
+                    self._killed.clear()
+                    self.api.free_the_lease()
+
+    def tell(self, line: Json) -> None:
+        """A reconciler logs something."""
+        self.told.append(line)
+        for hear in self.heard:
+            hear(line)
+
+    def arrives(self, verb: str, name: str, body: Json) -> None:
+        """A request for a pod arrives: `patch`, `evict`, `delete` or `get`; who hears of it may raise the answer."""
+        for hear in self.arriving:
+            hear(verb, name, body)
+
+    def answers(self, verb: str, name: str, body: Json) -> None:
+        """It was done and is about to be answered."""
+        for hear in self.answered:
+            hear(verb, name, body)
+
+    def tell_asked(self, name: str, uid: str) -> None:
+        """Somebody is to be evicted."""
+        if self.pods.get(name, {}).get("metadata", {}).get("uid") != uid:
+            return  # another pod of that name is not asked
+        for told in self.asked:
+            told(name)
+
+    # What the server has.
+
+    def put(self, pod: Json) -> None:
+        """Create or change a pod, and show that to the watch after a while, in order."""
+        name, known = pod["metadata"]["name"], self.pods.get(pod["metadata"]["name"])
+        if self.devices and (known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]):
+            self.devices.came(pod)
+        for told in tuple(self.changes):
+            told(known, pod)
+        self.collection.put(name, pod)
+        self.scheduler.woken.set()
+
+    def remove(self, name: str, uid: str) -> None:
+        """The pod has ended; its controller may make another one."""
+        if name in self.pods and self.pods[name]["metadata"]["uid"] == uid:
+            gone = self.pods.pop(name)
+            for told in tuple(self.changes):
+                told(gone, None)
+            self.collection.show_gone(name, gone)
+            self.scheduler.woken.set()
+            if self.devices:
+                self.devices.gone(gone)
+            self._replace(gone)
+
+    def _replace(self, gone: Json) -> None:
+        owner = next((owner["name"] for owner in gone["metadata"].get("ownerReferences", ())), "")
+        if (how := self.replacing.get(owner)) is None:
+            return
+        new, base = copy.deepcopy(gone), gone["metadata"]["name"].partition("-r")[0]
+        version = self.collection.version
+        new["metadata"] |= {"uid": f"uid-{base}-r{version}", "annotations": untold(gone)}
+        if how != "same":
+            new["metadata"]["name"] = f"{base}-r{version}"
+        new["metadata"].pop("deletionTimestamp", None)
+        now = asyncio.get_running_loop().time()
+        new["metadata"]["creationTimestamp"] = rfc3339(START + now)
+        if how != "here":
+            new["spec"].pop("nodeName", None)
+            new["status"] = {"phase": "Pending"}
+        else:
+            new["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
+            new["spec"].pop("resourceClaims", None)  # a kubelet starts no pod without its devices
+            new["spec"]["containers"][0]["resources"]["requests"].pop(EXTENDED, None)
+        asyncio.get_running_loop().call_later(0.0 if how == "here" else 0.05, self.put, new)
+
+    def show_node(self, node: Json) -> None:
+        """Show what has become of a node."""
+        self.api.collections[NODE.path()].put(node["metadata"]["name"], node)
+
+    def show_groups(self) -> None:
+        """Show what has become of the PodGroups."""
+        kinds = [self.api.collections[kind.path()] for kind in (POD_GROUP, COSCHEDULING_POD_GROUP)]
+        for group in self.groups:
+            kinds["minMember" in group["spec"]].put(group["metadata"]["name"], group)
+        for kind in kinds:
+            for name in kind.objects.keys() - {group["metadata"]["name"] for group in self.groups}:
+                kind.remove(name)
+
+    def show_class(self, kind: Json) -> None:
+        """Show what has become of a PriorityClass."""
+        self.api.collections[PRIORITY_CLASS.path()].put(kind["metadata"]["name"], kind)
+
+    def show_budget(self, budget: Json) -> None:
+        """Show a budget to the watch after a while, in order."""
+        self.api.collections[POD_DISRUPTION_BUDGET.path()].put(budget["metadata"]["name"], budget)
+
+    def end(self, pod: Json, *, evicted: bool = True) -> None:
+        """Let a pod go, which mostly is `evicted`: it is there until its grace period is over, or it has ended."""
+        loop, meta = asyncio.get_running_loop(), pod["metadata"]
+        grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        meta["deletionTimestamp"] = rfc3339(START + loop.time() + grace)
+        if evicted:
+            self.evicted.append(meta["name"])
+            self.outcomes.evicted(meta["uid"])
+        self.put(pod)
+        seconds = self.ends_after.get(meta["name"], min(grace, self.dice.choice((0.0, 1.0, 30.0))))
+        loop.call_later(seconds, self.remove, meta["name"], meta["uid"])
+
+    # What others do.
+
+    def hold_watch(self, seconds: float, drag: float = 0.0) -> None:
+        """Show nothing of pods for so long, and then what there is, by a list.
+
+        Whoever takes it in looks at a clock again and again, which takes so many seconds if the machine is busy.
+        """
+        loop: Any = asyncio.get_running_loop()
+        self.collection.hold(seconds)
+        if drag:
+            loop.call_later(seconds, setattr, loop, "drag", drag)
+            loop.call_later(seconds + 5.0, setattr, loop, "drag", 0.0)
+
+    def shun(self, pod: Json) -> None:
+        """The scheduler does not bind a pod where it fits, for a reason that no object shows: it takes other nodes."""
+        self.outcomes.shunned(pod["metadata"]["uid"])
+        self.outcomes.outside(
+            f"{pod['metadata']['name']} is refused for a hidden reason", above=pod["spec"]["priority"]
+        )
+
+    def leave(self, name: str) -> None:
+        """Somebody else deletes a pod."""
+        if name in self.pods and "deletionTimestamp" not in self.pods[name]["metadata"]:
+            if self.pods[name]["spec"].get("nodeName"):
+                self.outcomes.left(self.pods[name])
+            self.end(copy.deepcopy(self.pods[name]), evicted=False)
+
+    def drop_node(self, name: str) -> None:
+        """Somebody deletes a node; its pods go with it."""
+        self.outcomes.outside("the node was deleted", name)
+        if any(node["metadata"]["name"] == name for node in self.nodes):
+            self.api.collections[NODE.path()].remove(name)
+        self.nodes[:] = [node for node in self.nodes if node["metadata"]["name"] != name]
+        for pod in [pod for pod in self.pods.values() if pod["spec"].get("nodeName") == name]:
+            asyncio.get_running_loop().call_later(1.0, self.remove, pod["metadata"]["name"], pod["metadata"]["uid"])
+
+    def cordon(self, name: str) -> None:
+        """Somebody cordons a node."""
+        self.outcomes.outside("the node was cordoned", name)
+        for node in self.nodes:
+            if node["metadata"]["name"] == name:
+                node["spec"] = {**node.get("spec", {}), "unschedulable": True}
+                self.show_node(node)
+
+    def withdraw(self, name: str) -> None:
+        """Somebody else deletes a pod that waits."""
+        if name in self.pods and not self.pods[name]["spec"].get("nodeName"):
+            self.remove(name, self.pods[name]["metadata"]["uid"])

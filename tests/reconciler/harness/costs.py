@@ -1,0 +1,67 @@
+"""Random clusters under policies that count what evictions cost and whose they were."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+
+from tests.reconciler.builders import START
+from tests.reconciler.harness.cluster import Cluster
+from webhook.kube.instants import rfc3339
+from webhook.kube.pods import POD_DELETION_COST
+from webhook.policy.model.cost import EvictionCost, LostWork
+from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Rate, WorkloadLimit
+from webhook.policy.model.values import MARK
+
+Json = dict[str, Any]
+SAVED = "example.com/saved-at"
+
+
+def costs(made: Cluster, seed: int) -> None:
+    """Random costs, limits of workloads and shares."""
+    dice = random.Random(f"costly {seed}")
+    some = lambda: dice.random() < 0.6  # noqa: E731
+    cost = EvictionCost(
+        readiness=some(),
+        group_restarts=some(),
+        deletion_cost=some(),
+        lost_work=LostWork(checkpoints=(SAVED,)) if some() else None,
+        recent_evictions=dice.choice((5.0, 60.0, 3600.0)) if some() else None,
+        grace_period=some(),
+    )
+    window = lambda: dice.choice((5.0, 60.0))  # noqa: E731
+    limits = msgspec.structs.replace(
+        made.policy.limits,
+        per_workload=WorkloadLimit(dice.randint(1, 3), dice.choice((20.0, 60.0, 120.0))) if some() else None,
+        per_namespace=Rate(dice.randint(1, 3), window()) if dice.random() < 0.3 else None,
+        per_label=LabelRate("app", dice.randint(1, 2), window()) if dice.random() < 0.3 else None,
+        cycles=Cycles(keep=dice.choice(list(CycleKeeper)), window=dice.choice((20.0, 60.0, 3600.0))),
+    )
+    victims = msgspec.structs.replace(made.policy.victims, cost=cost)
+    made.policy = msgspec.structs.replace(made.policy, limits=limits, victims=victims)
+    _dressed(made, dice)
+
+
+def _dressed(made: Cluster, dice: random.Random) -> None:
+    """Whatever pod comes has what the keys look at; preemptors belong to the workloads of victims."""
+    put = made.put
+
+    def dress(pod: Json) -> None:
+        meta = pod["metadata"]
+        if meta["name"] not in made.pods:
+            if dice.random() < 0.5:
+                meta.setdefault("annotations", {})[POD_DELETION_COST] = str(dice.randint(-5, 5))
+            if dice.random() < 0.3:
+                meta.setdefault("annotations", {})[SAVED] = rfc3339(START - dice.randint(-100, 3000))
+            if dice.random() < 0.3:
+                meta["labels"]["jobset.sigs.k8s.io/jobset-name"] = dice.choice(("s", "t"))
+            if dice.random() < 0.7 and pod["status"]["phase"] == "Running":
+                pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+            if MARK in meta["labels"] and dice.random() < 0.9:
+                owner = dice.choice(("x", "y"))
+                meta["ownerReferences"] = [{"kind": "Job", "name": owner, "uid": owner, "controller": True}]
+        put(pod)
+
+    made.put = dress  # type: ignore[method-assign]

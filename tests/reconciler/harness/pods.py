@@ -1,0 +1,119 @@
+"""Pods, groups and nodes of simulated clusters, as plain JSON."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.reconciler.builders import START
+from tests.token_volumes import token_volume
+from webhook.kube.instants import rfc3339
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
+
+Json = dict[str, Any]
+GANG = "scheduling.x-k8s.io/pod-group"
+"""The label by which a pod belongs to a PodGroup of coscheduling."""
+
+
+def victim(
+    name: str, on: str, cpu: str = "4", *, priority: int = 10, owner: str = "", grace: int = 0, **labels: str
+) -> Json:
+    """A pod on a node that may be evicted."""
+    return {
+        "metadata": {
+            **_metadata(name, labels or {"app": "v"}),
+            "annotations": {CAN_BE_PREEMPTED: "true"},
+            "ownerReferences": [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else [],
+        },
+        "spec": {
+            "nodeName": on,
+            "priority": priority,
+            "priorityClassName": "low",
+            "schedulerName": "default-scheduler",
+            "terminationGracePeriodSeconds": grace,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            "volumes": [token_volume(name)],
+        },
+        "status": {"phase": "Running", "startTime": rfc3339(START - 3000 - priority)},
+    }
+
+
+def fixed(name: str, on: str, cpu: str = "4", **more: Any) -> Json:
+    """A pod on a node that may not go."""
+    made = victim(name, on, cpu, **more)
+    made["metadata"]["annotations"] = {}
+    return made
+
+
+def preemptor(
+    name: str = "p", cpu: str = "4", *, priority: int = 100, managed: bool = True, since: float = 0.0
+) -> Json:
+    """A pod that waits: one that the policy preempts for, or one that only waits."""
+    return {
+        "metadata": _metadata(name, {MARK: MANAGED} if managed else {"app": "ordinary"}),
+        "spec": {
+            "priority": priority,
+            "priorityClassName": "high" if managed else "other",
+            "schedulerName": "default-scheduler",
+            "preemptionPolicy": "Never",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            "volumes": [token_volume(name)],
+        },
+        "status": {
+            "phase": "Pending",
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "preemption: not eligible due to preemptionPolicy=Never.",
+                    "lastTransitionTime": rfc3339(START + since),
+                }
+            ],
+        },
+    }
+
+
+def running(name: str, on: str, dice: random.Random) -> Json:
+    """A pod on a node, which mostly may go, with a grace period of its own."""
+    may_go, owner, app = dice.random() < 0.9, dice.choice(("", "x", "y")), dice.choice(("a", "b", "c"))
+    made = (victim if may_go else fixed)(name, on, priority=dice.choice((10, 20, 80)), owner=owner, app=app)
+    made["spec"]["terminationGracePeriodSeconds"] = dice.choice((0, 1, 30, 90))
+    request(made, dice.randint(1, 4))
+    made["status"]["startTime"] = rfc3339(START - dice.randint(0, 3000))
+    return made
+
+
+def waiting(name: str, dice: random.Random, at: float, *, managed: bool = True) -> Json:
+    """A pod that found no node: a preemptor, or one that only holds a nomination."""
+    priority = dice.choice((100, 110, 120)) if managed else dice.choice((50, 90, 105))
+    made = preemptor(name, priority=priority, managed=managed, since=at)
+    if not managed:
+        made["metadata"]["labels"] = {"app": "d"}
+        made["spec"]["preemptionPolicy"] = "PreemptLowerPriority"
+    request(made, dice.randint(1, 7))
+    return made
+
+
+def group(name: str, minimum: int, **more: Any) -> Json:
+    """A PodGroup of coscheduling."""
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": minimum, **more}}
+
+
+def members(name: str, count: int, cpu: int, *, priority: int = 100, first: int = 0, at: float = 0.0) -> list[Json]:
+    """Preemptors that belong to a gang."""
+    made = [
+        preemptor(f"{name}-{number}", str(cpu), priority=priority, since=at) for number in range(first, first + count)
+    ]
+    for member in made:
+        member["metadata"]["labels"][GANG] = name
+    return made
+
+
+def request(pod: Json, cpu: int) -> None:
+    """Let the pod ask for so many CPUs."""
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(cpu)
+
+
+def _metadata(name: str, labels: dict[str, str]) -> Json:
+    return {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels}
