@@ -77,8 +77,6 @@ FOUND_LATER = {
         2052: "members in front are nominated, and their plan needs a victim no more",
         5088: "a member in front that needs no others",
         2184: "a member waits for room that a plan made, and a pod in front comes",
-        7067: "a whole gang in front takes the room",
-        6580: "the same while the scheduler is away",
         6269: "a gang counts on pods that a plan of lower priority has yet to ask",
         5774: "the same with a pod that takes its time",
     },
