@@ -80,7 +80,8 @@ def show(setting: Setting, *there: PersistentVolumeClaim | PersistentVolume) -> 
         pytest.param(both(accessModes=["ReadWriteOncePod"]), False, id="only one pod may use each"),
         pytest.param(both(accessModes=["ReadWriteMany"]), False, id="other pods may use them, too"),
         pytest.param(both(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}), False, id="they are being deleted"),
-        pytest.param(both(phase="Lost"), False, id="their volumes are lost"),
+        pytest.param(both(phase="Lost"), True, id="their volumes are lost"),
+        pytest.param([claim("one-data"), claim("other-data", phase="Lost")], False, id="the volume of one is lost"),
         pytest.param(bound()[:2], False, id="bound to volumes that are missing"),
         pytest.param(bound(), True, id="bound to volumes of one zone"),
         pytest.param(

@@ -168,33 +168,33 @@ class AttachedVolumes:
         self._claims_of.clear()
 
 
-def claim_shape(claim: PersistentVolumeClaim | None, volumes: VolumeIndex) -> object:
+def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeIndex, key: str) -> object:
     """What filters read of a claim and of its volume: pods with claims of equal shape go to the same nodes.
 
-    None for a claim that counts by itself: it is missing, goes or is lost, its volume is missing or reserved for it, or
-    it may be in use by other pods (it is not `ReadWriteOnce`).
+    It is the key, `namespace/name`, of a claim that counts by itself: it is missing or goes, its volume is missing
+    or reserved for it, or it may be in use by other pods (it is not `ReadWriteOnce`). One that is in use all the same
+    needs no further volume on that node: that is not looked at.
     """
+    claim = claims.get(key)
     if claim is None or claim.metadata.deletion_timestamp or claim.spec.access_modes != ["ReadWriteOnce"]:
-        return None
-    name, volume = claim.spec.volume_name, volumes.get(claim.spec.volume_name)
-    if (claim.status or {}).get("phase") == "Lost" or (volume is None and (name or volumes.reserved(claim))):
-        return None
-    annotations, owners = claim.metadata.annotations or {}, claim.metadata.owner_references or ()
-    read = [annotations.get(key) for key in _READ], any(owner.controller for owner in owners)
-    spec, attached = msgspec.structs.replace(claim.spec, volume_name=""), volume and _of_volume(volume)
+        return key
+    volume = volumes.get(claim.spec.volume_name)
+    if volume is None and (claim.spec.volume_name or volumes.reserved(claim)):
+        return key
+    meta, phase = claim.metadata, (claim.status or {}).get("phase")
+    annotations = [(meta.annotations or {}).get(name) for name in _READ]
+    owned = any(owner.controller for owner in meta.owner_references or ())
+    attached = volume and _of_volume(volume)
     reach = volume and (volume.metadata.labels, volume.spec.node_affinity, attached and attached.driver)
-    return spec, read, reach
+    return msgspec.structs.replace(claim.spec, volume_name=""), phase, annotations, owned, reach
 
 
 def claim_key(item: object) -> str:
     """The claim, as `namespace/name`, that is the item, or for which it is the volume; empty if there is none."""
-    match item:
-        case PersistentVolumeClaim():
-            return key_of(item)
-        case PersistentVolume(spec=spec) if spec.claim_ref is not None:
-            return f"{spec.claim_ref.namespace}/{spec.claim_ref.name}"
-        case _:
-            return ""
+    if isinstance(item, PersistentVolumeClaim):
+        return key_of(item)
+    holder = item.spec.claim_ref if isinstance(item, PersistentVolume) else None
+    return f"{holder.namespace}/{holder.name}" if holder else ""
 
 
 def class_of_claim(claim: PersistentVolumeClaim) -> str:

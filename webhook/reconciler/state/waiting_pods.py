@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ class WaitingPods:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+        self._claim_shape = partial(claim_shape, snapshot.claims, snapshot.volumes)
         self._of_scheduler: dict[str, dict[_Shape, WaitingGroup]] = {}
         self._place: dict[str, tuple[str, _Shape]] = {}
         self._read: set[str] = set()
@@ -66,11 +67,6 @@ class WaitingPods:
             self._users.setdefault(claim, {})[key] = pod
         groups = self._of_scheduler.setdefault(pod.spec.scheduler_name, {})
         groups.setdefault(shape, WaitingGroup(shape[0], {})).pods[key] = pod
-
-    def _claim_shape(self, claim: str) -> object:
-        """What the claim allows, or its name if it counts by itself."""
-        known = claim_shape(self._snapshot.claims.get(claim), self._snapshot.volumes)
-        return claim if known is None else known
 
     def changed(self, change: Change[Any]) -> None:
         """The snapshot has taken in another claim or volume: the pods that wait with that claim are grouped again."""
