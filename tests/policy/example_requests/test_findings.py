@@ -64,6 +64,16 @@ SURPRISING = {
         policy(ALLOW, **condition('object.spec.containers.all(c, !c.image.startsWith("trusted/"))')),
         ROUND + 'a pod with spec.containers[].image "trusted/a" in some-namespace, made by anybody, gets',
     ),
+    "a condition on three things together": (
+        policy(
+            ALLOW,
+            **condition(
+                '!(object.metadata.labels[?"a"].orValue("") == "1" && object.metadata.labels[?"b"].orValue("") == "2"'
+                " && object.spec.?hostNetwork.orValue(false))"
+            ),
+        ),
+        ROUND + "a pod with spec.hostNetwork true and the label b=2 and the label a=1 in some-namespace, made by any",
+    ),
     "an exclusion from a shield": (
         policy(SHIELD, exclude="{objectSelector: {matchLabels: {app: x}}}"),
         ROUND

@@ -122,7 +122,8 @@ class _Asked:
     def _rows(self, rule_id: str, question: RuleQuestion) -> list[list[_Answered]]:
         """Requests with their answers, near the plain one and near one that the rule is about.
 
-        A row has one request, and the same with what its author may choose for nothing.
+        A row has one request, and the same with what its author may choose for nothing: a little of everything, and
+        what takes the near one out of the rule.
         """
         parts, about = [*question.fixed, *question.free], len(question.fixed)
         plain = [settings[0] for settings in parts]
@@ -130,7 +131,12 @@ class _Asked:
         bases = (plain, next(met, plain))
         fixed = [[*base[: about - 1], user] for base in bases for user in question.fixed[-1]]
         fixed += [row for base in bases for row in islice(near(question.fixed, base[:about]), _MOST_FIXED)]
-        free = [*islice(near(question.free, plain[about:]), _MOST_FREE)]
+        out = (
+            chosen
+            for chosen in islice(near(question.free, bases[1][about:]), _MOST_TRIED)
+            if not _meets(self._ask(question, bases[1][:about] + chosen)[1], rule_id)
+        )
+        free = [*islice(near(question.free, plain[about:]), _MOST_FREE), *islice(out, 1)]
         return [[self._ask(question, row + chosen) for chosen in free] for row in fixed]
 
     def _ask(self, question: RuleQuestion, parts: list[Settings]) -> _Answered:
