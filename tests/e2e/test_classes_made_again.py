@@ -15,8 +15,10 @@ from tests.e2e.native import applied, limited, need_admission_policies
 from tests.e2e.software import PATHS, installed, policies
 from tests.e2e.test_native import SETTINGS
 from tests.e2e.test_outcomes import here
+from tests.inspection.command import giveway
 from tests.policy.builders import engine
 from tests.workloads import eventually, priority_class
+from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
@@ -69,8 +71,8 @@ async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubec
         await kubectl("delete", "priorityclass", steady, *CLASS_ADMIN)
         await kubectl("create", "-f", "-", *CLASS_ADMIN, stdin=json.dumps(priority_class(steady, value, **says_yes)))
 
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(high, victims={"mode": mode}))
+    async with installed(sandbox.client, kubeconfig, tmp_path) as software:
+        await software.reconcile(policies(high, victims={"mode": mode}))
         await made_again(1)
         await sandbox.pod("p", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
         await sandbox.unschedulable("p")
@@ -91,8 +93,8 @@ async def judged(sandbox: Any, kubeconfig: str, directory: Any, *, natively: boo
         async with applied(sandbox.client, limited(compiled.objects, sandbox.id)):
             yield
         return
-    async with installed(sandbox.client, kubeconfig, directory) as giveway:
-        await giveway.serve(json.dumps({**head, "spec": spec}))
+    async with installed(sandbox.client, kubeconfig, directory) as software:
+        await software.serve(json.dumps({**head, "spec": spec}))
         yield
 
 
@@ -138,3 +140,37 @@ async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, kubeconfig
         await eventually(gone, 30, "the garbage collector has deleted the class for its owner")
         await kubectl("create", "-f", "-", *PLATFORM, stdin=json.dumps(priority_class(steady, IN_BAND)))
         await kubectl("delete", "priorityclass", steady, *PLATFORM)
+
+
+@pytest.mark.parametrize("mode", ["native", "backstop"])
+async def test_uninstall_passes_beside_a_band(sandbox, client, kubeconfig, tmp_path, mode):
+    """Its native rules refuse the deletion of a class to an administrator too; they go before anything else."""
+    await need_admission_policies(client)
+    steady = await sandbox.priority_class("steady", IN_BAND)
+    path = PRIORITY_CLASS.path(None, steady)
+    spec = {"rules": [{"name": "band", "reserve": BAND}]}
+    head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PriorityPolicy", "metadata": {"name": "e2e"}}
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "bands.yaml").write_text(json.dumps({**head, "spec": spec}))
+
+    async def refused() -> bool:
+        try:
+            await client.delete(path, dryRun="All")
+        except ApiError as error:
+            return "/band reserves: classes there may be defined by Group e2e-platform" in error.message
+        return False
+
+    to = ("--kubeconfig", kubeconfig)
+    made = await giveway("install", "--wait=0", f"--mode={mode}", f"--policies={tmp_path / 'policies'}", *to)
+    try:
+        assert made.exit_code == 0, made.stderr
+        await eventually(refused, 60, "deletions are judged")
+    finally:
+        gone = await giveway("uninstall", "--yes", *to)
+    assert gone.exit_code == 0, gone.stderr
+    kinds = [line.partition(" ")[0] for line in gone.stdout.splitlines() if line.endswith(" deleted")]
+    ours = [kind.endswith(("AdmissionPolicyBinding", "WebhookConfiguration")) for kind in kinds]
+    assert ours == sorted(ours, reverse=True)
+    assert any(ours)
+    assert "PriorityClass" not in kinds
+    await client.delete(path)

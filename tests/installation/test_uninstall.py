@@ -5,12 +5,13 @@ import json
 import os
 import signal
 import sys
+from contextlib import AsyncExitStack
 
 import pytest
 
 from tests.installation.test_install import POLICY_MAP, everything, install, run
 from tests.manifests.objects import NAMESPACE
-from tests.workloads import pod
+from tests.workloads import pod, priority_class
 from webhook.kube import resources
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import Resource
@@ -56,6 +57,37 @@ async def test_uninstalling_takes_notices_off_pods(bare):
     condition = {one["type"]: one for one in left["status"]["conditions"]}[NOTICE_CONDITION]
     assert (condition["status"], condition["reason"]) == ("False", "Withdrawn")
     assert condition["message"] == "giveway does not ask the pod to leave after all"
+
+
+BAND = """
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: bands}
+spec:
+  rules:
+  - {name: platform, reserve: {from: 500, to: 900, define: [{subjects: [{kind: Group, name: platform}]}]}}
+"""
+
+
+@pytest.mark.parametrize("serves", [True, False], ids=["the webhook serves", "its pods are gone"])
+async def test_classes_that_nobody_may_delete_do_not_hold_it_up(bare, serves):
+    """What refuses a deletion goes first, with a server and without one; no class goes, and then any may."""
+    await install(bare)
+    (bare.policies / "bands.yaml").write_text(BAND)
+    await bare.admin.create(resources.PRIORITY_CLASS.path(), priority_class("banded", 700))
+    path = resources.PRIORITY_CLASS.path(name="banded")
+    async with AsyncExitStack() as serving:
+        await serving.enter_async_context(bare.serving())
+        if not serves:
+            await serving.aclose()
+        with pytest.raises(ApiError, match="reserves: classes there" if serves else "failed calling webhook"):
+            await bare.admin.delete(path)
+        result = await run(bare, "uninstall", "--yes")
+        assert result.exit_code == 0, result.stderr
+        gone = [line.partition(" ")[0] for line in result.stdout.splitlines() if line.endswith(" deleted")]
+        assert set(gone[:2]) == {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}
+        assert "PriorityClass" not in gone
+        await bare.admin.delete(path)
 
 
 async def test_a_namespace_with_pods_of_others_is_kept(bare):
