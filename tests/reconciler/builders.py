@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import Node, PriorityClass
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
@@ -121,6 +122,23 @@ def policy(**fields: Any) -> PreemptionPolicy:
     )
 
 
+class _Whichever(int):
+    """A value that is equal to every priority."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int)
+
+    __hash__ = int.__hash__
+
+
+class ClassesOfPods(dict[str, PriorityClass]):
+    """The classes that were shown; one of another name speaks for all pods that have it, whatever their priority."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        known = super().get(name, default)
+        return known or PriorityClass(metadata=ObjectMeta(name=name), value=_Whichever())
+
+
 class Setting:
     """A cluster in memory, and decisions on it."""
 
@@ -130,6 +148,7 @@ class Setting:
         self.state = State(None, self.policy_set.annotations())  # type: ignore[arg-type]  # nothing is asked of a server
         self.clock = FakeClock()
         self.evaluator = Evaluator(self.state, EvictionLimiter(), self.clock)
+        self.state.snapshot.classes = ClassesOfPods()
         self.state.snapshot.set_priority_class(
             msgspec.convert({"metadata": {"name": "low"}, "value": 80}, PriorityClass)
         )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from tests.reconciler.builders import START, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
+from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.preemption import Preemptors
 from webhook.policy.model.values import MARK
+from webhook.reconciler.plans.objections import objection
 from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
 
 
@@ -39,6 +43,54 @@ def test_left_alone(made, why: str):
 def test_not_managed():
     """A pod whose class no policy manages is left alone."""
     assert "no PreemptionPolicy manages" in ineligible_reason(preemptor(), None)
+
+
+async def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
+    """Its pods wait and are told why, and are acted for as soon as the class speaks for them again."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "8", node="n1"), preemptor("p", "4"))
+
+    def show(value: int) -> None:
+        body = {"metadata": {"name": "high"}, "value": value, "preemptionPolicy": "Never"}
+        setting._put(setting.state.caches[PRIORITY_CLASS], "high", msgspec.convert(body, PriorityClass))
+
+    show(7)
+    desk = Desk(setting)
+    desk.reconciler._look_at_all()
+    desk.reconciler.turn()
+    (line,) = desk.lines("no preemption")
+    assert "PriorityClass high was made again: its value is 7, and the priority is 100" in line["reason"]
+    assert desk.lines("decision") == []
+    setting.clock.now += 2.0
+    desk.reconciler.turn()
+    assert desk.lines("decision") == []
+    show(100)
+    desk.reconciler.turn()
+    (line,) = desk.lines("decision")
+    assert [victim["pod"] for victim in line["victims"]] == ["default/v"]
+    await desk.reconciler.stop()
+
+
+def test_a_plan_asks_nobody_any_more_when_its_class_was_made_again():
+    """What it was made by does not hold; who left by then has left."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "8", node="n1"))
+    made = preemptor("p", "4")
+    outcome = setting.evaluate(made)
+    desk = Desk(setting)
+    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
+    body = {"metadata": {"name": "high"}, "value": 7}
+    setting.state.snapshot.set_priority_class(msgspec.convert(body, PriorityClass))
+    left = list(plan.record.victims)
+    found = objection(
+        *(plan, setting.evaluator, setting.policy_set, setting.policy, left),
+        at=setting.at,
+        fresh=True,
+        later=(),
+        siblings=(),
+    )
+    assert found is not None
+    assert "PriorityClass high was made again" in found.note
 
 
 def test_not_found_unschedulable_yet():

@@ -229,7 +229,11 @@ def check_group(context: Context, namespace: str, spec: PodSpecView, priority: i
             f"the pod has priority {priority}, but its {whose}, which counts for all pods of the group; give both the"
             " same PriorityClass",
         )
-    elif context.is_managed(class_name) and spec.preemption_policy not in (None, NEVER):
+    elif (
+        spec.preemption_policy not in (None, NEVER)
+        and context.is_managed(class_name)
+        and speaking(context.lookup.priority_class(class_name), theirs.priority)
+    ):
         answer.unsure.add((POD_GROUPS, f"{namespace}/{name}"))
         answer.deny(
             "group-managed",

@@ -126,8 +126,8 @@ def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failur
         return ""
     if incoming.pod.spec.preemption_policy == "Never" and rules.policy is None:
         return "not eligible due to preemptionPolicy=Never."
-    if outside := rules.outside(now):
-        return f"not eligible: {outside}."
+    if why_not := rules.why_not(incoming.pod, snapshot.classes, now):
+        return f"not eligible: {why_not}."
     if incoming.beyond:
         return f"not eligible: {incoming.beyond}."
     nominated, pods = incoming.pod.status.nominated_node_name, snapshot.pods

@@ -60,7 +60,8 @@ class _ExamplePod(NamedTuple):
         namespace, space = self.request.namespace, self.request.namespace_object
         labels = {**((space and space.metadata.labels) or {}), "kubernetes.io/metadata.name": namespace}
         own = self.request.object["metadata"].get("labels", {})
-        return side.class_matches(self.name) and side.pod_matches(namespace, own, labels)
+        class_matches = side.class_matches(self.name, self.request.priority, _classes(self.request))
+        return class_matches and side.pod_matches(namespace, own, labels)
 
     def __str__(self) -> str:
         return str(self.example).replace("a pod", f"a pod of PriorityClass {self.name}", 1)
@@ -155,8 +156,7 @@ class _Asked:
 
         def may(request: PolicyRequest) -> bool:
             profile = profile_of(msgspec.convert(request.object, Pod), self._rules.annotations)
-            classes = {class_.metadata.name: class_} if (class_ := request.priority_class) else {}
-            return self._rules.reason(profile, classes).may_go and self._rules.protection(profile) < _LONG
+            return self._rules.reason(profile, _classes(request)).may_go and self._rules.protection(profile) < _LONG
 
         chosen = [schedulers, [(), *([] if opt_in else annotations)]]
         return self._rows(side, (), [[says if opt_in else ()]], chosen, may)
@@ -268,6 +268,10 @@ class _Asked:
                 names = samples([element], dots=classes)
                 if all(rest(name) or (classes and side == "preemptors" and not self._manages(name)) for name in names):
                     yield f"{yaml_name(field)}[{place}]", names
+
+
+def _classes(request: PolicyRequest) -> dict[str, PriorityClass]:
+    return {class_.metadata.name: class_} if (class_ := request.priority_class) else {}
 
 
 def _alike(examples: Sequence[object]) -> str:

@@ -91,15 +91,16 @@ def _by_policy(
         return PossibleEviction(policy.name, _named(classes), None, f"{policy.name}/exclusion", text)
     conditions: tuple[str, ...] = ()
     if policy.victims.pairs is not None:
-        class_name, labels = view.profile.priority_class_name, state.snapshot.namespace_labels(view.namespace)
+        labels, known = state.snapshot.namespace_labels(view.namespace), state.snapshot.classes
         matchers = compile_rules(policy).pairs or ()
         pairs = [
             (pair, preemptors)
             for pair, (preemptors, victims) in zip(policy.victims.pairs, matchers, strict=True)
-            if victims.class_matches(class_name)
+            if victims.class_matches(view.profile.priority_class_name, view.priority, known)
             and victims.pod_matches(view.namespace, view.labels_at_creation, labels)
         ]
-        classes = [class_ for class_ in classes if any(own.class_matches(class_.metadata.name) for _, own in pairs)]
+        named = [own.class_matches for _, own in pairs]
+        classes = [row for row in classes if any(matches(row.metadata.name, row.value, known) for matches in named)]
         if not classes:
             text = "no pair of the policy names it as a victim of a higher class"
             return PossibleEviction(policy.name, (), None, f"{policy.name}/pairs", text)

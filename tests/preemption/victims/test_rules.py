@@ -131,9 +131,54 @@ def test_pairs_name_the_preemptors():
     victim = pod("victim", on="n1", cpu="3")
     asking = pod("preemptor", priority=100, cpu="4", priorityClassName="gold")
     gold, silver = (PreemptionPair(preemptors=PodsMatch(priority_classes=(name,))) for name in ("gold", "silver"))
-    assert outcome([victim], rules(pairs=(silver, gold)), preemptor=asking) == (["victim"], {})
-    assert outcome([victim], rules(pairs=(silver,)), preemptor=asking) == ([], {"victim": "policy/pairs"})
-    assert outcome([victim], rules(pairs=()), preemptor=asking) == ([], {"victim": "policy/pairs"})
+    given = {"preemptor": asking, "priorityClasses": [priority_class("gold", 100), priority_class("silver", 100)]}
+    assert outcome([victim], rules(pairs=(silver, gold)), **given) == (["victim"], {})
+    assert outcome([victim], rules(pairs=(silver,)), **given) == ([], {"victim": "policy/pairs"})
+    assert outcome([victim], rules(pairs=()), **given) == ([], {"victim": "policy/pairs"})
+
+
+GOLD_GONE = "PriorityClass gold does not exist"
+GOLD_AGAIN = "PriorityClass gold was made again: its value is 7, and the priority is 100"
+
+
+@pytest.mark.parametrize(
+    ("classes", "why"),
+    [
+        pytest.param([priority_class("other", 100)], GOLD_GONE, id="gone"),
+        pytest.param([], "", id="nobody knows the classes"),
+        pytest.param([priority_class("gold", 7)], GOLD_AGAIN, id="made again"),
+        pytest.param([priority_class("gold", 100)], "", id="restored"),
+    ],
+)
+def test_a_preemptor_whose_class_does_not_speak_evicts_nobody(classes, why):
+    """The policy goes by the class, so it does not act for a pod of that name alone, and says what would help."""
+    asking = pod("preemptor", priority=100, cpu="4", priorityClassName="gold")
+    data = cluster([node("n1")], [pod("victim", on="n1", cpu="3")], asking, priorityClasses=classes)
+    decision = decide(snapshot_of(data, rules()), as_pod(asking), rules(), NOW)
+    assert (decision.selected is None, decision.eligible) == (bool(why), not why)
+    mend = "policy policy goes by classes that speak: give the class the value 100 again, or make the pod again."
+    assert decision.reason == (f"not eligible: {why}; {mend}" if why else "")
+
+
+@pytest.mark.parametrize(
+    ("value", "named", "goes"),
+    [
+        pytest.param(80, ("low",), True, id="it speaks"),
+        pytest.param(81, ("low",), False, id="made again"),
+        pytest.param(None, ("lo*",), False, id="gone"),
+        pytest.param(81, None, True, id="no class is asked for"),
+        pytest.param(None, ("*",), True, id="any class"),
+    ],
+)
+def test_a_pair_names_victims_by_a_class_that_speaks(value, named, goes):
+    """A pod that says itself that it may go is in a pair by its class only if that speaks."""
+    says = {CAN_BE_PREEMPTED: "true"}
+    victim = pod("victim", on="n1", cpu="3", priority=80, priorityClassName="low")
+    victim["metadata"]["annotations"] = says
+    by = rules(pairs=(PreemptionPair(victims=PodsMatch(priority_classes=named)),))
+    classes = [priority_class("other", 80), *([] if value is None else [priority_class("low", value)])]
+    expected = (["victim"], {}) if goes else ([], {"victim": "policy/pairs"})
+    assert outcome([victim], by, priorityClasses=classes) == expected
 
 
 def test_a_selector_that_cannot_be_parsed_is_an_error_at_once():

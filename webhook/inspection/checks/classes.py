@@ -156,8 +156,8 @@ def _paired(observed: Observed, rules: Rules, class_name: str, pod: ObservedPod)
     space = observed.namespaces.get(pod.namespace)
     labels = {"kubernetes.io/metadata.name": pod.namespace, **((space.metadata.labels if space else None) or {})}
     return rules.pairs is None or any(
-        preemptors.class_matches(class_name)
-        and victims.class_matches(pod.class_name)
+        preemptors.class_matches(class_name, observed.classes[class_name].value, observed.classes)
+        and victims.class_matches(pod.class_name, pod.priority, observed.classes)
         and victims.pod_matches(pod.namespace, pod.labels, labels)
         for preemptors, victims in rules.pairs
     )

@@ -148,8 +148,10 @@ class _Decision:
         """Why the gang may not preempt; empty if it may."""
         if self._rules.policy is None and any(pod.spec.preemption_policy == "Never" for pod in self._gang.waiting):
             return "not eligible due to preemptionPolicy=Never."
-        if outside := self._rules.outside(self._now):
-            return f"not eligible: {outside}."
+        classes = self._trial.snapshot.classes
+        silent = (why for pod in self._gang.waiting if (why := self._rules.why_not(pod, classes, self._now)))
+        if why_not := next(silent, ""):
+            return f"not eligible: {why_not}."
         if shared := self._shared_claim():
             return f"not eligible: several of its pods share the claim {shared}, which has no devices yet."
         for shape in self._shapes:

@@ -350,10 +350,11 @@ def protection_ends(
 
 def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> NDArray[np.bool_]:
     """The pods, by row, that a pair of the policy lets this preemptor evict."""
-    class_name, own_labels = incoming.pod.spec.priority_class_name, snapshot.namespace_labels(incoming.namespace)
+    own_labels, own_class = snapshot.namespace_labels(incoming.namespace), incoming.pod.spec.priority_class_name
     labels, inside = at_creation(incoming.pod.metadata).labels or {}, np.zeros(snapshot.pods.rows, np.bool_)
     for own, victims in pairs:
-        if own.class_matches(class_name) and own.pod_matches(incoming.namespace, labels, own_labels):
+        speaks = own.class_matches(own_class, incoming.priority, snapshot.classes)
+        if speaks and own.pod_matches(incoming.namespace, labels, own_labels):
             inside |= matched_pods(snapshot, victims)
     return inside
 
@@ -363,7 +364,7 @@ def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> NDArray[np.bool_]:
     pods = snapshot.pods
     of_class = np.zeros(len(pods.profiles), np.bool_)
     for number, profile in pods.profiles.used():
-        of_class[number] = matcher.class_matches(profile.priority_class_name)
+        of_class[number] = matcher.class_matches(profile.priority_class_name, profile.priority, snapshot.classes)
     of_pod = np.zeros(len(pods.identities), np.bool_)
     for number, identity in pods.identities.used():
         of_namespace = snapshot.namespace_labels(identity.namespace)

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from webhook.kube.integers import integer
 from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.kube.objects.pod import Pod
 from webhook.kube.priority_classes import silence, speaking
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
-from webhook.policy.model.globs import name_matcher
+from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, PreemptionPolicy
 from webhook.policy.model.values import MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION_SECONDS
 from webhook.policy.model.victims import ANY, PodsMatch, VictimMode
@@ -54,10 +55,11 @@ UNKNOWN_TOLERATION = ClassToleration(2**31, math.inf)
 class PodsMatcher(NamedTuple):
     """One side of a pair, by what decides: the PriorityClass; the namespace, the labels and those of the namespace.
 
-    A pod's labels are those of its creation (`webhook.policy.model.creation`).
+    A class that is named counts if it speaks: it is given with the pod's priority, and with the cluster's classes. A
+    pod's labels are those of its creation (`webhook.policy.model.creation`).
     """
 
-    class_matches: Callable[[str], bool]
+    class_matches: Callable[[str, int | None, Classes], bool]
     pod_matches: Callable[[str, Labels, Labels], bool]
 
 
@@ -99,6 +101,18 @@ class Rules:
         if victims.mode is VictimMode.OPT_IN:
             return self._opt_in(profile, classes)
         return self._opt_out(profile, classes)
+
+    def why_not(self, preemptor: Pod, classes: Classes, now: float) -> str:
+        """Why the policy evicts nobody for the pod at this time: its class does not speak for it, or the schedule says.
+
+        Empty if it does. `now` is in seconds since the epoch.
+        """
+        name, priority = preemptor.spec.priority_class_name, preemptor.spec.priority
+        if self.policy is not None and name and not _speaks(name, priority, classes):
+            instead = f"give the class the value {priority or 0} again, or make the pod again"
+            why = silence(name, classes.get(name), priority)
+            return f"{why}; policy {self.name} goes by classes that speak: {instead}"
+        return self.outside(now)
 
     def outside(self, now: float) -> str:
         """Why the policy evicts nobody at this time, and from when it does; empty if it does.
@@ -226,6 +240,11 @@ def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
     return next((annotations[key] for key in keys if annotations.get(key)), None)
 
 
+def _speaks(name: str, priority: int | None, classes: Classes) -> bool:
+    """Whether the class of this name speaks for a pod; of a cluster that was given without its classes nobody knows."""
+    return not classes or speaking(classes.get(name), priority) is not None
+
+
 def _kept(profile: Profile, classes: Classes) -> str:
     """Why a pod whose class does not speak for it stays."""
     name = profile.priority_class_name
@@ -248,4 +267,10 @@ def _pods_matcher(match: PodsMatch, policy: str) -> PodsMatcher:
             and (labels is None or labels(own))
         )
 
-    return PodsMatcher(name_matcher(("*",) if match.priority_classes is None else match.priority_classes), pod_matches)
+    classes = match.priority_classes or (WILDCARD,)
+    of_class, any_class = name_matcher(classes), WILDCARD in classes
+
+    def class_matches(name: str, priority: int | None, classes: Classes) -> bool:
+        return any_class or (of_class(name) and _speaks(name, priority, classes))
+
+    return PodsMatcher(class_matches, pod_matches)

@@ -51,7 +51,7 @@ def objection(
     judged_by, uids = basis(evaluator, rules), {victim.uid for victim in left}
     if plan.look.holds(judged_by, now) and uids <= plan.look.judged:
         return None  # what may be done to several may be done to some of them
-    if why := rules.outside(wall):
+    if why := rules.why_not(pod, state.snapshot.classes, wall):
         return Objection(Ending.OUTDATED, why)
     # 1. Each of them may go by the rules of now, and none is kept for another reason.
     rows = [state.snapshot.pods.find(victim.namespace, victim.name) for victim in left]
