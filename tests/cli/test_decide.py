@@ -174,7 +174,8 @@ def policies(tmp_path, *names):
 
 def managed_cluster(class_name):
     victim = pod("victim", on="n1", cpu="3", priorityClassName="low")
-    classes = [priority_class("low", **{"godel.bytedance.com/can-be-preempted": "true"})]
+    says = {"godel.bytedance.com/can-be-preempted": "true"}
+    classes = [priority_class("low", **says), priority_class(class_name, 100)]
     preemptor = pod("preemptor", priority=100, cpu="4", priorityClassName=class_name, preemptionPolicy="Never")
     return changed(pods=[victim], preemptor=preemptor, priorityClasses=classes)
 

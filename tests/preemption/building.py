@@ -70,7 +70,7 @@ def cluster(nodes: list[Json], pods: list[Json], preemptor: Json, **more: Any) -
     """A cluster of these objects, in which the classes that pods name exist unless `priorityClasses` says others."""
     named = {
         one["spec"]["priorityClassName"]: one["spec"].get("priority", 0)
-        for one in pods
+        for one in (*pods, preemptor)
         if one["spec"].get("priorityClassName")
     }
     classes = [priority_class(name, value) for name, value in named.items()]
