@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.pod import Pod
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.managed_classes import ManagedClasses
