@@ -31,6 +31,7 @@ from prometheus_client import CollectorRegistry
 from tests.admission import builders as admission
 from tests.preemption import building
 from tests.reconciler import builders
+from tests.reconciler.builders import ClassesOfPods
 from tests.reconciler.harness.api_server import ApiClient
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import preemptor, victim
@@ -252,6 +253,7 @@ async def _lead(cluster: Cluster) -> None:
     client: Any = ApiClient(cluster)
     policy_set = PolicySet(Policies(preemption=(cluster.policy,)))
     state = State(client, policy_set.annotations())
+    state.snapshot.classes = ClassesOfPods()
     reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), cluster.tell, None)
     reconciler = Reconciler(client, state, policy_set, reporter, SimulatedClock(), fence=lambda: 1000.0)
     await asyncio.gather(state.run(), reconciler.lead(), cluster.scheduler.work())

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from tests.reconciler.builders import START
+from tests.reconciler.builders import START, ClassesOfPods
 from tests.reconciler.harness.api_server import ApiClient, ApiServer, StoredObjects
 from tests.reconciler.harness.devices import EXTENDED, SimulatedDevices
 from tests.reconciler.harness.notice_judge import untold
@@ -48,6 +48,7 @@ class _Process:
             registry=self.registry,
             clock=self.clock,
         )
+        self.service.state.snapshot.classes = ClassesOfPods()
         self.work = asyncio.create_task(self.service.run())
 
     async def end(self) -> None:
