@@ -1,4 +1,4 @@
-"""What an outside preemptor relies on in kube-scheduler (docs/kubernetes-behaviour.md K7 to K15)."""
+"""What an outside preemptor relies on in kube-scheduler (docs/kubernetes-behaviour.md K7 to K15, K57)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from tests.workloads import never
 from webhook.kube.errors import ApiError
+from webhook.kube.resources import NODE
 
 
 async def test_never_pod_that_does_not_fit_says_why(sandbox):
@@ -146,3 +147,31 @@ async def test_higher_priority_is_scheduled_first(sandbox):
     await sandbox.client.delete(f"{sandbox.pods}/occupant", {"gracePeriodSeconds": 0})
     await sandbox.bound("late-high")
     assert "nodeName" not in (await sandbox.get("early-low"))["spec"]
+
+
+async def test_spread_takes_a_terminating_victim_off_twice(sandbox):
+    """It evicts a pod in vain: the one that leaves anyway, of two that spread is about, seems to make room by that."""
+    low, top = await sandbox.priority_class("low", 5), await sandbox.priority_class("top", 200)
+    high, labels = await sandbox.priority_class("high", 100), {"app": "db"}
+    full, empty = await sandbox.node("n1", cpu="4"), await sandbox.node("n2", cpu="4")
+    await sandbox.client.patch(NODE.path(None, empty), {"spec": {"unschedulable": True}})
+    await sandbox.pod("stays", cpu="1", priorityClassName=top, nodeName=full, labels=labels)
+    await sandbox.pod("leaves", cpu="1", priorityClassName=low, nodeName=full, labels=labels)
+    await sandbox.pod("other", cpu="2", priorityClassName=low, nodeName=full)
+    for name in ("stays", "leaves", "other"):
+        await sandbox.running(name)
+    held = f"{sandbox.pods}/leaves"
+    await sandbox.client.patch(held, {"metadata": {"finalizers": ["example.com/held"]}})
+    await sandbox.client.delete(held)
+    spread = {"topologyKey": "kubernetes.io/hostname", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    spread |= {"labelSelector": {"matchLabels": labels}}
+    played = [{"key": f"node.kubernetes.io/{state}", "operator": "Exists"} for state in ("not-ready", "unreachable")]
+    more = {"tolerations": played, "topologySpreadConstraints": [spread]}
+    await sandbox.pod("p", cpu="2", priorityClassName=high, labels=labels, **more)
+    try:
+        await sandbox.gone("other")
+        await asyncio.sleep(2)
+        pod = await sandbox.get("p")
+        assert (pod["spec"].get("nodeName"), pod["status"]["nominatedNodeName"]) == (None, full)
+    finally:
+        await sandbox.client.patch(held, {"metadata": {"finalizers": None}})

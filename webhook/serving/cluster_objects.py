@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup, Objects, Overlay
 from webhook.kube.client import Client
@@ -99,15 +99,15 @@ class CachedObjects:
         self.looked_up: Callable[[str], object] = lambda _: None
         """Called with the resource for each object that is looked up live."""
         limit = LookupLimit()
-        self._class_lookups = Lookups(
-            lambda name: self._get(CLASSES, PRIORITY_CLASS.path(name=name), PriorityClass), limit, self._classes
-        )
-        self._namespace_lookups = Lookups(
-            lambda name: self._get(NAMESPACES, NAMESPACE.path(name=name), Namespace), limit, self._namespaces
-        )
-        self._group_lookups = Lookups(
-            lambda key: self._pod_group(*key.split("/", 1)), limit, self._groups, optional=True
-        )
+        self._lookups: dict[str, Lookups[Any]] = {
+            CLASSES: Lookups(
+                lambda name: self._get(CLASSES, PRIORITY_CLASS.path(name=name), PriorityClass), limit, self._classes
+            ),
+            NAMESPACES: Lookups(
+                lambda name: self._get(NAMESPACES, NAMESPACE.path(name=name), Namespace), limit, self._namespaces
+            ),
+            POD_GROUPS: Lookups(lambda key: self._pod_group(*key.split("/", 1)), limit, self._groups, optional=True),
+        }
 
     @property
     def lookup(self) -> Lookup:
@@ -150,17 +150,10 @@ class CachedObjects:
 
     async def ask(self, unsure: Iterable[tuple[str, str]], flow: Flow) -> Lookup | None:
         """Look the named objects up live; raises ApiError if the API server gives no answer."""
-        classes: dict[str, PriorityClass | None] = {}
-        namespaces: dict[str, Namespace | None] = {}
-        groups: dict[str, PodGroup | None] = {}
+        answers: dict[str, dict[str, Any]] = {resource: {} for resource in self._lookups}
         for resource, name in unsure:
-            if resource == CLASSES:
-                classes[name] = await self._class_lookups.find(name, flow)
-            elif resource == POD_GROUPS:
-                groups[name] = await self._group_lookups.find(name, flow)
-            else:
-                namespaces[name] = await self._namespace_lookups.find(name, flow)
-        return Overlay(self, classes, namespaces, groups)
+            answers[resource][name] = await self._lookups[resource].find(name, flow)
+        return Overlay(self, answers[CLASSES], answers[NAMESPACES], answers[POD_GROUPS])
 
     async def run(self) -> None:
         """Keep those caches current that are not run by somebody else."""
