@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.pod import Pod
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.managed_classes import ManagedClasses
 from webhook.policy.evaluation.request import PODS, PolicyRequest
 from webhook.policy.example_requests.example import NAME, NAMESPACE, VALUE, Example, Settings
 from webhook.policy.example_requests.questions import UNNAMED, Parts, label_settings, near, samples
@@ -220,18 +219,16 @@ class _Asked:
     def _needless_names(self) -> Iterator[tuple[str, str]]:
         """Classes that are managed anyway or that there cannot be, and values of signals that permit nothing."""
         preemptors, victims = self._policy.preemptors, self._policy.victims
-        for place, name in enumerate(preemptors.priority_classes):
-            rest = preemptors.priority_classes[:place] + preemptors.priority_classes[place + 1 :]
-            less = ManagedClasses([replace(self._policy, preemptors=replace(preemptors, priority_classes=rest))])
-            if all(map(less.managed, names := samples([name]))):
-                yield f"preemptors.priorityClasses[{place}]", _alike(names)
+        twins = (*preemptors.twins, *preemptors.twins.values())
+        for place, text in _needless_elements(preemptors.priority_classes, name_matcher(twins)):
+            yield f"preemptors.priorityClasses{place}", text
         opt_in = compile_rules(replace(self._policy, victims=replace(victims, mode=VictimMode.OPT_IN)))
         scheduler = "default-scheduler" if ANY in victims.schedulers else victims.schedulers[0]
         for number, signal in enumerate(victims.signals):
-            for place, value in enumerate(signal.permits):
+            for at, value in enumerate(signal.permits):
                 profile = Profile(_SOME_CLASS, 0, scheduler, ((signal.annotation, value.replace(ANY, "x")),))
                 if not (reason := opt_in.reason(profile, {})).may_go:
-                    yield f"victims.signals[{number}].permits[{place}]", f"a pod with that value stays: {reason.text}"
+                    yield f"victims.signals[{number}].permits[{at}]", f"a pod with that value stays: {reason.text}"
 
     def _needless_pairs(self, sides: Sequence[tuple[Rows, Rows]]) -> Iterator[tuple[str, str]]:
         """Pairs within others, and parts of pairs that mean everybody or nobody."""
@@ -243,8 +240,8 @@ class _Asked:
                 yield place, f"without it {sides[number][0][0][0]}, evicts the same pods"
                 continue
             for rows, side in zip(sides[number], _SIDES, strict=True):
-                for name, names in self._needless_parts(getattr(pair, side), side, list(chain(*rows))):
-                    yield f"{place}.{side}.{name}", _alike(names)
+                for name, text in self._needless_parts(getattr(pair, side), side, list(chain(*rows))):
+                    yield f"{place}.{side}.{name}", text
 
     def _met(self, rows: Rows, side: str, number: int) -> set[frozenset[int]]:
         """The pairs that mean the pods of a side of a pair, by pod."""
@@ -253,29 +250,29 @@ class _Asked:
             frozenset(at for at, pair in enumerate(self._matchers) if pod.meets(getattr(pair, side))) for pod in pods
         }
 
-    def _needless_parts(
-        self, match: PodsMatch, side: str, pods: Sequence[_ExamplePod]
-    ) -> Iterator[tuple[str, Sequence[object]]]:
+    def _needless_parts(self, match: PodsMatch, side: str, pods: Sequence[_ExamplePod]) -> Iterator[tuple[str, str]]:
         (whole,) = self._compiled(PreemptionPair(**{side: match}))
-        for field in match.__struct_fields__:
-            if (value := getattr(match, field)) is None:
-                continue
+        for field in (field for field in match.__struct_fields__ if getattr(match, field) is not None):
             (less,) = self._compiled(PreemptionPair(**{side: replace(match, **{field: None})}))
             if all(pod.meets(getattr(whole, side)) == pod.meets(getattr(less, side)) for pod in pods):
-                yield yaml_name(field), pods[:1]
-            for place, element in enumerate(value if isinstance(value, tuple) else ()):
-                rest = name_matcher(value[:place] + value[place + 1 :])
-                classes = field == "priority_classes"
-                names = samples([element], dots=classes)
-                if all(rest(name) or (classes and side == "preemptors" and not self._manages(name)) for name in names):
-                    yield f"{yaml_name(field)}[{place}]", names
+                yield yaml_name(field), f"without it the same holds of {pods[0]}"
+        unmanaged = (lambda name: not self._manages(name)) if side == "preemptors" else name_matcher(())
+        for place, text in _needless_elements(match.priority_classes or (), unmanaged):
+            yield f"priorityClasses{place}", text
+        for place, text in _needless_elements(match.namespaces or (), name_matcher(()), dots=False):
+            yield f"namespaces{place}", text
 
 
 def _classes(request: PolicyRequest) -> dict[str, PriorityClass]:
     return {class_.metadata.name: class_} if (class_ := request.priority_class) else {}
 
 
-def _alike(examples: Sequence[object]) -> str:
-    if not examples:
-        return "there can be no such name"
-    return f"without it the same holds of {' and '.join(map(str, examples))}"
+def _needless_elements(
+    names: Sequence[str], besides: Callable[[str], bool], *, dots: bool = True
+) -> Iterator[tuple[str, str]]:
+    """The places of names that mean none, or only such as the others mean or go `besides`; `dots` as for samples."""
+    for place, name in enumerate(names):
+        meant, others = samples([name], dots=dots), name_matcher((*names[:place], *names[place + 1 :]))
+        if all(others(each) or besides(each) for each in meant):
+            same = f"without it the same holds of {' and '.join(meant)}"
+            yield f"[{place}]", same if meant else "there can be no such name"

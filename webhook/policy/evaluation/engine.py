@@ -220,8 +220,8 @@ def _unasked(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, s
 class Engine:
     """Every rule of a set of policies, ready to judge.
 
-    Policies apply in the order of files and documents. Cost grows with the rules that could match a request,
-    hardly with those that could not.
+    Policies apply in the order of files and documents. Cost grows with the policies, but for those that are for other
+    namespaces by name, and with the rules of those that apply.
     """
 
     def __init__(self, policies: Policies) -> None:
