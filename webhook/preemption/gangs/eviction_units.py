@@ -120,11 +120,6 @@ class EvictionUnits:
         together = np.zeros(len(rows), np.int64)
         return budgets.violating_by(rows, together, strict=self.rules.strict_budgets, evicts=self.rules.evicts)
 
-    def is_covered(self, unit: Unit) -> bool:
-        """Whether a budget covers a pod of the unit."""
-        strict = self.rules.strict_budgets
-        return any(self.snapshot.budgets.of(row, strict=strict) for row in unit.rows)
-
     def _importance(self, unit: Unit) -> tuple[int, int, int, tuple[float, ...], float, str]:
         pods, row = self.snapshot.pods, unit.rows[0]
         kind = 0 if unit.group else 2 if unit.spared_by else 1

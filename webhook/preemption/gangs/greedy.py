@@ -93,7 +93,7 @@ def find_room(
     With `optional` members without room may be left out, since more wait than are needed. Several of many members
     find their nodes at a time. The last ones are decided for one by one. In the end the trial is as before.
     """
-    search = _Search(placer, units, gone)
+    search = _Search(units, gone)
     try:
         for shape in shapes:
             costs: _Costs | None = None
@@ -127,8 +127,7 @@ def find_room(
 class _Search:
     """The victims so far: their rows are part of `gone`. `touched` are the nodes to look at again, None for all."""
 
-    def __init__(self, placer: Placer, units: EvictionUnits, gone: Rows) -> None:
-        self._placer = placer
+    def __init__(self, units: EvictionUnits, gone: Rows) -> None:
         self._units = units
         self._code = units.victims.code.copy()
         self._code[gone] = Exclusion.EXCLUDED

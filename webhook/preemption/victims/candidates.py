@@ -147,11 +147,6 @@ class Candidates(NamedTuple):
             costs=self.costs and self.costs.only(chosen),
         )
 
-    def without_victims(self) -> Candidates:
-        """The same nodes as if nobody went: nothing may be asked of these that is about victims."""
-        none, nobody = np.zeros(len(self.nodes), np.intp), np.zeros(0, np.intp)
-        return Candidates(self.snapshot, self.nodes, none, none, nobody, np.zeros(0, np.bool_), none.astype(np.int64))
-
     def all_victims(self) -> tuple[Index, Index]:
         """Every victim on whatever node: the number of its candidate, and its row."""
         of = np.repeat(np.arange(len(self.sizes)), self.sizes)
