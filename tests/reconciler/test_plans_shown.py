@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.reconciler.builders import Setting, node, pod, preemptor
@@ -21,7 +22,7 @@ def record(number, *victims, gang=True):
     """A plan for a member on the node of its number; victims are names with their groups."""
     named = tuple(PlanVictim("default", name, f"uid-{name}", group) for name, group in victims)
     plan = PlanRecord(id=f"id-{number}", node=f"n{number}", victims=named)
-    return plan.for_gang(GangRecord("id", ("g-1", "g-2"))) if gang else plan
+    return msgspec.structs.replace(plan, gang=GangRecord("id", ("g-1", "g-2"))) if gang else plan
 
 
 def member(number, **more):

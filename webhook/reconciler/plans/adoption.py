@@ -38,7 +38,6 @@ from webhook.reconciler.state.annotations import (
     with_names,
 )
 from webhook.reconciler.state.notices import notice_of
-from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +84,11 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         under_way = pod.spec.node_name == record.node
     if record.id in manager.ended or not under_way or policy is None:
         return TakeOff(record.id, record.node)
-    record, missing = with_names(record, state.pods_on(record.node), state.pods_in_groups)
+    record = with_names(record, state.pods.items().values())
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
     remaining = tuple(victim for victim in there if not (victim.metadata.deletion_timestamp or is_terminal(victim)))
-    gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining} | missing.keys()
+    gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining}
     has_begun = bool(gone or record.gang)
     now = manager.clock.monotonic()
     wall = manager.clock.wall()
@@ -110,7 +109,6 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         groups=group_names(state, record.victims),
         granted=now if has_begun else -math.inf,
         gone=gone,
-        begun=frozenset(missing.values()),
     )
     if (decision := decision_of(pod)) is not None and decision.plan == record.id:
         owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
@@ -225,7 +223,7 @@ def recalled(
     births = _Births(pods.values(), since=told[-1][0])
     counted: set[tuple[str, float]] = set()
     for at, decision, preemptor in told:
-        evictions, planned = [], _planned(preemptor, decision, pods)
+        evictions, planned = [], _planned(preemptor, decision)
         for victim in decision.victims:
             there = pods.get(victim.pod)
             key = victim.pod, 0.0 if there is not None else at
@@ -242,19 +240,15 @@ def recalled(
         yield max(0.0, wall - at), decision.plan, evictions
 
 
-def _planned(preemptor: Pod, decision: DecisionRecord, pods: Mapping[str, Pod]) -> frozenset[str]:
-    """The uids of the pods there are that the plan of this decision is to evict, as far as it is still written."""
+def _planned(preemptor: Pod, decision: DecisionRecord) -> frozenset[str]:
+    """The uids of the pods that the plan of this decision is to evict, as far as it is still written."""
     try:
         record = plan_of(preemptor)
     except UnreadableError:
         record = None
     if record is None or record.id != decision.plan:
         return frozenset()
-    there = [pod for victim in decision.victims if (pod := pods.get(victim.pod)) is not None]
-    named, _ = with_names(
-        record, [PlanVictim(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid) for pod in there]
-    )
-    return frozenset(victim.uid for victim in named.victims)
+    return frozenset(victim.uid for victim in record.victims)
 
 
 def _was_there(pod: Pod, decision: DecisionRecord, at: float) -> bool:

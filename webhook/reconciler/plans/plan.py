@@ -122,8 +122,6 @@ class Plan:
     # What became of the victims.
     gone: set[str] = field(default_factory=set)
     """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
-    begun: frozenset[int] = frozenset()
-    """Groups of victims that were gone, and have no name any more, when it was taken over."""
     unneeded: set[str] = field(default_factory=set)
     """uids of victims that turned out not to be needed: they stay."""
     asking: set[str] = field(default_factory=set)
@@ -179,7 +177,7 @@ class Plan:
 
     def bound_to_go(self, asking: Collection[str]) -> frozenset[str]:
         """Uids of the victims of whose group one has been asked, or is among those `asking`: they go with it."""
-        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone.union(asking)} | self.begun
+        begun = {victim.group for victim in self.record.victims if victim.uid in self.gone.union(asking)}
         return frozenset(victim.uid for victim in self.record.victims if victim.group in begun - {0})
 
     def with_all_of(self, uids: Collection[str]) -> str:

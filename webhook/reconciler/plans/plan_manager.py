@@ -11,6 +11,8 @@ import uuid
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import msgspec
+
 from webhook.kube.bounded import Newest
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
@@ -104,8 +106,9 @@ class PlanManager:
             policy=policy.name,
             attempt=attempts + 1,
             resize=bool(pod.spec.node_name),
+            gang=msgspec.UNSET if gang is None else gang,
+            notice=policy.victims.notice,
         )
-        record = (record.for_gang(gang) if gang is not None else record).with_notice(policy.victims.notice)
         grounds = outcome.grounds if isinstance(outcome, Evicts) else {}
         plan = Plan(
             record,

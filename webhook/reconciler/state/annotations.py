@@ -5,14 +5,11 @@ victim is asked to leave. How far the plan has come is not written: who has been
 victims themselves. `giveway.dev/decision` stays and tells people, and a new
 leader, what was decided and at which attempt.
 
-Version 3 is that of a plan for one pod. Version 4 is that of a gang: its plans name one another.
-Version 5 is that of a plan whose victims are told before they are asked (`state.notices`): whoever does not know that
-would ask too early. A field that an older version must not pass over needs a
-new version.
+A plan of another version is taken off and decided again: a field that must not be passed over needs a new version.
 
 Both have a bounded size, however many victims there are: the API server takes 256 KiB of annotations in all. A plan
-with too many to name them has a digest of each uid instead: they are found again by that (`with_names`).
-A decision names as many as fit, and says how many more there are.
+with too many to name them has the uid of each, by which a new leader finds it again (`with_names`); those for which
+even that is too long are not written. A decision names as many as fit, and says how many more there are.
 
 The webhook lets only the reconciler write them. What is read back is checked all the same, because a pod may be older
 than the webhook or lie in a namespace that it leaves out: what no version of giveway would write counts as unreadable.
@@ -22,24 +19,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import ANSWERS, DECISION, PLAN, RECONCILER_ANNOTATIONS
-from webhook.reconciler.state.plan_victims import PlanVictim, are_digests, digests_of, found_again
+from webhook.reconciler.state.plan_victims import PlanVictim
 
-_VERSION, _GANG_VERSION, _NOTICE_VERSION = 3, 4, 5
-"""Of the plans that are written, for one pod, for a gang, and once victims have a notice; older ones are understood."""
+_VERSION = 1
+"""Of the plans that are written and understood."""
 _OF_PLANS = frozenset((*RECONCILER_ANNOTATIONS, *ANSWERS))
-_LONGEST = 64 * 1024
+_LONGEST = 160 * 1024
 """Bytes that are read."""
 _ROOM = 32 * 1024
 """Bytes that are written, at most."""
-_MOST_VICTIMS = 1000
+_ROOM_FOR_UIDS = 128 * 1024
+"""The same of a plan with too many victims to name them."""
+_MOST_VICTIMS = 3000
 _MOST_DEVICES = 1000
 _DEVICE = re.compile(r"[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?", re.ASCII)
 """A driver, a pool of it, or a device of that."""
@@ -85,11 +84,9 @@ class GangRecord(msgspec.Struct, frozen=True):
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A plan as it is written on the preemptor; `begun` and `deadline` are RFC 3339 instants.
 
-    `devices` are those that the plan holds,
-    none if they are too many to be written. `resize` says that the pod is bound and wants to grow. `digests` stands
-    instead of the victims if they are too many: the bytes of one, a colon, all of them in base64; `groups` says how
-    many are of no group, of group 1, and so on, in that order; absent if none is of any. `notice` is for how many
-    seconds its victims are told before they are asked: the most if the policy has changed.
+    `devices` are those that the plan holds, none if they are too many to be written. `resize` says that the pod is
+    bound and wants to grow. `notice` is for how many seconds its victims are told before they are asked: the most if
+    the policy has changed.
     """
 
     id: str
@@ -102,20 +99,12 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     begun: str = ""
     devices: tuple[PlanDevice, ...] = ()
     resize: bool = False
-    digests: str | msgspec.UnsetType = msgspec.UNSET
-    groups: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] | msgspec.UnsetType = msgspec.UNSET
     gang: GangRecord | msgspec.UnsetType = msgspec.UNSET
     notice: float = 0.0
 
-    def for_gang(self, gang: GangRecord) -> PlanRecord:
-        """The plan as one of those of a gang."""
-        return msgspec.structs.replace(self, gang=gang, version=max(self.version, _GANG_VERSION))
-
     def with_notice(self, seconds: float) -> PlanRecord:
         """The plan as one whose victims are told so many seconds before they are asked."""
-        if not seconds:
-            return self
-        return msgspec.structs.replace(self, notice=max(self.notice, seconds), version=_NOTICE_VERSION)
+        return msgspec.structs.replace(self, notice=max(self.notice, seconds))
 
 
 class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -175,17 +164,11 @@ _DECISION = msgspec.json.Decoder(DecisionRecord)
 
 
 def encode(record: PlanRecord | DecisionRecord) -> str:
-    """The annotation's text: compact JSON of at most 32 KiB, which is always readable."""
+    """The annotation's text: compact JSON of at most 32 KiB, or 128 KiB with uids alone, which is always readable."""
+    if isinstance(record, PlanRecord):
+        return _encode_plan(record)
     text = msgspec.json.encode(record)
-    if len(text) > _ROOM and isinstance(record, PlanRecord):
-        digests, groups = digests_of(record.victims)
-        packed = msgspec.structs.replace(record, victims=(), digests=digests, groups=groups or msgspec.UNSET)
-        text = msgspec.json.encode(packed)
-        if len(text) > _ROOM and record.devices:
-            return encode(msgspec.structs.replace(record, devices=()))
-        if len(text) > _ROOM:
-            text = msgspec.json.encode(msgspec.structs.replace(packed, groups=msgspec.UNSET))
-    while len(text) > _ROOM and isinstance(record, DecisionRecord) and record.victims:
+    while len(text) > _ROOM and record.victims:
         kept = len(record.victims) * _ROOM // (len(text) + 1)
         more = record.more_victims + len(record.victims) - kept
         record = msgspec.structs.replace(record, victims=record.victims[:kept], more_victims=more)
@@ -193,31 +176,46 @@ def encode(record: PlanRecord | DecisionRecord) -> str:
     return text.decode()
 
 
-def with_names(
-    record: PlanRecord, pods: Iterable[PlanVictim], in_groups: Callable[[], Iterable[PlanVictim]] = tuple
-) -> tuple[PlanRecord, dict[str, int]]:
-    """The plan with its victims' names, if it has only their digests (`found_again`); `pods` are those on its node now.
+def _encode_plan(record: PlanRecord) -> str:
+    text = msgspec.json.encode(record)
+    if len(text) > _ROOM and record.devices:
+        return _encode_plan(msgspec.structs.replace(record, devices=()))
+    if len(text) > _ROOM or len(record.victims) > _MOST_VICTIMS:
+        uids = tuple(PlanVictim(uid=victim.uid, group=victim.group) for victim in record.victims[:_MOST_VICTIMS])
+        record = msgspec.structs.replace(record, victims=uids)
+        text = msgspec.json.encode(record)
+    while len(text) > _ROOM_FOR_UIDS:
+        kept = len(record.victims) * _ROOM_FOR_UIDS // (len(text) + 1)
+        record = msgspec.structs.replace(record, victims=record.victims[:kept])
+        text = msgspec.json.encode(record)
+    return text.decode()
 
-    Also what stands for the victims that are not found any more, and their groups: there are no uids for these.
-    """
-    if not record.digests:
-        return record, {}
-    victims, missing = found_again(record.digests, record.groups or (), pods, in_groups)
-    named = msgspec.structs.replace(record, victims=victims, digests=msgspec.UNSET, groups=msgspec.UNSET)
-    return named, missing
+
+def with_names(record: PlanRecord, pods: Iterable[Pod]) -> PlanRecord:
+    """The plan with its victims' names, if it has only their uids. Victims that are not among the pods have none."""
+    if all(victim.name for victim in record.victims):
+        return record
+    group_of = {victim.uid: victim.group for victim in record.victims}
+    named = {
+        pod.metadata.uid: PlanVictim(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid, group)
+        for pod in pods
+        if (group := group_of.get(pod.metadata.uid)) is not None
+    }
+    victims = tuple(named.get(victim.uid, victim) for victim in record.victims)
+    return msgspec.structs.replace(record, victims=victims)
 
 
 def plan_of(pod: Pod) -> PlanRecord | None:
-    """The plan written on a pod, None if there is none; fields a later version added are passed over.
+    """The plan written on a pod, None if there is none; fields that are not known are passed over.
 
-    Raises UnreadableError if the text is not a plan, or one of a later version.
+    Raises UnreadableError if the text is not a plan, or one of another version.
     """
     text = (pod.metadata.annotations or {}).get(PLAN)
     if text is None:
         return None
     record = _decode(_PLAN, text)
-    if not isinstance(record, PlanRecord) or record.version > _NOTICE_VERSION:
-        raise UnreadableError(f"annotation {PLAN} is not a plan of version {_NOTICE_VERSION} or older")
+    if not isinstance(record, PlanRecord) or record.version != _VERSION:
+        raise UnreadableError(f"annotation {PLAN} is not a plan of version {_VERSION}")
     victims = record.victims
     if not (
         _ID.fullmatch(record.id)
@@ -225,14 +223,13 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         and record.attempt in _ATTEMPTS
         and all(_is_instant(text) for text in (record.begun, record.deadline) if text)
         and (not record.gang or (_ID.fullmatch(record.gang.id) and _are_names(*record.gang.members)))
-        and (not record.digests or (not victims and are_digests(record.digests)))
         and len(record.devices) <= _MOST_DEVICES
         and 0 <= record.notice <= _LONGEST_NOTICE
         and all(
             _DEVICE.fullmatch(name) for device in record.devices for name in (device.driver, device.pool, device.device)
         )
         and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
-        and all(_are_names(victim.namespace, victim.name) and _ID.fullmatch(victim.uid) for victim in victims)
+        and all(map(_is_victim, victims))
     ):
         raise UnreadableError(f"annotation {PLAN} has values that giveway never writes")
     return record
@@ -300,6 +297,12 @@ def _plausible_victim(victim: DecidedVictim) -> bool:
         and (not victim.node or _NAME.fullmatch(victim.node) is not None)
         and (not victim.owner or (len(owner) == 3 and owner[1] == namespace and _are_names(owner[2])))
     )
+
+
+def _is_victim(victim: PlanVictim) -> bool:
+    """Whether a victim of a plan has a uid, and a name or none."""
+    named = _are_names(victim.namespace, victim.name) or (victim.namespace, victim.name) == ("", "")
+    return named and _ID.fullmatch(victim.uid) is not None
 
 
 def _are_names(*texts: str) -> bool:

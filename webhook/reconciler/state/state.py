@@ -15,8 +15,6 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from webhook.kube.client import Client
 from webhook.kube.informer import Informer
 from webhook.kube.object_cache import Change
@@ -163,12 +161,6 @@ class State:
     def pods_on(self, node: str) -> list[PlanVictim]:
         """The pods on a node, as a plan names its victims."""
         return [PlanVictim(pod.namespace, pod.name, pod.uid) for pod in self.snapshot.pods_on(node)]
-
-    def pods_in_groups(self) -> list[PlanVictim]:
-        """The pods on nodes that are of a group, as a plan names its victims."""
-        pods = self.snapshot.pods
-        rows = np.flatnonzero((pods.group[: pods.rows] > 0) & (pods.node[: pods.rows] >= 0))
-        return [PlanVictim(pods.namespaces[row], pods.names[row], pods.uids[row]) for row in rows.tolist()]
 
     def lower_nominated(self, node: str, priority: int, but: str) -> list[Pod]:
         """Pending pods of lower priority nominated to the node, as the watch last showed them."""
