@@ -257,12 +257,6 @@ def test_the_reconciler_may_what_it_needs_and_no_more():
         ("scheduling.x-k8s.io", ["podgroups"], ["list", "watch"], []),
         ("scheduling.volcano.sh", ["podgroups"], ["list", "watch"], []),
         ("policy", ["poddisruptionbudgets"], ["list", "watch"], []),
-        (
-            "admissionregistration.k8s.io",
-            ["validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies"],
-            ["list", "watch"],
-            [],
-        ),
         ("events.k8s.io", ["events"], ["create", "patch"], []),
         ("apps", ["replicasets"], ["get"], []),
     )

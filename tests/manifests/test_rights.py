@@ -22,10 +22,8 @@ from webhook.clusters.embedded.access.authorization import unused
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.installation.kustomize import components, render
 from webhook.kube import resources
-from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
-from webhook.reconciler.state.eviction_reviews import EvictionReviews
 
 POLICY = """
 apiVersion: giveway.dev/v1alpha1
@@ -36,9 +34,6 @@ spec:
 """
 SELDOM = {
     "watch podgroups.scheduling.k8s.io": "tests/e2e/test_gangs.py::test_groups_go_whole",
-    "watch validatingadmissionpolicies.admissionregistration.k8s.io": (
-        "tests/e2e/test_outcomes.py::test_one_victim_that_is_denied_costs_nobody_else"
-    ),
     "get pods": "tests/reconciler/evict/test_writer.py::test_a_conflict_on_displacing_is_looked_into",
     "get replicasets.apps": "tests/reconciler/test_acting.py::test_the_victims_deployment_is_told",
     "patch events.events.k8s.io": "tests/kube/test_events.py::test_repetitions_become_a_series",
@@ -55,11 +50,10 @@ def rules_of(account):
 
 
 def test_the_reconciler_may_watch_what_it_watches():
-    """Each kind of a snapshot, and what may refuse an eviction, can be listed and watched, and nothing else."""
+    """Each kind of a snapshot can be listed and watched, and nothing else."""
     watching = [rule for rule in rules_of("giveway-reconciler") if "watch" in rule["verbs"] and "list" in rule["verbs"]]
     allowed = {(group, name) for rule in watching for group in rule["apiGroups"] for name in rule["resources"]}
-    refusing = {tuple(path.split("/")[2::2]) for path in EvictionReviews(Client("")).caches}
-    assert allowed == {(kind.resource.group, kind.resource.plural) for kind in SNAPSHOT_KINDS} | refusing
+    assert allowed == {(kind.resource.group, kind.resource.plural) for kind in SNAPSHOT_KINDS}
 
 
 def test_every_role_is_tried():

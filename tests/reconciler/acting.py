@@ -174,8 +174,6 @@ class Play:
             work = asyncio.create_task(service.run())
             try:
                 await asyncio.wait_for(service.state.wait_for_sync(), 10)
-                for cache in service.state.eviction_reviews.caches.values():
-                    await asyncio.wait_for(cache.synced.wait(), 10)
                 yield service
                 assert not work.done(), work.exception()
             finally:

@@ -68,7 +68,6 @@ class SimulatedReconciler:
         self._state = State(client, policy_set.annotations())
         for resource, informer in self._state.caches.items():
             api.tracker.feed(resource.title, informer)
-        self._state.eviction_reviews.expect_nobody()
         self._reporter = _Reporter(api.history, clock)
         self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
 
@@ -117,5 +116,4 @@ def offline_state(objects: ClusterObjects, annotations: Collection[str]) -> Stat
         for key, item in objects.of(resource.title).items():
             cache.take(key, item)
         cache.synced.set()
-    state.eviction_reviews.expect_nobody()
     return state

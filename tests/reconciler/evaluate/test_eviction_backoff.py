@@ -25,13 +25,11 @@ def test_excluded_for_longer_each_time():
 
 
 def test_remembered_by_owner():
-    """Another pod of the owner is excluded for longer when it is refused, too, and is known to be doubtful before."""
+    """Another pod of the owner is excluded for longer when it is refused, too."""
     eviction_backoff = EvictionBackoff()
     first, second = (pod(name, owner=("Job", "j")) for name in ("j-1", "j-2"))
     eviction_backoff.refused(first, 0.0)
     assert eviction_backoff.excluded(0.0) == (["default/j-1"], [])
-    assert eviction_backoff.remembers(second)
-    assert not eviction_backoff.remembers(pod("other"))
     eviction_backoff.refused(second, 0.0)
     assert eviction_backoff.excluded(29.0) == (["default/j-2"], [])
 

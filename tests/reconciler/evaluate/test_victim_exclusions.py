@@ -68,8 +68,7 @@ async def test_pod_that_is_on_its_way_out_is_waited_for():
 
 async def test_last_victim_waits_for_one_that_is_on_its_way_out():
     """While a victim is only about to leave, the last one is not asked: the migration may fail yet."""
-    async with playing(1) as play, play.reconciling() as service:
-        service.state.eviction_reviews.may_refuse = lambda **_: True  # KubeVirt has a webhook for evictions
+    async with playing(1) as play, play.reconciling():
         await play.victim("kept", "node-1", "4")
         await play.victim("last", "node-1", "4")
         play.cluster.faults.fail(429, math.inf, EVICTION, retry_after=0, message=MIGRATING)

@@ -15,7 +15,7 @@ from webhook.kube.object_cache import Change
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, NOTICE, READY
 from webhook.policy.model.victims import Victims
-from webhook.reconciler.plans.actions import Displace, Nominate, Notify, Wait
+from webhook.reconciler.plans.actions import Displace, Nominate, Notify, Try, Wait
 from webhook.reconciler.plans.adoption import recalled
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import Notices, askable, not_told
@@ -133,7 +133,6 @@ def test_who_leaves_by_itself():
 def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
     """A plan of two victims under a policy with such a notice."""
     setting = Setting(node("n1"), under=policy(victims=Victims(notice=seconds)))
-    setting.state.eviction_reviews.expect_nobody()
     for name in "ab":
         setting.add(pod(name, "4", node="n1"))
     one = preemptor("p", "8")
@@ -142,11 +141,20 @@ def manager_with(seconds: float) -> tuple[Setting, PlanManager, Plan]:
     return setting, manager, manager.begin(one, setting.policy, outcome, 0, ())
 
 
+def let_go(manager: PlanManager, plan: Plan) -> None:
+    """The server says that it lets all victims go."""
+    tried = manager.next_action(plan)
+    assert isinstance(tried, Try)
+    for victim in tried.victims:
+        plan.note_tried(victim.uid, goes=True)
+
+
 def test_what_is_done_for_a_notice():
     """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first."""
     setting, manager, plan = manager_with(60.0)
     assert manager.next_action(plan) == Nominate()
     plan.note_written()
+    let_go(manager, plan)
     told = manager.next_action(plan)
     assert isinstance(told, Notify)
     assert ([one.name for one in told.victims], told.seconds) == (["a", "b"], 60.0)
@@ -168,13 +176,13 @@ def test_a_policy_that_tells_earlier_than_the_plan_says():
     assert manager.next_action(plan) == Nominate()
     assert plan.record.notice == 90.0
     plan.note_written()
+    let_go(manager, plan)
     assert isinstance(manager.next_action(plan), Notify)
 
 
 def test_room_that_comes_up_while_a_notice_lasts():
     """Nobody is asked to leave then, whatever wakes the plan."""
     setting = Setting(node("n1", "10"), under=policy(victims=Victims(notice=60.0)))
-    setting.state.eviction_reviews.expect_nobody()
     setting.add(pod("a", "4", node="n1"), pod("b", "4", node="n1", priority=1000))
     one, manager = preemptor("p", "5"), PlanManager(setting.evaluator, setting.policy_set)
     plan = manager.begin(one, setting.policy, setting.evaluate(one), 0, ())

@@ -47,8 +47,6 @@ NEEDED: dict[str, tuple[Needed, ...]] = {
         Needed("scheduling.x-k8s.io", ("podgroups",), _READ),
         Needed("scheduling.volcano.sh", ("podgroups",), _READ),
         Needed("policy", ("poddisruptionbudgets",), _READ),
-        Needed(_ADMISSION, CONFIGURATIONS, _READ),
-        Needed(_ADMISSION, ("validatingadmissionpolicies",), _READ),
         Needed("events.k8s.io", ("events",), ("create", "patch")),
         Needed("apps", ("replicasets",), ("get",)),
         Needed("coordination.k8s.io", ("leases",), ("create", "get", "update"), own=True),

@@ -99,10 +99,6 @@ class EvictionBackoff:
             self._owners[known.owner] = _Setback(known.times, min(known.until, now + _RETURNED[1]))
             self.version += 1
 
-    def remembers(self, pod: Pod) -> bool:
-        """Whether the pod, or another one of its owner, was refused lately."""
-        return (workload_of(pod) or key_of(pod)) in self._times
-
     def excluded(self, now: float) -> tuple[list[str], list[str]]:
         """The pods that are not to be asked for now, and the owners whose pods are not."""
         pods, owners = self._pods.items(), self._owners.items()

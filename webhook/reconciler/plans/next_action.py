@@ -21,7 +21,7 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Promise, Spare, Try, Wait
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import askable, not_told
-from webhook.reconciler.plans.objections import basis, has_budget, is_doubtful, objection
+from webhook.reconciler.plans.objections import basis, has_budget, objection
 from webhook.reconciler.plans.plan import Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
 from webhook.reconciler.plans.unneeded import unneeded
@@ -124,7 +124,7 @@ def _next_step(situation: Situation) -> Action:
     # 4. Victims are told. Nobody is who would be kept, or for a plan that another victim's refusal would end.
     notice = policy.victims.notice
     if untold := not_told(plan, left, notice):
-        if untried := _to_try(situation, policy):
+        if untried := _to_try(situation):
             return Try(untried)
         return Notify(untold, notice) if notice <= plan.record.notice else Promise(notice)
     return _evict(situation, policy)
@@ -188,11 +188,10 @@ def _look_again(situation: Situation) -> PreemptionPolicy | Action:
     return policy
 
 
-def _to_try(situation: Situation, policy: PreemptionPolicy) -> tuple[PlanVictim, ...]:
-    """The victims that may be kept, and of whom it was not asked yet whether they are; also ones of another plan."""
-    plan, evaluator = situation.plan, situation.context.evaluator
-    untried = [victim for victim in (*situation.left, *_shared(situation)) if victim.uid not in plan.tried]
-    return tuple(victim for victim in untried if is_doubtful(evaluator, victim, policy))
+def _to_try(situation: Situation) -> tuple[PlanVictim, ...]:
+    """The victims of whom it was not asked yet whether the server would keep them; also ones of another plan."""
+    victims = (*situation.left, *_shared(situation))
+    return tuple(victim for victim in victims if victim.uid not in situation.plan.tried)
 
 
 def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
@@ -206,12 +205,12 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     # 2. The room must go to nobody of lower priority.
     if not plan.displaced:
         return Displace(tuple(to_displace(evaluator.state, plan)))
-    # 3. If one of several may be kept, it is tried first whether it is: the others would go in vain.
+    # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
     siblings = list(context.siblings(plan))
     several = bool(siblings) or len(left) + len(_shared(situation)) + len(plan.gone) > 1
-    if several and (untried := _to_try(situation, policy)):
+    if several and (untried := _to_try(situation)):
         return Try(untried)
-    if any(_holds_back(sibling, context, policy) for sibling in siblings):
+    if any(_holds_back(sibling, context) for sibling in siblings):
         return Wait(now + _ASSEMBLY_PAUSE)
     # 4. Devices have to come free together, or pods that want fewer take them one by one.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
@@ -226,10 +225,10 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     return Ask(chosen) if chosen else Wait(later)
 
 
-def _holds_back(sibling: Plan, context: PlanContext, policy: PreemptionPolicy) -> bool:
+def _holds_back(sibling: Plan, context: PlanContext) -> bool:
     """Whether the plan for another member of the gang has yet to find out whether its victims would go."""
     left = remaining(context.evaluator.state, sibling) if not sibling.waiting else ()
-    return any(victim.uid not in sibling.tried and is_doubtful(context.evaluator, victim, policy) for victim in left)
+    return any(victim.uid not in sibling.tried for victim in left)
 
 
 def _room(situation: Situation) -> Action:

@@ -1,11 +1,11 @@
-"""What speaks against the victims of a plan by the newest state, and of whom the API server may refuse to let go."""
+"""What speaks against the victims of a plan by the newest state."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import NamedTuple
 
-from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
+from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.victims.eligible import potential_victims
@@ -89,16 +89,6 @@ def objection(
 def basis(evaluator: Evaluator, rules: Rules) -> tuple[object, ...]:
     """What victims are judged by: as long as it is the same, so is the verdict."""
     return evaluator.state.snapshot.version, rules, evaluator.eviction_backoff.version
-
-
-def is_doubtful(evaluator: Evaluator, victim: PlanVictim, policy: PreemptionPolicy) -> bool:
-    """Whether the API server may refuse to let this victim go."""
-    if has_budget(evaluator, victim):
-        return True
-    pod = evaluator.state.pods.get(victim.key)
-    if pod is not None and evaluator.eviction_backoff.remembers(pod):
-        return True
-    return evaluator.state.eviction_reviews.may_refuse(deletes=policy.eviction is EvictionMode.DELETE)
 
 
 def has_budget(evaluator: Evaluator, victim: PlanVictim) -> bool:

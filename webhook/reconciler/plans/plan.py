@@ -142,8 +142,6 @@ class Plan:
     """Whether the nomination stands; if the scheduler has cleared it, the plan goes on without."""
     roomy: float = math.inf
     """Since when the preemptor has fitted on the node; infinite while it does not."""
-    contested: float = -math.inf
-    """When the preemptor last ceased to fit on the node: a nomination may stand in its way for a while."""
     leaving: dict[str, float] = field(default_factory=dict)
     """Pod that leaves the node, by uid, to by when it has had its time, from when this plan first saw it leave."""
     freed: float = math.inf
@@ -313,10 +311,8 @@ class Plan:
         """This pod leaves the node, and has its time until then; what was noted first counts, and is returned."""
         return self.leaving.setdefault(uid, until)
 
-    def note_room(self, since: float, now: float) -> None:
+    def note_room(self, since: float) -> None:
         """The preemptor has fitted on the node since then; infinite if it does not."""
-        if math.isinf(since) and math.isfinite(self.roomy):
-            self.contested = now
         self.roomy = min(self.roomy, since) if math.isfinite(since) else math.inf
 
     def postpone(self, deadline: float) -> None:

@@ -347,10 +347,9 @@ class PlanManager:
         if pod is None or self.dry_run:
             return
         there = plan.waiting and not awaits_deallocation(self._state, plan)
-        if there and (self.evaluator.fits_on(pod, plan.record.node) or fits_elsewhere(plan, self.context)):
-            plan.note_room(max(plan.started, plan.freed) if math.isfinite(plan.freed) else now, now)
-        else:
-            plan.note_room(math.inf, now)
+        fits = there and (self.evaluator.fits_on(pod, plan.record.node) or fits_elsewhere(plan, self.context))
+        since = max(plan.started, plan.freed) if math.isfinite(plan.freed) else now
+        plan.note_room(since if fits else math.inf)
         if claims_in_the_way(self._state.snapshot, plan) and self.evaluator.has_room(pod, plan.record.node):
             self.hold_devices(plan, devices_for(self._state.snapshot, pod, plan.record.node))
         policy = policy_for(pod, self.context.policy_set)

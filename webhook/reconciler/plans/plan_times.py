@@ -32,7 +32,7 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
 
     The time counts from when the room was there, and only while the preemptor's scheduler is seen at work: if that is
     away, no node is to blame. Before, it counts from when the last notice is over, when the last pod that leaves the
-    node has had its time to end, or when something came in the way of the room.
+    node has had its time to end.
     """
     state = context.evaluator.state
     if awaits_deallocation(state, plan):
@@ -49,7 +49,7 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
         ]
         ends = [end for victim, end in asked if state.pod_of(victim.key, victim.uid) is not None]
         told = [until for uid, until in plan.notices.items() if plan.needs(uid)]
-        return max(plan.started, plan.contested, _room_comes(plan, context), *ends, *told) + timeout
+        return max(plan.started, _room_comes(plan, context), *ends, *told) + timeout
     pod = state.pods.get(plan.key)
     if plan.record.resize:
         return plan.roomy + timeout  # the kubelet tries again as soon as a pod has left

@@ -32,7 +32,6 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.confined_pods import ConfinedPods
 from webhook.reconciler.state.deallocations import Deallocations
 from webhook.reconciler.state.disruptions import Disruptions
-from webhook.reconciler.state.eviction_reviews import EvictionReviews
 from webhook.reconciler.state.expectations import Expectations
 from webhook.reconciler.state.named_claims import NamedClaims
 from webhook.reconciler.state.plan_victims import PlanVictim
@@ -61,7 +60,6 @@ class State:
         self.waiting = WaitingPods(self.snapshot)
         self.confined = ConfinedPods(self.snapshot)
         self.members = WaitingMembers()
-        self.eviction_reviews = EvictionReviews(client)
         self._unread: list[str] = []
         """Pods that are yet to be read again for the annotations `_added` to those that are kept."""
         self._added: set[str] = set()
@@ -116,7 +114,6 @@ class State:
             for cache in others:
                 tasks.create_task(cache.run())
             await asyncio.gather(*(cache.synced.wait() for cache in others))
-            tasks.create_task(self.eviction_reviews.run())
             tasks.create_task(self._read_what_is_kept())
             tasks.create_task(self.pods.run())
 
