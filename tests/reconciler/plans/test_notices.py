@@ -165,6 +165,7 @@ def test_what_is_done_for_a_notice():
     setting.clock.now = 60.0
     assert isinstance(manager.next_action(plan), Displace)
     plan.notices.clear()
+    let_go(manager, plan)
     assert isinstance(manager.next_action(plan), Notify)
 
 
@@ -173,10 +174,10 @@ def test_a_policy_that_tells_earlier_than_the_plan_says():
     setting, manager, plan = manager_with(60.0)
     plan.note_written()
     setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=90.0)),)))
+    let_go(manager, plan)
     assert manager.next_action(plan) == Nominate()
     assert plan.record.notice == 90.0
     plan.note_written()
-    let_go(manager, plan)
     assert isinstance(manager.next_action(plan), Notify)
 
 

@@ -145,8 +145,8 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
     for gang in together[:_PLANS]:
         named, rows = [], []
         for pod, written, _ in gang:
-            found = with_names(written, state.pods.items().values())
-            record = msgspec.structs.replace(found, victims=tuple(victim for victim in found.victims if victim.name))
+            whole = with_names(written, state.pods.items().values())
+            record = msgspec.structs.replace(whole, victims=tuple(victim for victim in whole.victims if victim.name))
             named.append(UnderWay(pod, record))
             to_be_asked = any(victim.state == "to be asked" for victim in victims_shown(state, named[-1:]).values())
             row = PlanShown(
@@ -158,7 +158,7 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
                 begun=epoch_or(record.begun, 0.0) or None,
                 until=epoch_or(record.deadline, 0.0) or None,
                 reserved=pod.status.nominated_node_name == record.node,
-                more_victims=len(found.victims) - len(record.victims),
+                more_victims=len(whole.victims) - len(record.victims),
                 devices=_devices(
                     state, [DeviceId(device.driver, device.pool, device.device) for device in record.devices]
                 ),
