@@ -184,7 +184,8 @@ class Reconciler:
         work = self._take_news()  # what was done before the change counts before it
         if kind is PODS:
             key = change.key
-            if self.state.pods.whole.is_set():  # what a list shows may have been said long before
+            # What a list shows of a pod that is there may have been said long before.
+            if change.new is None or self.state.pods.whole.is_set():
                 self.evaluator.schedulers.observe(change, self.clock.monotonic())
             # 1. The pod's plan may be over by that: it is bound, for one.
             self._take(self.plan_manager.pod_changed(key, change.new))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 
 import msgspec
 import numpy as np
@@ -43,7 +42,7 @@ from webhook.reconciler.evaluate.outcomes import (
 from webhook.reconciler.evaluate.past_evictions import BARE, PastEvictions, evictor_name
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates, too_large
-from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity, Unplaced
+from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evaluate.victim_exclusions import (
     EvictionBackoff,
     LimitsNow,
@@ -79,7 +78,6 @@ class Evaluator:
         self.limiter = limiter
         self.eviction_backoff = EvictionBackoff()
         self.schedulers = SchedulerActivity()
-        self.unplaced = Unplaced()
         self.clock = clock
         self._room = KnownRoom(state.snapshot)
 
@@ -162,8 +160,7 @@ class Evaluator:
         """Which candidates are left to the preemptor, which has plans of its `own`, by id."""
 
         def is_overdue(ahead: Pod, fits: bool) -> bool:
-            chance = partial(self.schedulers.chance, ahead)
-            return self.unplaced.overdue(ahead, fits=fits, chance=chance, now=at.monotonic)
+            return self.schedulers.overdue(ahead, fits=fits, now=at.monotonic)
 
         return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf, at), own=own)
 

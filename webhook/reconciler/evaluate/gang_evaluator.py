@@ -11,12 +11,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects.meta import key_of
-from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.meta import Quantity, key_of
+from webhook.kube.objects.pod import Container, Pod, ResourceRequirements
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.preemption.filters.devices import needs_devices
 from webhook.preemption.gangs.decision import GangDecision, decide_gang
 from webhook.preemption.gangs.gang import form_gang
+from webhook.preemption.snapshot.amounts import CPU, requests
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import priority_of
@@ -237,9 +238,19 @@ def _taken_by(
 
 
 def _as_one(members: list[Pod]) -> Pod:
-    """The first of these pods, with what all of them need."""
-    containers = [container for pod in members for container in pod.spec.containers or ()]
-    return msgspec.structs.replace(members[0], spec=msgspec.structs.replace(members[0].spec, containers=containers))
+    """The first of these pods, with what all of them need: each is a container with all requests and ports of it."""
+    containers = []
+    for pod in members:
+        amounts: dict[str, Quantity] = {
+            name: f"{amount}m" if name == CPU else str(amount) for name, amount in requests(pod).items()
+        }
+        sidecars = [container for container in pod.spec.init_containers or () if container.restart_policy == "Always"]
+        ports = [port for container in (*(pod.spec.containers or ()), *sidecars) for port in container.ports or ()]
+        containers.append(Container(resources=ResourceRequirements(requests=amounts), ports=ports))
+    spec = msgspec.structs.replace(
+        members[0].spec, containers=containers, init_containers=None, overhead=None, resources=None
+    )
+    return msgspec.structs.replace(members[0], spec=spec)
 
 
 def _candidates(evaluator: Evaluator, rows: NDArray[np.intp], *, together: bool) -> Candidates:

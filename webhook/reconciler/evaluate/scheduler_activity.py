@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from webhook.kube.bounded import Newest
 from webhook.kube.object_cache import Change
@@ -14,8 +13,6 @@ _GAP = 330.0
 """Seconds without a sign after which a scheduler may have been away; it tries every waiting pod again after 5 min."""
 _PATIENCE = 60.0
 """If a scheduler leaves a pod that fits pending for so many seconds, it does not want to place the pod."""
-_UNPLACED = 1000
-"""Pods that fit and wait of which that is remembered."""
 _SCHEDULERS = 100
 """Schedulers that are remembered."""
 
@@ -32,12 +29,15 @@ class SchedulerActivity:
         """Scheduler to the first and the last sign of the stretch of work that it was last seen in."""
         self._refused: dict[str, float] = {}
         """Pod that waits, by `namespace/name`, to when its scheduler last said something new of it."""
+        self._fits_since: dict[str, float] = {}
+        """Pod that waits, by `namespace/name`, to since when it fits somewhere."""
 
     def observe(self, change: Change[Pod], now: float) -> None:
         """A pod changed; it may show that its scheduler is at work."""
         old, new = change.old, change.new
         if new is None or new.spec.node_name:
             self._refused.pop(change.key, None)
+            self._fits_since.pop(change.key, None)
         if old is None or new is None or new.metadata.deletion_timestamp or old.spec.node_name:
             return
         if new.spec.node_name:
@@ -58,31 +58,22 @@ class SchedulerActivity:
         begin = max(begin, since)
         return begin if last - begin >= seconds / 2 else math.inf
 
+    def overdue(self, pod: Pod, *, fits: bool, now: float) -> bool:
+        """Whether the scheduler, which had its chance, leaves a pod pending that fits somewhere."""
+        if not fits:
+            self._fits_since.pop(key_of(pod), None)
+            return False
+        return self.chance(pod, self._fits_since.setdefault(key_of(pod), now), _PATIENCE) + _PATIENCE <= now
+
     def clear(self) -> None:
         """Forget what was seen."""
         self._seen.clear()
         self._refused.clear()
+        self._fits_since.clear()
 
     def _note(self, scheduler: str, now: float) -> None:
         begin, last = self._seen.get(scheduler, (now, now))
         self._seen[scheduler] = (begin if now - last <= _GAP else now, now)
-
-
-class Unplaced:
-    """Since when pods fit somewhere and are not placed by their scheduler, by `namespace/name`."""
-
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-
-    def overdue(self, pod: Pod, *, fits: bool, chance: Callable[[float, float], float], now: float) -> bool:
-        """Whether the scheduler, which had its chance, leaves a pod pending that fits."""
-        key = pod.metadata.uid
-        if not fits:
-            self._since.pop(key, None)
-            return False
-        if len(self._since) > _UNPLACED:
-            self._since.clear()
-        return chance(self._since.setdefault(key, now), _PATIENCE) + _PATIENCE <= now
 
 
 def _verdict_of(pod: Pod) -> Condition | None:
