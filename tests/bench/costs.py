@@ -25,6 +25,7 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
+from webhook.preemption.snapshot.kinds import PODS
 from webhook.preemption.victims.rules import Rules, compile_rules
 
 Json = dict[str, Any]
@@ -56,7 +57,7 @@ def main() -> None:
         took = {plain: float("inf"), costly: float("inf")}
         for rules in [plain, costly] * _TURNS:
             for pod in updates:
-                snapshot.set_pod(pod)
+                snapshot.put(PODS, pod)
             took[rules] = min(took[rules], best(lambda rules=rules: decided(rules), 1))
         return took[plain] * 1e3, took[costly] * 1e3
 

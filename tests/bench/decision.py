@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from webhook.policy.model.victims import VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.kinds import NODES, PODS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
@@ -221,9 +223,9 @@ def large_snapshot() -> None:
         snapshot = Snapshot()
         started = time.perf_counter()
         for text in encoded["nodes"]:
-            snapshot.set_node(nodes.decode(text))
+            snapshot.put(NODES, nodes.decode(text))
         for text in encoded["pods"]:
-            snapshot.set_pod(pods.decode(text))
+            snapshot.put(PODS, pods.decode(text))
         took.append(time.perf_counter() - started)
     count, read = len(encoded["pods"]), sum(map(len, encoded["pods"])) / 1e6
     print(f"snapshot of {count} pods from {read:.0f} MB of JSON: {min(took):.1f} s (at most 6 asked)")
@@ -235,9 +237,9 @@ def events(snapshot: Snapshot, some: list[Pod]) -> None:
     """Time single pod events on the large snapshot."""
     chunks = [some[start : start + 500] for start in range(0, len(some), 500)]
     for name, event in (
-        ("updated", snapshot.set_pod),
-        ("removed", lambda pod: snapshot.remove_pod(f"{pod.metadata.namespace}/{pod.metadata.name}")),
-        ("added", snapshot.set_pod),
+        ("updated", partial(snapshot.put, PODS)),
+        ("removed", lambda pod: snapshot.remove(PODS, f"{pod.metadata.namespace}/{pod.metadata.name}")),
+        ("added", partial(snapshot.put, PODS)),
     ):
         shortest = min(best(lambda chunk=chunk, event=event: [event(pod) for pod in chunk], 1) for chunk in chunks)
         print(f"a pod {name}: {shortest / 500 * 1e6:.1f} us (at most 30 asked)")

@@ -11,6 +11,7 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.decision import decide
+from webhook.preemption.snapshot import kinds
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 
@@ -32,24 +34,30 @@ def main() -> None:
     """Print all figures, and fail beyond a bound."""
     snapshot, began = Snapshot(), memory()
     body = {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": SELECTOR}}]}}
-    snapshot.set_device_class(msgspec.convert(body, DeviceClass))
+    snapshot.put(kinds.DEVICE_CLASSES, msgspec.convert(body, DeviceClass))
     rng = random.Random(1)
     for number in range(NODES):
-        snapshot.set_node(msgspec.convert(node(f"n{number:05}"), Node))
+        snapshot.put(kinds.NODES, msgspec.convert(node(f"n{number:05}"), Node))
         for place in range(PER_NODE):
-            snapshot.set_pod(as_pod(holder(number, place, rng.choice([0, 10, 20]))))
+            snapshot.put(kinds.PODS, as_pod(holder(number, place, rng.choice([0, 10, 20]))))
     without = memory()
     slices = decoded((slice_of(number) for number in range(NODES)), ResourceSlice)
     claims = decoded((claim_of(number, place) for number in range(NODES) for place in range(PER_NODE)), ResourceClaim)
-    first = [per_event(snapshot.set_resource_slice, slices), per_event(snapshot.set_resource_claim, claims)]
+    first = [
+        per_event(partial(snapshot.put, kinds.SLICES), slices),
+        per_event(partial(snapshot.put, kinds.CLAIMS), claims),
+    ]
     print(f"{NODES} nodes, {NODES * PER_NODE} pods: {without - began:.0f} MiB")
     print(f"their slices and claims: {memory() - without:.0f} MiB")
-    again = [per_event(snapshot.set_resource_slice, slices), per_event(snapshot.set_resource_claim, claims)]
+    again = [
+        per_event(partial(snapshot.put, kinds.SLICES), slices),
+        per_event(partial(snapshot.put, kinds.CLAIMS), claims),
+    ]
     print("first event of a slice {:.3f} ms, of a claim {:.3f} ms".format(*first))
     print("later event of a slice {:.3f} ms, of a claim {:.3f} ms".format(*again))
     wanted = {"two": [], "two of one model": [{"matchAttribute": f"{DRIVER}/model"}]}
     for name, constraints in wanted.items():
-        snapshot.set_resource_claim(msgspec.convert(claim(name, 2, constraints), ResourceClaim))
+        snapshot.put(kinds.CLAIMS, msgspec.convert(claim(name, 2, constraints), ResourceClaim))
     plain = decision(snapshot, waiting({"cpu": "60"}), 7)
     two = decision(snapshot, waiting({}, "two"), 7)
     tied = decision(snapshot, waiting({}, "two of one model"), 1)
@@ -68,17 +76,17 @@ def partitioned() -> Snapshot:
     for name in ("whole", "part"):
         expression = f'device.attributes["{DRIVER}"].size == "{name}"'
         body = {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
-        snapshot.set_device_class(msgspec.convert(body, DeviceClass))
+        snapshot.put(kinds.DEVICE_CLASSES, msgspec.convert(body, DeviceClass))
     for number in range(NODES):
-        snapshot.set_node(msgspec.convert(node(f"n{number:05}"), Node))
+        snapshot.put(kinds.NODES, msgspec.convert(node(f"n{number:05}"), Node))
         for one in partitions_of(number):
-            snapshot.set_resource_slice(msgspec.convert(one, ResourceSlice))
+            snapshot.put(kinds.SLICES, msgspec.convert(one, ResourceSlice))
         for place in range(7):
-            snapshot.set_pod(as_pod(holder(number, place, rng.choice([0, 10, 20]))))
-            snapshot.set_resource_claim(msgspec.convert(claim_of(number, place), ResourceClaim))
+            snapshot.put(kinds.PODS, as_pod(holder(number, place, rng.choice([0, 10, 20]))))
+            snapshot.put(kinds.CLAIMS, msgspec.convert(claim_of(number, place), ResourceClaim))
     whole = claim("whole", 1, [])
     whole["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "whole"
-    snapshot.set_resource_claim(msgspec.convert(whole, ResourceClaim))
+    snapshot.put(kinds.CLAIMS, msgspec.convert(whole, ResourceClaim))
     return snapshot
 
 

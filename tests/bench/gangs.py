@@ -23,6 +23,8 @@ from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
+from webhook.preemption.snapshot import kinds
+from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
 
@@ -61,7 +63,7 @@ def gang(snapshot: Snapshot, by: Rules, cpu: str) -> tuple[float, Any]:
     members = [as_pod(pod(f"gang-{number}", priority=100, cpu=cpu, **group)) for number in range(MEMBERS)]
     spec = {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}, "priority": 100}
     made = {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec}
-    snapshot.set_pod_group(msgspec.convert(made, PodGroup))
+    snapshot.put(kinds.POD_GROUPS[POD_GROUP], msgspec.convert(made, PodGroup))
     return best(lambda: decide_gang(snapshot, form_gang(snapshot, members), by, NOW), 3)
 
 
@@ -71,7 +73,7 @@ def alone(snapshot: Snapshot, one: Pod, by: Rules) -> float:
     for number in range(15):
         made = pod(f"p-{number}", on=f"n{number}")
         made["metadata"]["labels"] = {JOB_SET: f"set-{number + 1}"}
-        snapshot.set_pod(as_pod(made))
+        snapshot.put(kinds.PODS, as_pod(made))
         times.append(best(lambda: decide(snapshot, one, by, NOW), 1)[0])
     return min(times)
 
@@ -91,7 +93,7 @@ def filled(*, grouped: bool) -> Snapshot:
     dice = random.Random(1)
     snapshot = Snapshot(WHOLE.annotations)
     for number in range(NODES):
-        snapshot.set_node(msgspec.convert(node(f"n{number}", str(PER_NODE + 2)), Node))
+        snapshot.put(kinds.NODES, msgspec.convert(node(f"n{number}", str(PER_NODE + 2)), Node))
     places = [f"n{number}" for number in range(NODES) for _ in range(PER_NODE)]
     dice.shuffle(places)
     left, group = 0, 0
@@ -104,7 +106,7 @@ def filled(*, grouped: bool) -> Snapshot:
         made["metadata"]["labels"] = {"app": f"app-{group}"}
         if grouped:
             made["metadata"]["labels"][JOB_SET] = f"set-{group}"
-        snapshot.set_pod(msgspec.convert(made, Pod))
+        snapshot.put(kinds.PODS, msgspec.convert(made, Pod))
     return snapshot
 
 

@@ -35,6 +35,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.resources import POD, PRIORITY_CLASS
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.preemption.snapshot import kinds
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.reconciler import Reconciler as InProcess
@@ -187,13 +188,15 @@ def _patrol() -> None:
     setting = Setting(*(in_zone(node(f"n{number}"), f"z{number % 3}") for number in range(PATROL_NODES)))
     snapshot = setting.state.snapshot
     local = {"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
-    snapshot.set_storage_class(msgspec.convert({**local, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass))
+    snapshot.put(
+        kinds.STORAGE_CLASSES, msgspec.convert({**local, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass)
+    )
     for number in range(VOLUMES):
-        snapshot.set_persistent_volume(_volume(number))
+        snapshot.put(kinds.VOLUMES, _volume(number))
     reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, None)
     reconciler = InProcess(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
     for number in range(PREEMPTORS):
-        snapshot.set_persistent_volume_claim(_claim(f"c{number}"))
+        snapshot.put(kinds.VOLUME_CLAIMS, _claim(f"c{number}"))
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": f"c{number}"}}
         waiting = preemptor(f"p{number}", "1", spec={"volumes": [volume]})
         setting.add(waiting)

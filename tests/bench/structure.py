@@ -253,7 +253,7 @@ async def _lead(cluster: Cluster) -> None:
     client: Any = ApiClient(cluster)
     policy_set = PolicySet(Policies(preemption=(cluster.policy,)))
     state = State(client, policy_set.annotations())
-    state.snapshot.classes = ClassesOfPods()
+    state.snapshot.classes.__class__ = ClassesOfPods
     reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), cluster.tell, None)
     reconciler = Reconciler(client, state, policy_set, reporter, SimulatedClock(), fence=lambda: 1000.0)
     await asyncio.gather(state.run(), reconciler.lead(), cluster.scheduler.work())

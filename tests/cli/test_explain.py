@@ -15,6 +15,7 @@ from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import DECISION, NOTICE, PLAN, PROTECTION_DURATION, READY
 from webhook.policy.model.victims import VictimMode, Victims
+from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode
 from webhook.reconciler.state.notices import NoticeRecord
 from webhook.reconciler.state.notices import encode as encode_notice
@@ -125,7 +126,7 @@ def test_a_running_pod_is_told_who_could_evict_it(setting, capsys):
     """Of a possible victim explain names the classes, the rule and the moment, and kube-scheduler beside the policy."""
     for name, value, preempts in (("high", 100, "Never"), ("legacy", 150, None)):
         body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": preempts}
-        setting.state.snapshot.set_priority_class(msgspec.convert(body, PriorityClass))
+        setting.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
     text = said(setting, pod("a", "7", node="n1", annotations={PROTECTION_DURATION: "900000000"}), capsys)
     assert "default/a runs on n1. giveway may evict it from 2055-" in text
     assert "on; kube-scheduler may at any time." in text

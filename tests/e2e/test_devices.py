@@ -35,7 +35,7 @@ async def decided(devices: Devices, name: str) -> Decision:
                 continue
             raise
         for one in found:
-            kind.put(snapshot, one)
+            snapshot.put(kind, one)
     waiting = msgspec.convert(await devices.sandbox.get(name), Pod)
     waiting.spec.preemption_policy = None
     return decide(snapshot, waiting, kubernetes_rules(), 0.0)

@@ -19,6 +19,7 @@ from webhook.kube.objects.cluster_scoped import Namespace, Node
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, NODE, POD, minor_of
 from webhook.preemption.filters.filtering import prefilter, run_filters
+from webhook.preemption.snapshot import kinds
 from webhook.preemption.snapshot.amounts import CPU, MEMORY
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -30,12 +31,12 @@ async def seen(sandbox) -> View:
     """The sandbox's nodes, and all pods, as the cluster tells them now."""
     view = View(Snapshot(), Tally(), Selectors())
     for one in (await sandbox.client.list(NAMESPACE.path(), Namespace))[0]:
-        view.snapshot.set_namespace(one)
+        view.snapshot.put(kinds.NAMESPACES, one)
     for one in (await sandbox.client.list(NODE.path(), Node, labelSelector=f"{LABEL}={sandbox.id}"))[0]:
-        view.snapshot.set_node(one)
+        view.snapshot.put(kinds.NODES, one)
     for one in (await sandbox.client.list(POD.path(), Pod))[0]:
         if one.spec.node_name and one.status.phase not in {"Succeeded", "Failed"}:
-            view.snapshot.set_pod(one)
+            view.snapshot.put(kinds.PODS, one)
             view.tally.put(f"{one.metadata.namespace}/{one.metadata.name}", one)
     for resource in SELECTING:
         for one in (await sandbox.client.list(resource.path(), Selecting))[0]:
@@ -77,7 +78,7 @@ async def scored_as_the_server_does(client, monkeypatch):
 def test_the_older_balance():
     """Half of the cpu and a quarter of the memory used with the pod: 100 less half of the difference in percent."""
     view = Snapshot()
-    view.set_node(msgspec.convert(node("n1", "4", "8Gi"), Node))
+    view.put(kinds.NODES, msgspec.convert(node("n1", "4", "8Gi"), Node))
     asks = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}]}
     incoming = compile_pod(msgspec.convert({"metadata": {"name": "p"}, "spec": asks}, Pod))
     assert balance_that_results(view, incoming, view.nodes.known()).tolist() == [87]

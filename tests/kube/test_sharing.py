@@ -10,6 +10,7 @@ from tests.bench.large_cluster import REPLICAS, LargeCluster
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.sharing import SharedParts, SharedPods
 from webhook.kube.pods import RESIZE_PENDING
+from webhook.preemption.snapshot.kinds import PODS
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 DECODER = msgspec.json.Decoder(Pod)
@@ -143,8 +144,8 @@ def test_the_snapshot_is_the_same():
     """Whether pods are shared makes no difference to what decisions see of them."""
     plain, shared, share = Snapshot(), Snapshot(), SharedPods()
     for number in range(0, 2000, 7):
-        plain.set_pod(ordinary(number))
-        shared.set_pod(share(ordinary(number)))
+        plain.put(PODS, ordinary(number))
+        shared.put(PODS, share(ordinary(number)))
     rows = range(1, plain.pods.rows)
     assert [plain.pods.view(row) for row in rows] == [shared.pods.view(row) for row in rows]
     for column in ("amounts", "node", "start", "port_set", "anti_set", "claim_set", "owner", "profile", "identity"):

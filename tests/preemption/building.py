@@ -86,7 +86,7 @@ def snapshot_of(data: Json, rules: Rules | None = None) -> Snapshot:
     snapshot = Snapshot(rules.annotations, under_policy=True) if rules and rules.policy else Snapshot()
     for kind in SNAPSHOT_KINDS:
         for item in data.get(kind.field) or ():
-            kind.put(snapshot, msgspec.convert(item, kind.type_))
+            snapshot.put(kind, msgspec.convert(item, kind.type_))
     return snapshot
 
 

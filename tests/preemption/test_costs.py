@@ -20,6 +20,7 @@ from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.model.cost import EvictionCost, LostWork
 from webhook.preemption.decision import decide, victims_needed
 from webhook.preemption.ranking import preferred_because
+from webhook.preemption.snapshot.kinds import PODS
 
 TWO_CHECKPOINTS = EvictionCost(lost_work=LostWork(checkpoints=("example.com/other", SAVED)))
 
@@ -266,7 +267,7 @@ def test_decisions_by_costs_are_those_of_the_oracle(seed):
             name, on = pods[place]["metadata"]["name"], pods[place]["spec"]["nodeName"]
             cpu = pods[place]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
             pods[place] = victim(name, on, cpu=cpu, ready=dice.random() < 0.5, cost=dice.randint(-9, 9))
-            snapshot.set_pod(msgspec.convert(pods[place], Pod))
+            snapshot.put(PODS, msgspec.convert(pods[place], Pod))
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,6 +10,8 @@ from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.cost import EvictionCost
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, victims_needed
+from webhook.preemption.snapshot.kinds import POD_GROUPS, PODS
+from webhook.preemption.snapshot.pod_groups import POD_GROUP
 
 COSTLY = rules(groups=GroupDisruption.GROUP, cost=EvictionCost(deletion_cost=True))
 POLICIES = {
@@ -52,11 +54,11 @@ def test_changes_end_where_a_fresh_snapshot_starts(seed):
             if dice.random() < 0.3:
                 name = dice.choice("abcd")
                 groups[name] = group(dice, name)
-                kept.set_pod_group(msgspec.convert(groups[name], PodGroup))
+                kept.put(POD_GROUPS[POD_GROUP], msgspec.convert(groups[name], PodGroup))
             else:
                 number = dice.randrange(20)
                 pods[number] = running(dice, number, nodes)
-                kept.set_pod(as_pod(pods[number]))
+                kept.put(PODS, as_pod(pods[number]))
         fresh = snapshot_of(data | {"pods": list(pods.values()), "podGroups": list(groups.values())}, COSTLY)
         for by in POLICIES.values():
             assert shown(decide(kept, PREEMPTOR, by, NOW)) == shown(decide(fresh, PREEMPTOR, by, NOW))

@@ -12,13 +12,20 @@ from hypothesis import strategies as st
 from tests.preemption.building import NOW, answer, as_data, as_pod, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.oracle_pods import key, selects
-from webhook.kube.objects.cluster_scoped import Namespace, Node
-from webhook.kube.objects.pod import Pod, PodDisruptionBudget
-from webhook.kube.objects.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.policy.model.preemption import BudgetMode, PreemptionPolicy, Protection
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide, fits, fits_on
+from webhook.preemption.snapshot.kinds import (
+    BUDGETS,
+    CSI_NODES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+)
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
 
@@ -174,41 +181,24 @@ def test_the_order_of_input_does_not_matter(seed, features):
 
 def apply_events(snapshot, cluster, mixer, there):
     """Apply 40 random single-object events to the snapshot and, by kind and key, to what is there."""
-    kinds = {
-        "nodes": (Node, snapshot.set_node, snapshot.remove_node),
-        "pods": (Pod, snapshot.set_pod, snapshot.remove_pod),
-        "podDisruptionBudgets": (PodDisruptionBudget, snapshot.set_budget, snapshot.remove_budget),
-        "namespaces": (Namespace, snapshot.set_namespace, snapshot.remove_namespace),
-        "persistentVolumes": (
-            PersistentVolume,
-            snapshot.set_persistent_volume,
-            snapshot.remove_persistent_volume,
-        ),
-        "persistentVolumeClaims": (
-            PersistentVolumeClaim,
-            snapshot.set_persistent_volume_claim,
-            snapshot.remove_persistent_volume_claim,
-        ),
-        "storageClasses": (StorageClass, snapshot.set_storage_class, snapshot.remove_storage_class),
-        "csiNodes": (CSINode, snapshot.set_csi_node, snapshot.remove_csi_node),
-    }
+    kinds = (NODES, PODS, BUDGETS, NAMESPACES, VOLUMES, VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES)
     for _ in range(40):
-        kind = mixer.choices(tuple(kinds), weights=(6, 12, 2, 1, 6, 6, 2, 3))[0]
-        if not cluster[kind]:
+        kind = mixer.choices(kinds, weights=(6, 12, 2, 1, 6, 6, 2, 3))[0]
+        if not cluster[kind.field]:
             continue
-        item = mixer.choice(cluster[kind])
-        meta, (struct, put, remove) = item["metadata"], kinds[kind]
+        item = mixer.choice(cluster[kind.field])
+        meta = item["metadata"]
         name = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
         if mixer.random() < 0.25:
-            remove(name)
-            there[kind].pop(name, None)
+            snapshot.remove(kind, name)
+            there[kind.field].pop(name, None)
             continue
         if mixer.random() < 0.4:
-            other = mixer.choice(cluster[kind])
+            other = mixer.choice(cluster[kind.field])
             labels = other["metadata"].get("labels")
             item = {**other, "metadata": {**meta, **({"labels": labels} if labels is not None else {})}}
-        put(msgspec.convert(item, struct))
-        there[kind][name] = item
+        snapshot.put(kind, msgspec.convert(item, kind.type_))
+        there[kind.field][name] = item
 
 
 @settings(max_examples=150, deadline=None)

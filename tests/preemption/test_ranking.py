@@ -17,6 +17,7 @@ from webhook.preemption.ranking import (
     sum_of_priorities,
 )
 from webhook.preemption.result import StaleDecisionError
+from webhook.preemption.snapshot.kinds import PODS
 from webhook.preemption.victims.candidates import Candidate, Candidates, Victim
 from webhook.preemption.victims.costs import COST_KEYS
 from webhook.preemption.victims.rules import kubernetes_rules
@@ -224,7 +225,7 @@ def test_a_decision_knows_that_it_is_old():
     snapshot = snapshot_of(data)
     decision = decide(snapshot, as_pod(data["preemptor"]), kubernetes_rules(), NOW)
     assert decision.node_reasons == {"n1": "Insufficient cpu"}
-    snapshot.remove_pod("default/victim")
+    snapshot.remove(PODS, "default/victim")
     assert decision.selected.node == "n1"
     assert decision.node_reasons == {"n1": "Insufficient cpu"}
     with pytest.raises(StaleDecisionError):

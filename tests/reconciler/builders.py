@@ -18,6 +18,8 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 from webhook.policy.shapes.yaml_nodes import SourcePosition
+from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
+from webhook.preemption.snapshot.snapshot import ObjectTable
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -131,7 +133,7 @@ class _Whichever(int):
     __hash__ = int.__hash__
 
 
-class ClassesOfPods(dict[str, PriorityClass]):
+class ClassesOfPods(ObjectTable[PriorityClass]):
     """The classes that were shown; one of another name speaks for all pods that have it, whatever their priority."""
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -148,9 +150,9 @@ class Setting:
         self.state = State(None, self.policy_set.annotations())  # type: ignore[arg-type]  # nothing is asked of a server
         self.clock = FakeClock()
         self.evaluator = Evaluator(self.state, EvictionLimiter(), self.clock)
-        self.state.snapshot.classes = ClassesOfPods()
-        self.state.snapshot.set_priority_class(
-            msgspec.convert({"metadata": {"name": "low"}, "value": 80}, PriorityClass)
+        self.state.snapshot.classes.__class__ = ClassesOfPods
+        self.state.snapshot.put(
+            PRIORITY_CLASSES, msgspec.convert({"metadata": {"name": "low"}, "value": 80}, PriorityClass)
         )
         for one in nodes:
             self._put(self.state.nodes, one.metadata.name, one)

@@ -26,6 +26,7 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, PLAN, PROTEC
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.ranking import how_compared
+from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.decision_history import BUCKETS, DecisionHistory, Known
@@ -123,7 +124,7 @@ class TestHistory:
 def classes(setting, *rows):
     for name, value, preemption_policy in rows:
         body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": preemption_policy}
-        setting.state.snapshot.set_priority_class(msgspec.convert(body, PriorityClass))
+        setting.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
 
 
 def test_the_ladder():

@@ -12,6 +12,7 @@ from webhook.policy.model.preemption import Preemptors, Protection
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, VictimMode, Victims
+from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.reconciler.possible_evictions import possible_evictions
 from webhook.reconciler.preemptors import PolicySet
 
@@ -28,7 +29,7 @@ def priority_class(name, value, preemption_policy="Never"):
 def setting(*classes, **fields):
     made = Setting(node("n1"), under=policy(**fields))
     for one in classes or (priority_class("high", 100),):
-        made.state.snapshot.set_priority_class(one)
+        made.state.snapshot.put(PRIORITY_CLASSES, one)
     return made
 
 

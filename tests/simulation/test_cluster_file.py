@@ -219,10 +219,10 @@ def test_claims_and_devices_under_other_names_decide_alike(profile: str) -> None
     for kind in SNAPSHOT_KINDS:
         for body in data.get(kind.field) or ():
             item = msgspec.convert(body, kind.type_)
-            kind.put(snapshots[0], item)
+            snapshots[0].put(kind, item)
             other = change(BY_KIND[kind.resource.kind], item)
             assert other.metadata.name != item.metadata.name or kind.field == "priorityClasses"
-            kind.put(snapshots[1], other)
+            snapshots[1].put(kind, other)
     preemptors = [msgspec.convert(data["preemptor"], Pod)]
     preemptors.append(change(BY_KIND["Pod"], preemptors[0]))
     decided = [decide(*given, kubernetes_rules(), 0.0) for given in zip(snapshots, preemptors, strict=True)]

@@ -103,7 +103,7 @@ def _take(raws: Raws, kind: SnapshotKind, snapshot: Snapshot) -> None:
             raise ClusterError(f"{place}: {kind.field}[{seen[key]}] has the same name, {key}")
         seen[key] = number
         try:
-            kind.put(snapshot, item)
+            snapshot.put(kind, item)
         except ClusterError as error:
             raise ClusterError(f"{place}: {error}") from error
 

@@ -21,6 +21,7 @@ from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.placement import shapes_of
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.kinds import NODES
 from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -47,7 +48,7 @@ def empty_cluster(nodes: Iterable[Node]) -> Snapshot:
     snapshot = Snapshot()
     for node in filter(is_ready, nodes):
         try:
-            snapshot.set_node(node)
+            snapshot.put(NODES, node)
         except ClusterError:
             continue
     return snapshot

@@ -17,6 +17,7 @@ from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import REPLICA_SET, SERVICE
 from webhook.preemption.filters.filtering import prefilter, run_filters
+from webhook.preemption.snapshot.kinds import NODES, PODS
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -27,10 +28,10 @@ TWO = (("a", "z1"), ("b", "z2"))
 def view(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> View:
     snapshot, tally = Snapshot(), Tally()
     for one in nodes:
-        snapshot.set_node(msgspec.convert(one, Node))
+        snapshot.put(NODES, msgspec.convert(one, Node))
     for one in pods:
         taken = msgspec.convert(one, Pod)
-        snapshot.set_pod(taken)
+        snapshot.put(PODS, taken)
         tally.put(f"default/{taken.metadata.name}", taken)
     return View(snapshot, tally, Selectors())
 

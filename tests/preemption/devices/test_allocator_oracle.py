@@ -13,6 +13,7 @@ from webhook.preemption.devices.allocator import NodeDevices, Steps, allocate
 from webhook.preemption.devices.pools import NodePlace, gather_pools
 from webhook.preemption.devices.requests import DemandError, compile_claim
 from webhook.preemption.devices.taken import TakenDevices
+from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, SLICES
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 DRIVER = "d.example.com"
@@ -125,8 +126,8 @@ def claim_as_json(claim, *, shared):
 def snapshot_of(case):
     """The same node as objects, with a claim that holds what is taken."""
     snapshot = Snapshot()
-    snapshot.set_node(msgspec.convert(node("n1"), Node))
-    snapshot.set_device_class(msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
+    snapshot.put(NODES, msgspec.convert(node("n1"), Node))
+    snapshot.put(DEVICE_CLASSES, msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 2 if case.style == "counters" else 1}
     devices = [text({"name": name, **one}) for name, one in case.devices.items()]
     slices = [{"nodeName": "n1", "devices": devices}]
@@ -134,7 +135,7 @@ def snapshot_of(case):
         slices.append({"nodeName": "n1", "sharedCounters": [{"name": "set", "counters": {"c": {"value": "8"}}}]})
     for number, spec in enumerate(slices):
         body = {"metadata": {"name": f"s{number}"}, "spec": {"driver": DRIVER, "pool": pool, **spec}}
-        snapshot.set_resource_slice(msgspec.convert(body, ResourceSlice))
+        snapshot.put(SLICES, msgspec.convert(body, ResourceSlice))
     results = [{"driver": DRIVER, "pool": "p", "device": name} for name in case.taken["devices"]]
     results += [
         {"driver": DRIVER, "pool": "p", "device": name, "shareID": name, "consumedCapacity": {"memory": str(amount)}}
@@ -142,7 +143,7 @@ def snapshot_of(case):
     ]
     status = {"allocation": {"devices": {"results": results}}}
     holder = {"metadata": {"name": "holder", "namespace": "default"}, "status": status}
-    snapshot.set_resource_claim(msgspec.convert(holder, ResourceClaim))
+    snapshot.put(CLAIMS, msgspec.convert(holder, ResourceClaim))
     return snapshot
 
 

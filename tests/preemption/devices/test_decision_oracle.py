@@ -15,6 +15,7 @@ from tests.preemption.building import NOW, as_pod, node, pod
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.preemption.decision import decide
+from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, PODS, SLICES
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 
@@ -65,32 +66,32 @@ class Cluster:
         for kind in KINDS:
             selectors = [{"cel": {"expression": f'device.attributes["{DRIVER}"].kind == "{kind}"'}}]
             body = {"metadata": {"name": kind}, "spec": {"selectors": selectors}}
-            snapshot.set_device_class(msgspec.convert(body, DeviceClass))
+            snapshot.put(DEVICE_CLASSES, msgspec.convert(body, DeviceClass))
         for host, devices in self.devices.items():
-            snapshot.set_node(msgspec.convert(node(host), Node))
+            snapshot.put(NODES, msgspec.convert(node(host), Node))
             published = [
                 {"name": f"d{place}", "attributes": {"kind": {"string": kind}, "ring": {"string": f"{host}-{ring}"}}}
                 for place, (kind, ring) in enumerate(devices)
             ]
             pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
             spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": published}
-            snapshot.set_resource_slice(msgspec.convert({"metadata": {"name": host}, "spec": spec}, ResourceSlice))
+            snapshot.put(SLICES, msgspec.convert({"metadata": {"name": host}, "spec": spec}, ResourceSlice))
         for name, (host, priority) in self.pods.items():
-            snapshot.set_pod(as_pod(pod(name, on=host, priority=priority, cpu="")))
+            snapshot.put(PODS, as_pod(pod(name, on=host, priority=priority, cpu="")))
         for number, (host, held, users) in enumerate(self.claims):
             results = [{"request": "r", "driver": DRIVER, "pool": host, "device": f"d{place}"} for place in held]
             reserved = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in users]
             status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
             meta = {"name": f"c{number}", "namespace": "default"}
             meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-            snapshot.set_resource_claim(msgspec.convert({"metadata": meta, "status": status}, ResourceClaim))
+            snapshot.put(CLAIMS, msgspec.convert({"metadata": meta, "status": status}, ResourceClaim))
         requests = [{"name": kind, "exactly": {"deviceClassName": kind, "count": n}} for kind, n in self.wants]
         tied = [{"matchAttribute": f"{DRIVER}/ring"}] if self.tied else []
         body = {
             "metadata": {"name": "wanted", "namespace": "default"},
             "spec": {"devices": {"requests": requests, "constraints": tied}},
         }
-        snapshot.set_resource_claim(msgspec.convert(body, ResourceClaim))
+        snapshot.put(CLAIMS, msgspec.convert(body, ResourceClaim))
         return snapshot
 
 

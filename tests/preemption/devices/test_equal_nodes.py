@@ -9,6 +9,7 @@ from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSli
 from webhook.preemption.decision import decide
 from webhook.preemption.devices.node_states import pools_of
 from webhook.preemption.filters import devices
+from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, PODS, SLICES
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 
@@ -19,9 +20,9 @@ RING = {"matchAttribute": f"{DRIVER}/ring"}
 def snapshot_of(rings):
     """Nodes whose devices, each held by a pod of its own, are on these rings."""
     snapshot = Snapshot()
-    snapshot.set_device_class(msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
+    snapshot.put(DEVICE_CLASSES, msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
     for name, values in rings.items():
-        snapshot.set_node(msgspec.convert(node(name), Node))
+        snapshot.put(NODES, msgspec.convert(node(name), Node))
         found = [
             {
                 "name": f"d{n}",
@@ -31,11 +32,11 @@ def snapshot_of(rings):
         ]
         pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": found}
-        snapshot.set_resource_slice(msgspec.convert({"metadata": {"name": name}, "spec": spec}, ResourceSlice))
+        snapshot.put(SLICES, msgspec.convert({"metadata": {"name": name}, "spec": spec}, ResourceSlice))
         for n in range(len(values)):
             holder = f"{name}-p{n}"
-            snapshot.set_pod(as_pod(pod(holder, on=name, priority=n, cpu="")))
-            snapshot.set_resource_claim(claim(holder, 1, [], held=[(name, f"d{n}", holder)]))
+            snapshot.put(PODS, as_pod(pod(holder, on=name, priority=n, cpu="")))
+            snapshot.put(CLAIMS, claim(holder, 1, [], held=[(name, f"d{n}", holder)]))
     return snapshot
 
 
@@ -74,7 +75,7 @@ def searched(monkeypatch):
 def test_equal_nodes_are_searched_once(nodes, searched):
     """Forty nodes whose devices differ in their serial numbers and in the names of their rings cost what one does."""
     snapshot = snapshot_of({f"n{number:02}": "aabb" for number in range(nodes)})
-    snapshot.set_resource_claim(claim("wanted", 2, [RING]))
+    snapshot.put(CLAIMS, claim("wanted", 2, [RING]))
     decision = decided(snapshot)
     assert decision.candidate_count == nodes
     assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]
@@ -84,7 +85,7 @@ def test_equal_nodes_are_searched_once(nodes, searched):
 def test_nodes_that_differ_in_what_matters_are_searched_apart():
     """A ring of one device more or less is another node."""
     snapshot = snapshot_of({"n1": "aabb", "n2": "abab", "n3": "abcd"})
-    snapshot.set_resource_claim(claim("wanted", 2, [RING]))
+    snapshot.put(CLAIMS, claim("wanted", 2, [RING]))
     decision = decided(snapshot)
     found = {one.node: [victim.name for victim in one.victims] for one in decision.candidates}
     assert found == {"n1": ["n1-p1", "n1-p0"], "n2": ["n2-p2", "n2-p0"]}
@@ -93,15 +94,15 @@ def test_nodes_that_differ_in_what_matters_are_searched_apart():
 def partitioned(hosts):
     """Nodes with one device of three partitions, each held by a pod of its own."""
     snapshot = Snapshot()
-    snapshot.set_device_class(msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
+    snapshot.put(DEVICE_CLASSES, msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
     for name in hosts:
-        snapshot.set_node(msgspec.convert(node(name), Node))
+        snapshot.put(NODES, msgspec.convert(node(name), Node))
         for one in slices_of(name):
-            snapshot.set_resource_slice(one)
+            snapshot.put(SLICES, one)
         for n in range(3):
             holder = f"{name}-p{n}"
-            snapshot.set_pod(as_pod(pod(holder, on=name, priority=n, cpu="")))
-            snapshot.set_resource_claim(claim(holder, 1, [], held=[(name, f"part{n}", holder)]))
+            snapshot.put(PODS, as_pod(pod(holder, on=name, priority=n, cpu="")))
+            snapshot.put(CLAIMS, claim(holder, 1, [], held=[(name, f"part{n}", holder)]))
     return snapshot
 
 
@@ -129,7 +130,7 @@ def slices_of(host, *, count=2):
 def test_nodes_with_equal_partitions_are_searched_once(nodes, searched):
     """Which of a node's partitions are taken says what is left of their counters."""
     snapshot = partitioned([f"n{number:02}" for number in range(nodes)])
-    snapshot.set_resource_claim(claim("wanted", 2, []))
+    snapshot.put(CLAIMS, claim("wanted", 2, []))
     decision = decided(snapshot)
     assert decision.candidate_count == nodes
     assert [victim.name for victim in decision.selected.victims] == ["n00-p1", "n00-p0"]
@@ -141,8 +142,8 @@ def test_counters_that_differ_are_searched_apart():
     snapshot = partitioned(["n1", "n2"])
     less = slices_of("n2")[0]
     less.spec.shared_counters[0].counters["parts"].value = "2"
-    snapshot.set_resource_slice(less)
-    snapshot.set_resource_claim(claim("wanted", 3, []))
+    snapshot.put(SLICES, less)
+    snapshot.put(CLAIMS, claim("wanted", 3, []))
     decision = decided(snapshot)
     assert [one.node for one in decision.candidates] == ["n1"]
 
@@ -150,16 +151,16 @@ def test_counters_that_differ_are_searched_apart():
 def test_a_pool_of_another_node_matters_only_while_it_is_incomplete():
     """Its counters are looked at from every node: who asks for all devices is told of a pool that is being updated."""
     snapshot = partitioned(["n1"])
-    snapshot.set_node(msgspec.convert(node("n2"), Node))
+    snapshot.put(NODES, msgspec.convert(node("n2"), Node))
     assert [pool.id for pool in pools_of(snapshot, snapshot.nodes.find("n2")).pools] == []
     seen = []
     for count in (3, 2):
         for one in slices_of("n1", count=count):
-            snapshot.set_resource_slice(one)
+            snapshot.put(SLICES, one)
         found = pools_of(snapshot, snapshot.nodes.find("n2")).pools
         seen.append([(pool.id, pool.incomplete) for pool in found])
     assert seen == [[((DRIVER, "n1"), True)], []]
-    snapshot.remove_resource_slice("n1-1")
+    snapshot.remove(SLICES, "n1-1")
     assert [pool.incomplete for pool in pools_of(snapshot, snapshot.nodes.find("n2")).pools] == [True]
-    snapshot.remove_resource_slice("n1-0")
+    snapshot.remove(SLICES, "n1-0")
     assert pools_of(snapshot, snapshot.nodes.find("n2")).pools == []

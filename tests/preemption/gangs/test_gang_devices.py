@@ -15,6 +15,8 @@ from webhook.kube.objects.devices import ResourceClaim
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
+from webhook.preemption.snapshot.kinds import CLAIMS, POD_GROUPS
+from webhook.preemption.snapshot.pod_groups import POD_GROUP
 
 GANG = "gang"
 
@@ -33,12 +35,12 @@ def decided(cluster, members, *, shared=False):
     snapshot = cluster.snapshot()
     spec = {"schedulingPolicy": {"gang": {"minCount": members}}, "priority": PREEMPTOR}
     group = {"metadata": {"name": GANG, "namespace": "default"}, "spec": spec}
-    snapshot.set_pod_group(msgspec.convert(group, PodGroup))
+    snapshot.put(POD_GROUPS[POD_GROUP], msgspec.convert(group, PodGroup))
     waiting = []
     for number in range(members):
         claim = "wanted" if shared else f"wanted-{number}"
         if not shared:
-            snapshot.set_resource_claim(claim_for(cluster, claim))
+            snapshot.put(CLAIMS, claim_for(cluster, claim))
         uses = {"resourceClaims": [{"name": "r", "resourceClaimName": claim}]}
         made = pod(f"m-{number}", priority=PREEMPTOR, cpu="", schedulingGroup={"podGroupName": GANG}, **uses)
         waiting.append(as_pod(made))

@@ -15,6 +15,7 @@ from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, fits_on
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
+from webhook.preemption.snapshot.kinds import PODS
 
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 
@@ -39,11 +40,11 @@ def group_of(members, minimum):
 def carry_out(snapshot, decision):
     """Bind the members one after the other once the victims are gone; each has to fit beside those before it."""
     for victim in decision.victims:
-        snapshot.remove_pod(victim.key)
+        snapshot.remove(PODS, victim.key)
     for placed in decision.placements:
         assert fits_on(snapshot, placed.pod, placed.node)
         bound = msgspec.structs.replace(placed.pod.spec, node_name=placed.node)
-        snapshot.set_pod(msgspec.structs.replace(placed.pod, spec=bound))
+        snapshot.put(PODS, msgspec.structs.replace(placed.pod, spec=bound))
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from webhook.policy.model.preemption import BudgetMode, EvictionMode, Preemption
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
+from webhook.preemption.snapshot.kinds import BUDGETS
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
 
 
@@ -225,5 +226,5 @@ def test_who_is_asked_first_of_a_budget(strict):
     snapshot = snapshot_of(cluster([node("n1")], replicas(1), pod("p")))
     row = snapshot.pods.find("default", "r0")
     assert snapshot.budgets.of(row, strict=strict) == []
-    snapshot.set_budget(msgspec.convert(budget("web", {"app": "web"}, 1), PodDisruptionBudget))
+    snapshot.put(BUDGETS, msgspec.convert(budget("web", {"app": "web"}, 1), PodDisruptionBudget))
     assert [one.name for one in snapshot.budgets.of(row, strict=strict)] == ["web"]

@@ -8,6 +8,7 @@ from tests.preemption.building import as_pod, budget, node, pod
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.preemption.snapshot.columns import Columns
+from webhook.preemption.snapshot.kinds import BUDGETS, NODES, PODS
 from webhook.preemption.snapshot.slot_orders import SlotOrder
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -72,9 +73,9 @@ def test_no_column_is_made_beside_the_declared_ones(name):
 def test_what_is_left_of_a_node_does_not_pass_to_the_next():
     """The row of a node that is gone is that of another one, which is not known yet: nothing is unschedulable there."""
     snapshot = Snapshot()
-    snapshot.set_node(msgspec.convert(node("n1", unschedulable=True), Node))
-    snapshot.remove_node("n1")
-    snapshot.set_pod(as_pod(pod("a", on="n2")))
+    snapshot.put(NODES, msgspec.convert(node("n1", unschedulable=True), Node))
+    snapshot.remove(NODES, "n1")
+    snapshot.put(PODS, as_pod(pod("a", on="n2")))
     nodes = snapshot.nodes
     assert (nodes.rows, nodes.names) == (1, ["n2"])
     assert not nodes.unschedulable.any()
@@ -88,9 +89,9 @@ def test_what_is_left_of_a_budget_is_nothing():
     made = budget(
         "web", {"app": "a"}, 3, disruptedPods={"a": "2026-01-01T00:00:00Z"}, currentHealthy=2, desiredHealthy=1
     )
-    snapshot.set_budget(msgspec.convert(made, PodDisruptionBudget))
+    snapshot.put(BUDGETS, msgspec.convert(made, PodDisruptionBudget))
     full = columns(snapshot.budgets, row=0)
-    snapshot.remove_budget("default/web")
+    snapshot.remove(BUDGETS, "default/web")
     assert [name for name, value in declared(snapshot.budgets).items() if full[name] == value] == []
     assert columns(snapshot.budgets, row=0) == declared(snapshot.budgets)
 
@@ -138,11 +139,11 @@ UNBOUND = {"nominated"}
 def test_a_pod_fills_every_column():
     """What `put` forgets would hold what an empty row holds; when the pod is gone, each column is as before."""
     snapshot = Snapshot()
-    snapshot.set_pod(as_pod(pod("first", on="n0")))  # what is counted from 0 begins with another pod
-    snapshot.set_pod(as_pod(FULL))
+    snapshot.put(PODS, as_pod(pod("first", on="n0")))  # what is counted from 0 begins with another pod
+    snapshot.put(PODS, as_pod(FULL))
     waiting = pod("b")
     waiting["status"]["nominatedNodeName"] = "n1"
-    snapshot.set_pod(as_pod(waiting))
+    snapshot.put(PODS, as_pod(waiting))
     pods = snapshot.pods
     rows = {name: pods.find(namespace, name) for namespace, name in (("team", "a"), ("default", "b"))}
 
@@ -152,8 +153,8 @@ def test_a_pod_fills_every_column():
 
     assert as_declared("a") == UNBOUND
     assert not UNBOUND & as_declared("b")
-    snapshot.remove_pod("team/a")
-    snapshot.remove_pod("default/b")
+    snapshot.remove(PODS, "team/a")
+    snapshot.remove(PODS, "default/b")
     assert as_declared("a") == as_declared("b") == pods.declarations.keys()
 
 
@@ -163,8 +164,8 @@ def test_an_order_of_pods_is_made_again_for_a_row_that_is_used_again():
     pods, order = snapshot.pods, SlotOrder(snapshot.pods)
     for on, made, expected in (("n1", {"a": 1, "b": 2}, ["a", "b"]), ("n2", {"c": 2, "d": 1}, ["d", "c"])):
         for name, priority in made.items():
-            snapshot.set_pod(as_pod(pod(name, on=on, priority=priority)))
+            snapshot.put(PODS, as_pod(pod(name, on=on, priority=priority)))
         rows = order.slots_of(np.array([0]), lambda rows: [-pods.priority[rows]])
         assert [pods.names[row] for row in rows[0]] == expected
         for name in reversed(made):
-            snapshot.remove_pod(f"default/{name}")
+            snapshot.remove(PODS, f"default/{name}")

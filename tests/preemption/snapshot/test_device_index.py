@@ -9,6 +9,7 @@ from tests.preemption.building import as_pod, node, pod
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, PODS, SLICES
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 DRIVER = "d.example.com"
@@ -49,42 +50,42 @@ def holding(snapshot):
 def test_a_device_is_freed_by_the_pod_that_uses_its_claim():
     """Whichever of slice, claim and pod comes first; without the finalizer nobody frees it."""
     parts = [
-        lambda s: s.set_resource_slice(resource_slice("s", "n1", 1)),
-        lambda s: s.set_resource_claim(claim("c", "n1", ["s-0"], ["a"])),
-        lambda s: s.set_pod(as_pod(pod("a", on="n1"))),
+        lambda s: s.put(SLICES, resource_slice("s", "n1", 1)),
+        lambda s: s.put(CLAIMS, claim("c", "n1", ["s-0"], ["a"])),
+        lambda s: s.put(PODS, as_pod(pod("a", on="n1"))),
     ]
     for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
         snapshot = Snapshot()
         for number in order:
             parts[number](snapshot)
         assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "a")]}
-    snapshot.set_resource_claim(claim("c", "n1", ["s-0"], ["a"], finalizer=False))
+    snapshot.put(CLAIMS, claim("c", "n1", ["s-0"], ["a"], finalizer=False))
     assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "")]}
 
 
 def test_a_pod_of_the_same_name_is_somebody_else():
     """The consumer is matched by uid; a pod that replaces it frees nothing."""
     snapshot = Snapshot()
-    snapshot.set_resource_slice(resource_slice("s", "n1", 1))
-    snapshot.set_resource_claim(claim("c", "n1", ["s-0"], ["a"]))
-    snapshot.set_pod(as_pod(pod("a", on="n1")))
+    snapshot.put(SLICES, resource_slice("s", "n1", 1))
+    snapshot.put(CLAIMS, claim("c", "n1", ["s-0"], ["a"]))
+    snapshot.put(PODS, as_pod(pod("a", on="n1")))
     other = pod("a", on="n1")
     other["metadata"]["uid"] = "another"
-    snapshot.set_pod(as_pod(other))
+    snapshot.put(PODS, as_pod(other))
     assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "")]}
 
 
 def test_an_amount_that_is_none_is_refused():
     """The slice that was known before stays as it is."""
     snapshot = Snapshot()
-    snapshot.set_resource_slice(resource_slice("s", "n1", 2))
+    snapshot.put(SLICES, resource_slice("s", "n1", 2))
     before = holding(snapshot)
     for fields in (
         {"capacity": {"memory": {"value": "much"}}},
         {"consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "few"}}}]},
     ):
         with pytest.raises(ClusterError, match=r"resourceslice s: device s-0: '(much|few)' is not a quantity"):
-            snapshot.set_resource_slice(resource_slice("s", "n1", 1, **fields))
+            snapshot.put(SLICES, resource_slice("s", "n1", 1, **fields))
     assert holding(snapshot) == before
 
 
@@ -92,7 +93,7 @@ def test_events_lead_to_what_the_objects_say():
     """After random events in any order the columns are those of a snapshot that is filled in once."""
     rng = random.Random(7)
     snapshot, slices, claims, pods = Snapshot(), {}, {}, {}
-    snapshot.set_node(msgspec.convert(node("n1"), Node))
+    snapshot.put(NODES, msgspec.convert(node("n1"), Node))
     for _ in range(600):
         kind, name = rng.choice(["slice", "claim", "pod"]), f"x{rng.randint(0, 5)}"
         gone = rng.random() < 0.3
@@ -100,35 +101,35 @@ def test_events_lead_to_what_the_objects_say():
             numbers = {"generation": rng.randint(1, 2), "slices": rng.randint(1, 2)}
             made = resource_slice(name, f"n{rng.randint(1, 2)}", rng.randint(0, 3), **numbers)
             slices.pop(name, None)
-            snapshot.remove_resource_slice(name) if gone else snapshot.set_resource_slice(made)
+            snapshot.remove(SLICES, name) if gone else snapshot.put(SLICES, made)
             slices |= {} if gone else {name: made}
         elif kind == "claim":
             devices = [f"x{rng.randint(0, 5)}-{rng.randint(0, 2)}" for _ in range(rng.randint(0, 2))]
             users = rng.sample(["x0", "x1", "x2", "stranger"], rng.randint(0, 2))
             made = claim(name, f"n{rng.randint(1, 2)}", devices, users)
             claims.pop(name, None)
-            snapshot.remove_resource_claim(f"default/{name}") if gone else snapshot.set_resource_claim(made)
+            snapshot.remove(CLAIMS, f"default/{name}") if gone else snapshot.put(CLAIMS, made)
             claims |= {} if gone else {name: made}
         else:
             pods.pop(name, None)
             made = pod(name, on=f"n{rng.randint(1, 2)}")
             made["metadata"]["uid"] = rng.choice([f"uid-{name}", "other"])
-            snapshot.remove_pod(f"default/{name}") if gone else snapshot.set_pod(as_pod(made))
+            snapshot.remove(PODS, f"default/{name}") if gone else snapshot.put(PODS, as_pod(made))
             pods |= {} if gone else {name: made}
     fresh = Snapshot()
     for one in claims.values():
-        fresh.set_resource_claim(one)
+        fresh.put(CLAIMS, one)
     for one in pods.values():
-        fresh.set_pod(as_pod(one))
+        fresh.put(PODS, as_pod(one))
     for one in slices.values():
-        fresh.set_resource_slice(one)
+        fresh.put(SLICES, one)
     assert holding(snapshot) == holding(fresh)
     assert any(one for one in holding(fresh).values())
     assert snapshot.device_claims.holders == fresh.device_claims.holders
     used, used_by_fresh = ({uid for uid in one.pods.uids if one.device_claims.uses(uid)} for one in (snapshot, fresh))
     assert used == used_by_fresh
     for name in slices:
-        snapshot.remove_resource_slice(name)
+        snapshot.remove(SLICES, name)
     assert snapshot.devices.rows_of == snapshot.devices.pools == snapshot.devices.local == {}
 
 
@@ -137,9 +138,9 @@ def test_the_newest_class_serves_a_resource():
     snapshot = Snapshot()
     for name, made in (("old", "2026-01-01T00:00:00Z"), ("new", "2026-02-01T00:00:00Z"), ("b", "2026-02-01T00:00:00Z")):
         body = {"metadata": {"name": name, "creationTimestamp": made}, "spec": {"extendedResourceName": "x/gpu"}}
-        snapshot.set_device_class(msgspec.convert(body, DeviceClass))
+        snapshot.put(DEVICE_CLASSES, msgspec.convert(body, DeviceClass))
     served = snapshot.devices.class_of_resource
     assert served["x/gpu"].metadata.name == "b"
     assert served["deviceclass.resource.kubernetes.io/old"].metadata.name == "old"
-    snapshot.remove_device_class("b")
+    snapshot.remove(DEVICE_CLASSES, "b")
     assert snapshot.devices.class_of_resource["x/gpu"].metadata.name == "new"

@@ -9,6 +9,7 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot import interning
 from webhook.preemption.snapshot.interning import Interner, Table
+from webhook.preemption.snapshot.kinds import PODS
 
 
 @pytest.mark.parametrize("changes", [0, 1, 4, 5, 9, 40])
@@ -35,5 +36,5 @@ def test_shielded_pod_after_many_changes(changes: int) -> None:
     for number in range(changes):
         changing = pod("changing", on="n1", cpu="")
         changing["metadata"]["annotations"] = {CAN_BE_PREEMPTED: str(number)}
-        snapshot.set_pod(as_pod(changing))
+        snapshot.put(PODS, as_pod(changing))
     assert decide(snapshot, as_pod(pod("preemptor", priority=100, cpu="4")), rules(), NOW).selected is None

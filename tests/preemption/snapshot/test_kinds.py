@@ -61,4 +61,4 @@ def test_the_embedded_server_serves_every_kind_that_is_not_optional():
 )
 def test_a_kind_has_a_name_in_json(resource, field):
     """A list of a kind is called as Kubernetes' own fields are."""
-    assert SnapshotKind(resource, object, lambda *_: None, lambda *_: None).field == field
+    assert SnapshotKind(resource, object).field == field

@@ -8,6 +8,7 @@ import pytest
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.preemption.decision import decide, fits
+from webhook.preemption.snapshot.kinds import NODES, PODS
 from webhook.preemption.snapshot.nodes import MOST_LABEL_COLUMNS
 from webhook.preemption.victims.rules import kubernetes_rules
 
@@ -55,7 +56,7 @@ def test_a_label_that_comes_back_is_read_anew():
     for number in range(2 * MOST_LABEL_COLUMNS):
         fits(snapshot, asking(**{f"other-{number}": "x"}))
     for value in ("new", "newest"):
-        snapshot.set_node(msgspec.convert(node("n1", labels={"disk": value}), Node))
+        snapshot.put(NODES, msgspec.convert(node("n1", labels={"disk": value}), Node))
         assert fits(snapshot, asking(disk=value)) == ["n1"]
         assert fits(snapshot, asking(disk="old")) == []
 
@@ -91,11 +92,11 @@ def test_resources_that_no_node_has_do_not_pile_up():
     """Thousands of pods, each asking for a resource with a name of its own, take no column each, and go completely."""
     snapshot = snapshot_of(cluster([node("n1", cpu="8000")], [], pod("preemptor")))
     for number in range(MANY):
-        snapshot.set_pod(as_pod(wanting(f"p{number}", f"tenant.example.com/{number}", on="n1")))
+        snapshot.put(PODS, as_pod(wanting(f"p{number}", f"tenant.example.com/{number}", on="n1")))
     assert len(snapshot.pods.amounts) == len(snapshot.nodes.used) == 3
     assert fits(snapshot, as_pod(wanting("p", "tenant.example.com/7", priority=9))) == []
     for number in range(MANY):
-        snapshot.remove_pod(f"default/p{number}")
+        snapshot.remove(PODS, f"default/p{number}")
     assert snapshot.pods._unadvertised == {}
 
 
@@ -104,12 +105,12 @@ def test_a_resource_that_a_node_has_later_counts_from_then_on():
     snapshot = snapshot_of(cluster([node("n1", cpu="8")], [wanting("v", GPU, "2", on="n1")], pod("preemptor")))
     asks = as_pod(wanting("preemptor", GPU, "3", priority=9))
     assert fits(snapshot, asks) == []
-    snapshot.set_node(with_gpus(4))
+    snapshot.put(NODES, with_gpus(4))
     assert fits(snapshot, asks) == []
     decision = decide(snapshot, asks, kubernetes_rules(), NOW)
     assert [victim.key for victim in decision.selected.victims] == ["default/v"]
-    snapshot.set_pod(as_pod(wanting("v", GPU, "1", on="n1")))
+    snapshot.put(PODS, as_pod(wanting("v", GPU, "1", on="n1")))
     assert fits(snapshot, asks) == ["n1"]
-    snapshot.remove_pod("default/v")
+    snapshot.remove(PODS, "default/v")
     assert fits(snapshot, as_pod(wanting("preemptor", GPU, "4"))) == ["n1"]
     assert fits(snapshot, as_pod(wanting("preemptor", GPU, "5"))) == []

@@ -27,6 +27,7 @@ from webhook.policy.model.victims import PodsMatch, PreemptibilityAnnotations, P
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
 
@@ -382,9 +383,9 @@ def test_a_class_speaks_again_when_its_value_is_back():
     snapshot = snapshot_of(cluster([node("n1")], [victim], asking), by)
     went = []
     for value in (5, None, 1, 5):
-        snapshot.remove_priority_class("low")
+        snapshot.remove(PRIORITY_CLASSES, "low")
         if value is not None:
-            snapshot.set_priority_class(msgspec.convert(priority_class("low", value), PriorityClass))
+            snapshot.put(PRIORITY_CLASSES, msgspec.convert(priority_class("low", value), PriorityClass))
         went.append(decide(snapshot, as_pod(asking), by, NOW).selected is not None)
     assert went == [True, False, False, True]
 

@@ -11,6 +11,7 @@ from tests.reconciler.builders import START, pod, preemptor
 from tests.reconciler.device_settings import Devices, claim, uses
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.scheduling import PodGroup
+from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING, group_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Unschedulable
@@ -160,7 +161,7 @@ def test_members_of_a_gang(alone: bool):
         ready.append(preemptor(f"gang-{number}", "1", labels=labels, spec=uses(f"c-gang-{number}")))
     setting.add(*ready)
     body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
-    setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), COSCHEDULING)
+    setting.state.snapshot.put(POD_GROUPS[COSCHEDULING], msgspec.convert(body, PodGroup))
     members = GangMembers(group_of(ready[0]), tuple(ready), (), ())
     outcome = evaluate_gang(
         setting.evaluator, members, setting.policy, setting.rules, 0, left_out=(), promised=NOTHING_PROMISED

@@ -11,6 +11,7 @@ from webhook.policy.model.extender import ExtenderConfig
 from webhook.policy.model.limits import CycleKeeper, Cycles, LabelRate, Limits, Rate, WorkloadLimit
 from webhook.policy.model.preemption import BudgetMode, EvictionMode, GroupDisruption, Groups
 from webhook.policy.model.victims import Victims
+from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import NOTHING_PROMISED, Evicts, Promised, Unschedulable, Waits
@@ -32,7 +33,7 @@ def setting_of(limits, pods, **more):
     setting.add(*pods)
     body = {"metadata": {"name": "gang", "namespace": "default"}, "spec": {"minMember": 2}}
     source = next(one.title for one in GROUP_SOURCES if one.title == "coscheduling PodGroup")
-    setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), source)
+    setting.state.snapshot.put(POD_GROUPS[source], msgspec.convert(body, PodGroup))
     return setting
 
 

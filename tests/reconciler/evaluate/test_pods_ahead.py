@@ -10,6 +10,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.policy.model.values import CAN_BE_PREEMPTED
+from webhook.preemption.snapshot.kinds import POD_GROUPS, VOLUME_CLAIMS, VOLUMES
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
 from webhook.reconciler.plans.actions import Ask, Try
@@ -78,7 +79,7 @@ def test_a_member_of_a_gang_in_front(minimum: int, nominated: str, comes: bool):
         "metadata": {"name": "g", "namespace": "default"},
         "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
     }
-    setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), POD_GROUP)
+    setting.state.snapshot.put(POD_GROUPS[POD_GROUP], msgspec.convert(body, PodGroup))
     setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)))
     spec = {"schedulingGroup": {"podGroupName": "g"}}
     setting.add(preemptor("front", "3", priority=200, class_name="other", spec=spec, nominated=nominated))
@@ -150,9 +151,9 @@ def add_claim(setting: Setting, name: str, mode: str) -> None:
     """A claim with a volume of its name."""
     meta = {"name": name, "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     claim = {"metadata": meta, "spec": {"volumeName": name, "accessModes": [mode]}}
-    setting.state.snapshot.set_persistent_volume_claim(msgspec.convert(claim, PersistentVolumeClaim))
+    setting.state.snapshot.put(VOLUME_CLAIMS, msgspec.convert(claim, PersistentVolumeClaim))
     volume = {"metadata": {"name": name}, "spec": {"capacity": {"storage": "1Gi"}}}
-    setting.state.snapshot.set_persistent_volume(msgspec.convert(volume, PersistentVolume))
+    setting.state.snapshot.put(VOLUMES, msgspec.convert(volume, PersistentVolume))
 
 
 def using(claim: str) -> dict:

@@ -48,7 +48,7 @@ class _Process:
             registry=self.registry,
             clock=self.clock,
         )
-        self.service.state.snapshot.classes = ClassesOfPods()
+        self.service.state.snapshot.classes.__class__ = ClassesOfPods
         self.work = asyncio.create_task(self.service.run())
 
     async def end(self) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.preemption import GroupDisruption, Groups
+from webhook.preemption.snapshot.kinds import POD_GROUPS
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING
 from webhook.reconciler.plans.actions import End, Try, Wait
 from webhook.reconciler.plans.endings import Ending
@@ -27,7 +28,7 @@ def full_nodes(members: int, *, of: str = "") -> Desk:
     setting.add(*(pod(f"v{number}", "4", node=f"n{number}", labels=labels) for number in range(3)))
     for name in filter(None, ("gang", of)):
         body = {"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": 2}}
-        setting.state.snapshot.set_pod_group(msgspec.convert(body, PodGroup), COSCHEDULING)
+        setting.state.snapshot.put(POD_GROUPS[COSCHEDULING], msgspec.convert(body, PodGroup))
     desk = Desk(setting)
     for number in range(members):
         setting.add(preemptor(f"gang-{number}", "4", labels={GANG: "gang"}))

@@ -11,6 +11,7 @@ from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, 
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.device_index import DeviceId
+from webhook.preemption.snapshot.kinds import PODS
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.plans import next_action
 from webhook.reconciler.plans.actions import Ask, End, Wait
@@ -203,7 +204,7 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
     fresh = Devices(n1=2)
     for number in range(2):
         fresh.state.pods._items.pop(f"default/n1-{number}")
-        fresh.state.snapshot.remove_pod(f"default/n1-{number}")
+        fresh.state.snapshot.remove(PODS, f"default/n1-{number}")
         if deallocated:
             fresh.deallocated(f"c-n1-{number}")
     made = fresh.wants("p", 2, nominated="n1")

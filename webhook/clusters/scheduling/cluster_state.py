@@ -85,20 +85,20 @@ class ClusterState:
 
     def _set_or_remove(self, key: str, pod: Pod | None) -> None:
         if pod is None:
-            self.snapshot.remove_pod(key)
+            self.snapshot.remove(PODS, key)
             self.tally.drop(key)
         else:
-            self.snapshot.set_pod(pod)
+            self.snapshot.put(PODS, pod)
             self.tally.put(key, pod)
 
     def _other_changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
         new = change.new
         try:
             if new is not None:
-                kind.put(self.snapshot, new)
+                self.snapshot.put(kind, new)
         except ClusterError as error:
             log.warning("%s %s is ignored: %s", kind.resource.kind, change.key, error)
             new = None
         if new is None:
-            kind.remove(self.snapshot, change.key)
+            self.snapshot.remove(kind, change.key)
         self._on_other(kind.resource, change)

@@ -40,7 +40,7 @@ def growth_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> lis
             continue
         column = pods.amounts[row].copy()
         base = nodes.used[row, :count].copy()
-        for other, wish in snapshot.wishes.items():
+        for other, wish in pods.wishes.items():
             if other != own:
                 column[other] -= wish.get(name, 0)
                 if pods.node[other] >= 0:

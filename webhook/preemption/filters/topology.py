@@ -120,7 +120,7 @@ def _existing_anti_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedP
         return tuple(term.topology_key for term in selecting)
 
     labels = tuple(sorted(incoming.labels.items()))
-    table = ("hits", snapshot.namespaces_version, incoming.namespace, labels)
+    table = ("hits", snapshot.namespaces.version, incoming.namespace, labels)
     keys_of = snapshot.table(table, pods.anti, np.object_, forbidding)
     weights: dict[str, Ints] = {}
     for identity, _ in pods.anti.used():
@@ -163,7 +163,7 @@ def _term_matches(snapshot: Snapshot, terms: list[Term]) -> Mask:
         of_namespace = snapshot.namespace_labels(identity.namespace)
         return all(term.selects(identity.namespace, identity.labels, of_namespace) for term in terms)
 
-    key = ("terms", snapshot.namespaces_version, *(term.key for term in terms))
+    key = ("terms", snapshot.namespaces.version, *(term.key for term in terms))
     return snapshot.table(key, snapshot.pods.identities, np.bool_, matches)
 
 

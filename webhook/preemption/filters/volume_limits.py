@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from webhook.preemption.filters.counters import UNBOUNDED, PlacedPods
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.snapshot.volume_index import AttachedVolume
+from webhook.preemption.snapshot.volume_index import AttachedVolume, class_of_claim, volume_of_class
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -103,7 +103,7 @@ class Attached:
 
 def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> AttachLimits | None:
     """The limits that concern a preemptor with these claims (`namespace/name`); None if none does."""
-    attached = {snapshot.attached.of_claim(claim) for claim in claims}
+    attached = {_attached(snapshot, claim) for claim in claims}
     own = {volume for volume in attached if volume is not None and volume.driver in snapshot.attach_limits}
     if not own:
         return None
@@ -134,6 +134,20 @@ def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> At
         place=pairs.place,
         pairs_at=pairs.pairs_at,
     )
+
+
+def _attached(snapshot: Snapshot, key: str) -> AttachedVolume | None:
+    """The volume behind the claim `namespace/name`, as `getCSIDriverInfo` of kube-scheduler; None if none is attached.
+
+    A claim without a volume will get one of its own by its class.
+    """
+    claim = snapshot.claims.get(key)
+    if claim is None:
+        return None
+    if claim.spec.volume_name in snapshot.volumes.attached:
+        return snapshot.volumes.attached[claim.spec.volume_name]
+    storage_class = snapshot.storage_classes.get(class_of_claim(claim))
+    return volume_of_class(key, storage_class) if storage_class is not None else None
 
 
 class _Users(NamedTuple):
@@ -173,7 +187,7 @@ class _Pairs:
         for claim_set, node in zip(snapshot.pods.claim_set[users.rows].tolist(), users.nodes.tolist(), strict=True):
             claims = sets[claim_set]
             assert claims is not None
-            volumes = {snapshot.attached.of_claim(claim) for claim in (*claims.named, *claims.made)}
+            volumes = {_attached(snapshot, claim) for claim in (*claims.named, *claims.made)}
             rows.append(
                 [
                     self._numbers.setdefault((node, volume), len(self._numbers) + 1)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects.meta import LabelSelector
+from webhook.kube.objects.meta import LabelSelector, key_of
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import int32
@@ -149,7 +149,7 @@ class DisruptionBudgets(Columns):
     def __init__(self, pods: Pods) -> None:
         super().__init__()
         self._pods = pods
-        self._index: dict[tuple[str, str], int] = {}
+        self._index: dict[str, int] = {}
         self._loose = _Coverage(pods.identities, self._budgets, strict=False)
         self._strict = _Coverage(pods.identities, self._budgets, strict=True)
 
@@ -158,8 +158,7 @@ class DisruptionBudgets(Columns):
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or update a budget. A change of numbers alone costs nothing. Raises ClusterError for what is no int32."""
-        meta = budget.metadata
-        key = (meta.namespace, meta.name)
+        key = key_of(budget)
         row = self._index.get(key)
         before = self._budgets[row] if row is not None else None
         after = _as_budget(budget, before)
@@ -173,9 +172,9 @@ class DisruptionBudgets(Columns):
         if before is None or before.selector != after.selector:
             self._look_again()
 
-    def remove(self, namespace: str, name: str) -> None:
-        """Forget a budget."""
-        row = self._index.pop((namespace, name), None)
+    def remove(self, key: str) -> None:
+        """Forget the budget `namespace/name`."""
+        row = self._index.pop(key, None)
         if row is not None:
             self.free(row)
             self._look_again()

@@ -15,9 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, INDEX_LABELS, at_creation
+from webhook.preemption.snapshot.amounts import int32
 from webhook.preemption.snapshot.interning import Interner
 
 _LONGEST_NAME = 253
@@ -168,7 +170,10 @@ class PodGroups:
         return len(self._members)
 
     def put(self, group: PodGroup, source: str) -> None:
-        """Add or update a PodGroup of this source."""
+        """Add or update a PodGroup of this source. Raises ClusterError for a number that is no int32."""
+        place = f"podgroup {key_of(group)}"
+        int32(group.spec.priority or 0, f"{place}: spec.priority")
+        int32(group.minimum, f"{place}: its minimum")
         key = GroupKey(source, group.metadata.namespace, group.metadata.name)
         self.objects[key] = group
         self._note_changed(key)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation
-from webhook.preemption.snapshot.amounts import occupied
+from webhook.preemption.snapshot.amounts import Amounts, occupied, wished
 from webhook.preemption.snapshot.columns import Columns, array, grown, listed
 from webhook.preemption.snapshot.interning import Interner
 from webhook.preemption.snapshot.nodes import Nodes
@@ -87,7 +87,9 @@ class Pods(Columns):
         self.claims: Interner[PodClaims, PodClaims] = Interner()
         self.groups: Interner[GroupKey, GroupKey] = Interner()
         self.grouped = PodGroups(self.groups)
-        self._unadvertised: dict[int, dict[str, int]] = {}
+        self.wishes: dict[int, Amounts] = {}
+        """By the row of a pod whose resize is deferred, what it takes of its node's room without having it."""
+        self._unadvertised: dict[int, Amounts] = {}
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
         self._leaving: set[int] = set()
@@ -153,7 +155,7 @@ class Pods(Columns):
     def put(self, pod: Pod) -> int:
         """Add or update a pod; returns its row. Raises ClusterError and changes nothing if it cannot be read."""
         meta, spec = pod.metadata, pod.spec
-        amounts, start, priority = occupied(pod), start_of(pod), priority_of(pod)
+        amounts, wish, start, priority = occupied(pod), wished(pod), start_of(pod), priority_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
         group = group_of(pod)
         profile, owner = profile_of(pod, self.annotations), owner_of(pod)
@@ -168,6 +170,9 @@ class Pods(Columns):
             stays = place == (spec.node_name, priority, start)
             self._drop_references(row)
             self._leave(row, stays=stays)
+        self.wishes.pop(row, None)
+        if wish:
+            self.wishes[row] = wish
         self.uids[row] = meta.uid
         self.priority[row], self.start[row] = priority, start
         self.created[row] = created_at(meta, start)
@@ -203,12 +208,12 @@ class Pods(Columns):
             self.start[row] = self.created[row]
             self._enter(row, node, stays=False)
 
-    def remove(self, namespace: str, name: str) -> int | None:
-        """Forget a pod; returns the row it had."""
+    def remove(self, namespace: str, name: str) -> None:
+        """Forget a pod."""
         index = self._index.get(namespace)
         row = index.pop(name, None) if index else None
         if index is None or row is None:
-            return None
+            return
         if not index:
             del self._index[namespace]
         self._join(row, 0, counts=False)
@@ -217,8 +222,8 @@ class Pods(Columns):
         self._nominate(row, "")
         self._drop_references(row)
         self._unadvertised.pop(row, None)
+        self.wishes.pop(row, None)
         self.free(row)
-        return row
 
     def _drop_references(self, row: int) -> None:
         self.identities.drop(int(self.identity[row]))

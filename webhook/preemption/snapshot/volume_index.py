@@ -1,4 +1,4 @@
-"""The persistent volumes as claims find them, and the CSI volume behind each claim.
+"""The persistent volumes as claims find them, and as nodes attach them.
 
 Volumes are kept by name, by class if they are free, and by the claim that they are reserved for. A late-binding claim
 looks at the free volumes of its class and at those that name it in `claimRef`, and at no other, however many there are
@@ -14,9 +14,9 @@ import msgspec
 
 from webhook.kube.objects.meta import ObjectMeta, Quantity, key_of
 from webhook.kube.objects.placement import NodeSelector
-from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from webhook.kube.objects.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.quantity import QuantityError, units
-from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.amounts import ClusterError, int32
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _AWS, _GCE, _AZURE, _CINDER = (
@@ -53,11 +53,20 @@ class Offer(NamedTuple):
     reach_key: bytes
 
 
+class AttachedVolume(NamedTuple):
+    """A volume as a node attaches it: equal ones are one."""
+
+    driver: str
+    handle: str
+
+
 class VolumeIndex:
     """The persistent volumes, each kept where a claim looks for it."""
 
     def __init__(self) -> None:
         self._volumes: dict[str, PersistentVolume] = {}
+        self.attached: dict[str, AttachedVolume | None] = {}
+        """By name, the volume as a node attaches it; None for one that no CSI driver attaches."""
         self._free: dict[str, dict[str, Offer]] = {}
         self._reserved: dict[tuple[str, str], list[str]] = {}
 
@@ -70,7 +79,7 @@ class VolumeIndex:
         offer = _offer(volume)
         name, holder = volume.metadata.name, volume.spec.claim_ref
         self.remove(name)
-        self._volumes[name] = volume
+        self._volumes[name], self.attached[name] = volume, _of_volume(volume)
         if holder is not None:
             self._reserved.setdefault((holder.namespace, holder.name), []).append(name)
         elif (volume.status or {}).get("phase") == "Available" and volume.metadata.deletion_timestamp is None:
@@ -81,6 +90,7 @@ class VolumeIndex:
         volume = self._volumes.pop(name, None)
         if volume is None:
             return
+        del self.attached[name]
         holder, of_class = volume.spec.claim_ref, _class_of(volume)
         if holder is not None:
             claim = (holder.namespace, holder.name)
@@ -109,63 +119,28 @@ class VolumeIndex:
         return offers
 
 
-class AttachedVolume(NamedTuple):
-    """A volume as a node attaches it: equal ones are one."""
+class VolumeLimits(dict[str, dict[str, int]]):
+    """By CSI driver and node: how many volumes can be attached."""
 
-    driver: str
-    handle: str
+    def put(self, csi_node: CSINode) -> None:
+        """Add or update what the drivers say of a node. Raises ClusterError for a count that is no int32."""
+        name = csi_node.metadata.name
+        counts = {driver.name: driver.allocatable.count for driver in csi_node.spec.drivers or () if driver.allocatable}
+        limits = {
+            driver: int32(count, f"csinode {name}: spec.drivers: allocatable.count of {driver}")
+            for driver, count in counts.items()
+            if count is not None
+        }
+        self.remove(name)
+        for driver, count in limits.items():
+            self.setdefault(driver, {})[name] = count
 
-
-class AttachedVolumes:
-    """The volume behind every claim, remembered until the claim, its volume or its class changes.
-
-    As `getCSIDriverInfo` of kube-scheduler's NodeVolumeLimits.
-    """
-
-    def __init__(
-        self,
-        volumes: VolumeIndex,
-        claims: Mapping[str, PersistentVolumeClaim],
-        storage_classes: Mapping[str, StorageClass],
-    ) -> None:
-        self._volumes = volumes
-        self._claims = claims
-        self._storage_classes = storage_classes
-        self._known: dict[str, AttachedVolume | None] = {}
-        self._claims_of: dict[str, set[str]] = {}
-
-    def of_claim(self, claim: str) -> AttachedVolume | None:
-        """The volume behind the claim `namespace/name`; None if it is none that a CSI driver attaches."""
-        if claim not in self._claims:
-            return None  # and not remembered: nothing would tell when to forget it
-        if claim not in self._known:
-            name, of_class = self._claims[claim].spec.volume_name, class_of_claim(self._claims[claim])
-            volume = self._volumes.get(name) if name else None
-            if name:
-                self._claims_of.setdefault(name, set()).add(claim)
-            if volume is not None:
-                self._known[claim] = _of_volume(volume)
-            elif of_class in self._storage_classes:
-                provisioner = self._storage_classes[of_class].provisioner
-                # It will be a volume of its own
-                self._known[claim] = AttachedVolume(_MIGRATED.get(provisioner, provisioner), f"claim {claim}")
-            else:
-                self._known[claim] = None
-        return self._known[claim]
-
-    def claim_changed(self, claim: str) -> None:
-        """Look the claim up again when asked next."""
-        self._known.pop(claim, None)
-
-    def volume_changed(self, volume: str) -> None:
-        """Look up again the claims that name the volume."""
-        for claim in self._claims_of.pop(volume, ()):
-            self._known.pop(claim, None)
-
-    def class_changed(self) -> None:
-        """Look everything up again: classes hardly ever change."""
-        self._known.clear()
-        self._claims_of.clear()
+    def remove(self, name: str) -> None:
+        """Forget what the drivers say of a node."""
+        for driver in [driver for driver, limits in self.items() if name in limits]:
+            del self[driver][name]
+            if not self[driver]:
+                del self[driver]
 
 
 def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeIndex, key: str) -> object:
@@ -184,7 +159,7 @@ def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeInde
     meta, phase = claim.metadata, (claim.status or {}).get("phase")
     annotations = [(meta.annotations or {}).get(name) for name in _READ]
     owned = any(owner.controller for owner in meta.owner_references or ())
-    attached = volume and _of_volume(volume)
+    attached = volumes.attached.get(claim.spec.volume_name)
     reach = volume and (volume.metadata.labels, volume.spec.node_affinity, attached and attached.driver)
     return msgspec.structs.replace(claim.spec, volume_name=""), phase, annotations, owned, reach
 
@@ -200,6 +175,11 @@ def claim_key(item: object) -> str:
 def class_of_claim(claim: PersistentVolumeClaim) -> str:
     """The name of the claim's storage class, by the annotation of old if there is one; empty for none."""
     return (claim.metadata.annotations or {}).get(_BETA_CLASS) or claim.spec.storage_class_name or ""
+
+
+def volume_of_class(claim: str, storage_class: StorageClass) -> AttachedVolume:
+    """What the claim `namespace/name` will have of this class: a volume of its own."""
+    return AttachedVolume(_MIGRATED.get(storage_class.provisioner, storage_class.provisioner), f"claim {claim}")
 
 
 def requested(claim: PersistentVolumeClaim) -> int:

@@ -244,7 +244,7 @@ def potential_victims(
         _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, Exclusion.CRITICAL)
         _apply(code, static_pods(snapshot), Exclusion.STATIC)
         excluded: NDArray[np.bool_] = snapshot.table(
-            ("profiles", rules, snapshot.classes_version),
+            ("profiles", rules, snapshot.classes.version),
             pods.profiles,
             np.bool_,
             lambda profile: not rules.reason(profile, snapshot.classes).may_go,
@@ -340,7 +340,7 @@ def protection_ends(
         below, seconds = rules.toleration(profile, snapshot.classes)
         return seconds if priority < below else 0.0
 
-    key = ("toleration", rules, snapshot.classes_version, priority)
+    key = ("toleration", rules, snapshot.classes.version, priority)
     windows = snapshot.table(key, pods.profiles, np.float64, tolerated)[of_pod]
     if not windows.any():
         return ends

@@ -290,12 +290,12 @@ class State:
         known = self.snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
         if new is not None:
             try:
-                kind.put(self.snapshot, new)
+                self.snapshot.put(kind, new)
             except ClusterError as error:
                 log.warning("a %s is ignored: %s", kind.resource.kind, error)
                 new = None
         if new is None:
-            kind.remove(self.snapshot, key)
+            self.snapshot.remove(kind, key)
         if kind is PODS:
             if known and (new is None or new.metadata.uid != known):
                 self.expect_deallocated(known)
