@@ -20,7 +20,7 @@ from tests.policy.builders import engine
 from tests.workloads import eventually, priority_class
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.kube.resources import PRIORITY_CLASS
+from webhook.kube.resources import EVENT, PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 
@@ -79,6 +79,36 @@ async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubec
         await asyncio.sleep(KEPT_FOR)
         assert "victim" in await here(sandbox)
         await made_again(2500)
+        await sandbox.bound("p", 30)
+
+
+async def test_a_preemptor_whose_class_was_made_again_waits_and_is_told(sandbox, kubeconfig, kubectl, tmp_path):
+    """Nobody is evicted for it, an Event on it says why, and the class of its value lets it be acted for again."""
+    await may_change_classes(sandbox, CLASS_ADMIN)
+    low = await sandbox.priority_class("low", 100)
+    high = await sandbox.priority_class("high", 5000, preemptionPolicy="Never")
+    await sandbox.node("n1", cpu="4")
+    await sandbox.pod("victim", cpu="4", priorityClassName=low)
+    await sandbox.running("victim")
+    await sandbox.pod("p", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
+    await sandbox.unschedulable("p")
+
+    async def made_again(value: int) -> None:
+        await kubectl("delete", "priorityclass", high, *CLASS_ADMIN)
+        body = json.dumps(priority_class(high, value, preemptionPolicy="Never"))
+        await kubectl("create", "-f", "-", *CLASS_ADMIN, stdin=body)
+
+    async def told() -> bool:
+        events, _ = await sandbox.client.list(EVENT.path(sandbox.id), dict)
+        notes = [event.get("note", "") for event in events if event.get("reason") == "PreemptionWaits"]
+        return any(f"PriorityClass {high} was made again: its value is 1" in note for note in notes)
+
+    await made_again(1)
+    async with installed(sandbox.client, kubeconfig, tmp_path) as software:
+        await software.reconcile(policies(high, victims={"mode": "opt-out"}))
+        await eventually(told, 30, "the pod is told why it waits")
+        assert "victim" in await here(sandbox)
+        await made_again(5000)
         await sandbox.bound("p", 30)
 
 

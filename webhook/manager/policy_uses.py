@@ -20,8 +20,14 @@ _CLASS = PriorityClass(metadata=ObjectMeta(name="example", annotations={}), valu
 _POD = Profile(_CLASS.metadata.name, _CLASS.value, "default-scheduler", ())
 
 
-def use_rules(policies: Policies, now: float) -> None:
-    """Compile the decision's rules, and ask them about a pod. `now` is in seconds since the epoch."""
+_TARGET = WebhookTarget()
+
+
+def use_everywhere(policies: Policies, now: float) -> None:
+    """Compile the decision's rules and ask them about a pod, compile the native form, and make the entries.
+
+    `now` is in seconds since the epoch. Raises whatever one of these raises.
+    """
     classes = {_CLASS.metadata.name: _CLASS}
     for policy in policies.preemption:
         rules = compile_rules(policy)
@@ -30,17 +36,8 @@ def use_rules(policies: Policies, now: float) -> None:
         rules.toleration(_POD, classes)
         rules.outside(now)
         rules.protects_until(now)
-
-
-def use_natively(policies: Policies, now: float) -> None:
-    """Compile the native form. `now` is in seconds since the epoch."""
     compile_policies(policies, [_CLASS], Settings(namespace=_TARGET.namespace, reconciler=_TARGET.reconciler), now)
-
-
-def use_entries(policies: Policies, _: float) -> None:
-    """Make the entries of the webhook configurations."""
     entries(policies, _TARGET)
 
 
-_TARGET = WebhookTarget()
-USES: tuple[Use, ...] = (use_rules, use_natively, use_entries)
+USES: tuple[Use, ...] = (use_everywhere,)
