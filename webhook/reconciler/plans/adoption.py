@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from webhook.kube.instants import epoch, epoch_or
@@ -22,7 +22,7 @@ from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, groups_of
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction, groups_of
 from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -188,7 +188,13 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger
     pods = evaluator.state.pods.items()
     marked = [pod for pod in pods.values() if is_marked(pod) and policy_set.policy_of(pod)]
     told: set[str] = set()
-    evicted = [(now - age, plan, evictions) for age, plan, evictions in recalled(marked, pods, wall, ledger)]
+    written: dict[tuple[str, str, str], list[PlannedEviction]] = {}
+    for plan, _, eviction in ledger.evictions:  # which knows the groups of pods that are gone, too
+        written.setdefault((plan, eviction.owner, eviction.node), []).append(eviction)
+    evicted = [
+        (now - age, plan, [(written.get((plan, known.owner, known.node)) or [known]).pop() for known in evictions])
+        for age, plan, evictions in recalled(marked, pods, wall, ledger, evaluator.limiter.eviction_of)
+    ]
     told.update(plan for _, plan, _ in evicted)
     evicted += [
         (now - max(0.0, wall - at), plan, [eviction]) for plan, at, eviction in ledger.evictions if plan not in told
@@ -205,11 +211,16 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger
 
 
 def recalled(
-    preemptors: Iterable[Pod], pods: Mapping[str, Pod], wall: float, ledger: Ledger = NOTHING
+    preemptors: Iterable[Pod],
+    pods: Mapping[str, Pod],
+    wall: float,
+    ledger: Ledger = NOTHING,
+    eviction_of: Callable[[Pod], PlannedEviction] = EvictionLimiter().eviction_of,
 ) -> Iterator[tuple[float, str, list[PlannedEviction]]]:
     """The evictions that the preemptors' decisions tell of and the cluster bears out: age in seconds, plan, evictions.
 
-    `pods` are all pods by `namespace/name`, `wall` is now in seconds since the epoch. Admission judges no changes of a
+    `pods` are all pods by `namespace/name`, `wall` is now in seconds since the epoch, `eviction_of` says how the rates
+    see the eviction of a pod that is leaving. Admission judges no changes of a
     pod that is being deleted, so its decision counts no more than that of one that is gone. What the ledger has of
     plans that were over when it was written is not looked for here; of those under way then the decision tells more.
     """
@@ -232,7 +243,8 @@ def recalled(
             counted.add(key)
             node = victim.node or decision.node
             if there is not None and there.metadata.deletion_timestamp:
-                evictions.append(PlannedEviction(workload_of(there), there.spec.node_name or node, _groups(victim)))
+                leaving = eviction_of(there)
+                evictions.append(leaving._replace(node=leaving.node or node))
             elif there is not None and (there.metadata.uid in planned or _was_there(there, decision, at)):
                 continue  # it does not leave: it was not evicted
             elif not victim.owner or births.take(victim.owner, at):
