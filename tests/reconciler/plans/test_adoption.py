@@ -14,7 +14,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy
 from webhook.policy.model.values import DECISION, PLAN
-from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import Adopted, adopt, disagreement, recalled
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode
@@ -48,7 +48,7 @@ def web(name: str, *, age: float, **more: Any) -> Pod:
 
 def charged(*preemptors: Pod, pods: tuple[Pod, ...] = ()) -> list[str]:
     """Whose rates are used up, once for each eviction."""
-    told = recalled(preemptors, {key_of(one): one for one in pods}, START)
+    told = recalled(preemptors, {key_of(one): one for one in pods}, START, EvictionLimiter().eviction_of)
     return [eviction.owner for _, _, evictions in told for eviction in evictions]
 
 
@@ -98,7 +98,7 @@ def test_an_eviction_counts_on_its_own_node(victim: dict[str, str], pods: list[P
             )
         )
     }
-    told = recalled([asks], {key_of(there): there for there in pods}, START)
+    told = recalled([asks], {key_of(there): there for there in pods}, START, EvictionLimiter().eviction_of)
     nodes = [eviction.node for _, _, evictions in told for eviction in evictions]
     assert nodes == ([] if evicted_from is None else [evicted_from])
 

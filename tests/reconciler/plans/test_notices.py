@@ -15,6 +15,7 @@ from webhook.kube.object_cache import Change
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, NOTICE, READY
 from webhook.policy.model.victims import Victims
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.plans.actions import Displace, Nominate, Notify, Try, Wait
 from webhook.reconciler.plans.adoption import recalled
 from webhook.reconciler.plans.endings import Ending
@@ -224,5 +225,7 @@ def test_a_victim_that_has_a_notice_was_not_evicted():
     asked.metadata.annotations = {DECISION: encode_record(decision)}
     for texts, charged in ((told.metadata.annotations, 0), ({}, 1)):
         told.metadata.annotations = texts
-        found = list(recalled([asked], {"default/v": told, "default/p": asked}, START + 5))
+        found = list(
+            recalled([asked], {"default/v": told, "default/p": asked}, START + 5, EvictionLimiter().eviction_of)
+        )
         assert [len(evictions) for _, _, evictions in found] == [charged]

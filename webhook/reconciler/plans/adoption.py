@@ -11,6 +11,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from webhook.kube.instants import epoch, epoch_or
@@ -22,7 +23,7 @@ from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction, groups_of
+from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, groups_of
 from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -193,7 +194,7 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger
         written.setdefault((plan, eviction.owner, eviction.node), []).append(eviction)
     evicted = [
         (now - age, plan, [(written.get((plan, known.owner, known.node)) or [known]).pop() for known in evictions])
-        for age, plan, evictions in recalled(marked, pods, wall, ledger, evaluator.limiter.eviction_of)
+        for age, plan, evictions in recalled(marked, pods, wall, evaluator.limiter.eviction_of, ledger)
     ]
     told.update(plan for _, plan, _ in evicted)
     evicted += [
@@ -214,8 +215,8 @@ def recalled(
     preemptors: Iterable[Pod],
     pods: Mapping[str, Pod],
     wall: float,
+    eviction_of: Callable[[Pod], PlannedEviction],
     ledger: Ledger = NOTHING,
-    eviction_of: Callable[[Pod], PlannedEviction] = EvictionLimiter().eviction_of,
 ) -> Iterator[tuple[float, str, list[PlannedEviction]]]:
     """The evictions that the preemptors' decisions tell of and the cluster bears out: age in seconds, plan, evictions.
 
@@ -244,7 +245,7 @@ def recalled(
             node = victim.node or decision.node
             if there is not None and there.metadata.deletion_timestamp:
                 leaving = eviction_of(there)
-                evictions.append(leaving._replace(node=leaving.node or node))
+                evictions.append(replace(leaving, node=leaving.node or node))
             elif there is not None and (there.metadata.uid in planned or _was_there(there, decision, at)):
                 continue  # it does not leave: it was not evicted
             elif not victim.owner or births.take(victim.owner, at):
