@@ -31,7 +31,7 @@ def test_a_pod_that_fits_and_is_left_pending_is_overdue_however_many_wait(others
 
 @pytest.mark.parametrize("gone", [None, pod("p", node="n1")], ids=["deleted", "bound"])
 def test_a_pod_that_is_gone_or_bound_is_forgotten(gone: object):
-    """The next one of its name begins anew, and so does one that does not fit for a while."""
+    """The next one of its name begins again, and so does one that does not fit for a while."""
     schedulers, waits = at_work(), preemptor("p")
     schedulers.overdue(waits, fits=True, now=100.0)
     schedulers.observe(Change("modified", "default/p", waits, gone), 150.0)
