@@ -205,6 +205,25 @@ def test_everybody_in_front_counts_who_is_like_many_others(claims: bool):
     assert outcome.behind
 
 
+def for_node(name: str, node: str, cpu: str = "2"):
+    """A pod of higher priority that a DaemonSet has made for one node."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    return preemptor(name, cpu, priority=200, class_name="other", spec={"affinity": affinity})
+
+
+@pytest.mark.parametrize(("free", "goes"), [("n1", True), ("", False)])
+def test_pods_of_a_daemon_set_in_front(free: str, goes: bool):
+    """Each of very many comes to its own node, and to no other: the one node without one is left to the preemptor."""
+    names = [f"n{number}" for number in range(150)]
+    setting = Setting(*(node(name, "4") for name in names))
+    setting.add(*(pod(f"v-{name}", "4", node=name) for name in names))
+    setting.add(*(for_node(f"front-{name}", name) for name in names if name != free))
+    outcome = setting.evaluate(preemptor("p", "4"))
+    assert isinstance(outcome, Evicts if goes else Unschedulable)
+    assert outcome.node == free if goes else outcome.behind
+
+
 def test_a_lower_preemptor_does_not_keep_room_from_a_higher_one():
     """Room made for a pod of lower priority is waited for: that one gives way, as kube-scheduler has it."""
     setting = full("v2", "v3")

@@ -5,6 +5,7 @@ import pytest
 
 from tests.reconciler.builders import Setting, preemptor
 from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
 from webhook.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
 
@@ -121,4 +122,26 @@ def test_a_claim_that_was_not_made_for_the_pod():
         show(setting, claim(f"{name}-data", meta=of))
         setting.add(preemptor(name, spec={"volumes": [{"name": "data", "ephemeral": {}}]}))
     waiting = setting.state.waiting
+    assert waiting.shape("default/one") != waiting.shape("default/other")
+
+
+def made_for(name: str, node: str, **more: list) -> Pod:
+    """A pod that kube-controller-manager makes for one node."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}], **more}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return preemptor(name, spec={"affinity": {"nodeAffinity": required}})
+
+
+def test_pods_that_are_made_for_nodes_are_one_group():
+    """Those of a DaemonSet differ by their node alone: they are one group, and a verdict on one is none on another."""
+    setting = Setting()
+    expressions = [{"key": "zone", "operator": "Exists"}]
+    setting.add(made_for("one", "n1"), made_for("other", "n2"), preemptor("any"))
+    setting.add(made_for("more", "n3", matchExpressions=expressions))
+    waiting = setting.state.waiting
+    assert sorted(sorted(group.pods) for group in waiting.groups()) == [
+        ["default/any"],
+        ["default/more"],
+        ["default/one", "default/other"],
+    ]
     assert waiting.shape("default/one") != waiting.shape("default/other")

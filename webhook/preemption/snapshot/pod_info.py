@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from webhook.kube.objects.meta import LabelSelector, Requirement
-from webhook.kube.objects.placement import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from webhook.kube.objects.placement import NodeSelectorTerm, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from webhook.kube.objects.pod import Pod, Volume
 from webhook.kube.pods import is_deferred
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
@@ -134,14 +134,33 @@ def shape_of(pod: Pod, labels: Collection[str], claim_shape: Callable[[str], obj
     """What the filters read of a waiting pod, as one text: pods of equal text go to the same nodes.
 
     Only labels of the keys `labels` are in it. Every pod has volumes of its own that bind it to nothing, such as its
-    token's; these are not in it. Of claims, by `namespace/name`, what `claim_shape` says is in it.
+    token's; these are not in it. Of claims, by `namespace/name`, what `claim_shape` says is in it. A pod that is made
+    for one node (`node_of`) is like those made for others: it goes to its node if these go to theirs.
     """
     meta, claims = pod.metadata, claims_of(pod) or PodClaims(frozenset(), frozenset())
     encode = partial(msgspec.json.encode, order="deterministic")
     shapes = [sorted(encode(claim_shape(claim)) for claim in some) for some in claims]
-    spec = msgspec.structs.replace(pod.spec, volumes=None, service_account_name="")
+    spec = msgspec.structs.replace(for_any_node(pod).spec, volumes=None, service_account_name="")
     read = [(key, value) for key, value in sorted((meta.labels or {}).items()) if key in labels]
-    return encode((meta.namespace, shapes, read, spec))
+    return encode((meta.namespace, shapes, read, spec, bool(node_of(pod))))
+
+
+def node_of(pod: Pod) -> str:
+    """The one node that a pod is made for, as kube-controller-manager writes it for a DaemonSet; empty without one."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    match (required.node_selector_terms or []) if required else []:
+        case [NodeSelectorTerm(match_expressions=None, match_fields=[Requirement("metadata.name", "In", [node])])]:
+            return node
+    return ""
+
+
+def for_any_node(pod: Pod) -> Pod:
+    """The pod as it is but for the one node that it is made for."""
+    if pod.spec.affinity is None or not node_of(pod):
+        return pod
+    affinity = msgspec.structs.replace(pod.spec.affinity, node_affinity=None)
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, affinity=affinity))
 
 
 def label_keys_read(pod: Pod) -> set[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,19 +13,17 @@ from webhook.preemption.filters.devices import nodes_served
 from webhook.preemption.snapshot.pod_info import PodInfo, affinity_terms, claims_of, conflicts, host_ports
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.state.waiting_pods import WaitingGroup
 
 Ints = NDArray[np.int64]
 
 
-def nominated_there(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, size: int) -> Ints:
-    """How many pods of a group are nominated to each candidate."""
+def pods_there(snapshot: Snapshot, columns: NDArray[np.intp], nodes: Iterable[str], size: int) -> Ints:
+    """How many pods there are by candidate, if each of them is for one of these nodes, or for none: an empty name."""
     count = np.zeros(size, np.int64)
-    for pod in group.pods.values():
-        if pod.status.nominated_node_name:
-            row = snapshot.nodes.find(pod.status.nominated_node_name)
-            if row is not None and columns[row] >= 0:
-                count[columns[row]] += 1
+    for node in filter(None, nodes):
+        row = snapshot.nodes.find(node)
+        if row is not None and columns[row] >= 0:
+            count[columns[row]] += 1
     return count
 
 

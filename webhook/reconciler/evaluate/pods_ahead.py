@@ -24,7 +24,7 @@ from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_groups import group_of
-from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
+from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod, for_any_node, node_of
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.selection import fits_without
 from webhook.reconciler.evaluate.candidate_room import (
@@ -33,7 +33,7 @@ from webhook.reconciler.evaluate.candidate_room import (
     free_without,
     kept_for_equals,
     needed_by,
-    nominated_there,
+    pods_there,
     share_no_node,
     times_in,
 )
@@ -195,14 +195,20 @@ class PodsAhead:
         columns, own = columns_of(snapshot, candidates), _priority_of(self._pod)
         for group in groups:
             try:
-                pod = compile_pod(group.example)
+                pod = compile_pod(for_any_node(group.example))
             except ClusterError:
                 continue
             if pod.beyond or (need := needed_by(snapshot, pod)) is None:
                 continue  # nobody can say where it fits, or no node has what it needs
-            there = nominated_there(snapshot, columns, group, len(candidates.nodes))
-            others = len(group.pods.keys() - {key_of(self._pod)})
-            most = there if self._needs_others(group.example) else np.full(len(there), others)
+            pods, size = group.pods.values(), len(candidates.nodes)
+            there = pods_there(snapshot, columns, [pod.status.nominated_node_name for pod in pods], size)
+            others = [pod for key, pod in group.pods.items() if key != key_of(self._pod)]
+            if self._needs_others(group.example):
+                most = there
+            elif node_of(group.example):
+                most = pods_there(snapshot, columns, map(node_of, others), size)
+            else:
+                most = np.full(size, len(others))
             if group.priority <= own:
                 lower = [place for place, lowest in kept.lowest.items() if _priority_of(lowest) < group.priority]
                 most = np.where(np.isin(np.arange(len(most)), lower), most, 0)

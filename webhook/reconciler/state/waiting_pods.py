@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
-from webhook.preemption.snapshot.pod_info import claims_of, label_keys_read, shape_of
+from webhook.preemption.snapshot.pod_info import claims_of, label_keys_read, node_of, shape_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import claim_key, claim_shape
 
@@ -92,9 +92,12 @@ class WaitingPods:
 
     def shape(self, key: str) -> tuple[str, int, bytes] | None:
         """The pod's scheduler, its priority and what filters read of it; None if it does not wait."""
-        self._groups()
+        groups = self._groups()
         scheduler, shape = self._place.get(key, ("", None))
-        return (scheduler, *shape) if shape else None
+        if shape is None:
+            return None
+        priority, text = shape
+        return scheduler, priority, text + node_of(groups[scheduler][shape].pods[key]).encode()
 
     def drop(self, key: str) -> None:
         """Forget a pod."""
