@@ -22,27 +22,24 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import PLAN
-from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.evict.executor import Displaced, Executor, Performed, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
-from webhook.reconciler.gang_preemption import GangPreemption, leave_out
 from webhook.reconciler.plans import news as plan_news
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.preemptor_evaluation import PreemptorEvaluation
+from webhook.reconciler.preempting import Preempting
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
-from webhook.reconciler.reporting import Evaluation, Reporter
+from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.notices import has_notice
 from webhook.reconciler.state.state import State
 
@@ -86,12 +83,11 @@ class Reconciler:
         self.ledger = EvictionLedger(self.evaluator, self.plans, ledger_store, self.plan_manager.ended)
         self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
-        self.evaluation = PreemptorEvaluation(self.plan_manager, policy_set, self.queue, self.extender_client)
+        self.preempting = Preempting(self.plan_manager, policy_set, self.queue, self.extender_client, reporter)
         writer = Writer(client, fence, reporter.wrote, in_doubt)
         self.executor = Executor(
             writer, self.plan_manager, policy_set, reporter, news=self._news, checkpoint=checkpoint
         )
-        self.gangs = GangPreemption(self.plan_manager, policy_set, self.queue, self.evaluation.verdicts, reporter)
         for kind in SNAPSHOT_KINDS:
             state.caches[kind.resource].handlers.append(partial(self._changed, kind))
 
@@ -123,7 +119,7 @@ class Reconciler:
         """
         self.policy_set.use(policies)
         self.state.keep(self.policy_set.annotations())
-        self.evaluation.clear()
+        self.preempting.verdicts.clear()
         if self.leading:
             pods = self.state.snapshot.pods
             self._unseen |= dict.fromkeys(self.state.waiting.keys())
@@ -171,7 +167,7 @@ class Reconciler:
         while not self._news.empty():
             self._news.get_nowait()
         self.queue.clear()
-        self.evaluation.clear()
+        self.preempting.verdicts.clear()
         self.evaluator.limiter.clear()
         self.evaluator.schedulers.clear()
 
@@ -317,7 +313,7 @@ class Reconciler:
     # The way of one preemptor.
 
     def _preempt(self, entry: QueuedPreemptor) -> None:
-        """Do for one preemptor what can be done now, as kube-scheduler's `Preempt` does for a pod that did not fit."""
+        """Do for the preemptor whose turn it is what can be done now."""
         # 1. Is it still a preemptor to act for?
         pod = self.state.pods.get(entry.key)
         policy = self.policy_set.policy_to_act_by(pod) if pod else None
@@ -325,35 +321,8 @@ class Reconciler:
             self.queue.remove(entry.key)
             self.extender_client.forget(entry.uid)
             return
-        if is_gang(self.state.snapshot, pod):
-            self.gangs.preempt(entry, pod, policy)
-            return
-        # 2. What would help it?
-        begun, now, told = self.clock.stopwatch(), self.clock.monotonic(), entry.reason
-        outcome = self.evaluation.evaluate(entry, pod, policy, now)
-        seconds = self.clock.stopwatch() - begun
-        # 3. Leave out nodes that it has fitted on for too long without being bound there.
-        more = leave_out(entry, pod, outcome, self.evaluator, self.reporter)
-        # 4. Wait for an event that helps, ask an extender, or begin a plan.
-        plan: Plan | None = None
-        match outcome:
-            case Fits(nodes):
-                reason = f"it fits without preemption on {len(nodes)} nodes"
-                self.queue.park(entry.key, now, reason=reason, due=more)
-            case Unschedulable(reason, due=due, behind=behind):
-                self.queue.park(entry.key, now, reason=reason, due=due, behind=behind)
-            case Asks(question):
-                self.extender_client.ask(question)
-            case Waits() | Evicts():
-                plan = self.plan_manager.begin(pod, policy, outcome, entry.attempts, entry.left_out)
-                self.queue.took(entry.key, len(outcome.victims))
-        if not isinstance(outcome, Asks):
-            self.extender_client.forget(entry.uid)
-        # 5. Report it.
-        evaluation = Evaluation(pod, outcome, plan, told, seconds, took=self.clock.stopwatch() - begun)
-        decision = self.reporter.evaluated(evaluation, self.clock.wall(), dry_run=self.plan_manager.dry_run)
-        if plan is not None:
-            plan.note_decision(decision)
+        # 2. What would help it is begun.
+        if self.preempting.preempt(entry, pod, policy):
             self._wake()
 
     def _end(self, plan: Plan, ending: Ending, note: str = "") -> None:

@@ -4,15 +4,18 @@ import asyncio
 import random
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from webhook.policy.model.limits import CycleKeeper, Cycles, Limits
 from webhook.reconciler.evaluate.extender_client import ExtenderClient
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory
+from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.preemptor_evaluation import PreemptorEvaluation
+from webhook.reconciler.preempting import Preempting
 from webhook.reconciler.queue.queue import Queue
+from webhook.reconciler.reporting import Reporter
 
 DB, CACHE, API = (f"StatefulSet/default/{name}" for name in ("db", "cache", "api"))
 
@@ -111,11 +114,12 @@ async def test_what_keeps_one_workload_from_evicting_keeps_no_other_of_its_shape
     setting.add(workload_pod("a", "db", node="n1"))
     past(setting, CACHE, DB)
     manager, queue = PlanManager(setting.evaluator, setting.policy_set), Queue()
-    evaluation = PreemptorEvaluation(manager, setting.policy_set, queue, ExtenderClient(asyncio.Queue()))
+    reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, None)
+    preempting = Preempting(manager, setting.policy_set, queue, ExtenderClient(asyncio.Queue()), reporter)
     outcomes = []
     for owner in ("cache", "other"):
         pending = preemptor(f"p-{owner}", owner=("StatefulSet", owner))
         setting.add(pending)
         entry = queue.offer(f"default/p-{owner}", uid=owner, priority=100, created=0.0, now=0.0)
-        outcomes.append(evaluation.evaluate(entry, pending, setting.policy, 0.0))
+        outcomes.append(preempting.evaluate(entry, pending, setting.policy, 0.0))
     assert [type(one) for one in outcomes] == [Unschedulable, Evicts]

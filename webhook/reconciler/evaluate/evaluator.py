@@ -20,6 +20,8 @@ from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.extenders import Extender
 from webhook.preemption.ranking import Score, preferred_because, shown_keys
 from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.pod_view import priority_of
+from webhook.preemption.victims.candidates import CandidateFilter
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import EXPENDABLE, Rules
 from webhook.reconciler.clock import MeasuringClock, Now
@@ -96,29 +98,20 @@ class Evaluator:
 
         `attempts` is how many plans evicted for it in vain; nothing is planned on the nodes `left_out`.
         """
-        at, unnominated = Now.by(self.clock), _unnominated(pod)
-        now, wall = at
-        limits = policy.limits.at(wall)
+        at = Now.by(self.clock)
         # 1. Which pods will be gone soon enough to wait for them, and which rates are used up.
-        leaving = self.leaving_soon(policy, at)
-        self.limiter.remember(policy.limits)
-        left = self.limiter.remaining(limits, now)
-        rates = Rates(self.state, limits, left) if has_rates(limits) else None
-        setbacks = self.eviction_backoff.next_end(now) is not None
-        ahead = self.pods_ahead(pod, at, promised)
+        leaving, ahead = self.leaving_soon(policy, at), self.pods_ahead(pod, at, promised)
         in_front = () if pod.spec.node_name else (ahead,)  # room beside a pod that grows is its own at once
         filters = in_front if policy.eviction is EvictionMode.DELETE else (within_budgets, *in_front)
-        past = PastEvictions(self.state, self.limiter.history, (pod,), policy, now)
-        excluded = self.exclusions(now) if past.stay is None else self.exclusions(now) | past.stay
-        limits_now = LimitsNow(limits, excluded, setbacks, left, rates, filters, past.evicted_lately())
+        limits = self.limits_now(policy, (pod,), at, filters)
         # 2. Decide, with the pods excluded that evicting would not remove, or must not now.
         try:
             decision = decide_within_limits(
                 self.state,
-                unnominated,
+                unnominated(pod),
                 rules,
-                wall,
-                limits_now,
+                at.wall,
+                limits,
                 leaving=leaving,
                 extenders=extenders,
                 left_out=left_out,
@@ -132,20 +125,17 @@ class Evaluator:
         if (waits := self._wait(pod, decision, leaving, promised.planned, ahead)) is not None:
             return waits
         if not decision.eligible:
-            begins = policy.schedule.begins(wall) if policy.schedule and rules.outside(wall) else None
-            return Unschedulable(decision.reason, due=None if begins is None else now + begins - wall)
+            return Unschedulable(decision.reason, due=schedule_begins(policy, rules, at))
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
         outcome: Outcome
-        if (choice := choose(self.state, pod, decision, wall)) is None:
-            outcome = past.told_of(self._unschedulable(pod, rules, decision, limits_now, ahead))
+        if (choice := choose(self.state, pod, decision, at.wall)) is None:
+            outcome = limits.past.told_of(self._unschedulable(pod, rules, decision, limits, ahead))
         elif isinstance(choice, str):
             outcome = Unschedulable(choice, behind=True)
         else:
-            outcome = past.told_of(_evicts(self.state, decision, choice, promised.planned))
-        if isinstance(outcome, Evicts) and attempts >= (most := limits.attempts_per_preemptor):
-            forgiven = "one stops to count every 15 min"
-            reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
-            outcome = Unschedulable(reason, limited=True)
+            outcome = limits.past.told_of(_evicts(self.state, decision, choice, promised.planned))
+        if isinstance(outcome, Evicts):
+            outcome = limits.too_many(attempts) or outcome
         # 6. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
         later = self.room_within(policy.plan_timeout, at) if isinstance(outcome, Unschedulable) else leaving
         if len(later) > len(leaving) and (waits := self._wait(pod, decision, later, promised.planned, ahead)):
@@ -153,6 +143,18 @@ class Evaluator:
         if isinstance(outcome, Unschedulable) and ahead.blocking is not None:
             return replace(outcome, behind=True)
         return outcome
+
+    def limits_now(
+        self, policy: PreemptionPolicy, pods: Sequence[Pod], at: Now, filters: tuple[CandidateFilter, ...] = ()
+    ) -> LimitsNow:
+        """What keeps pods from going for these preemptors under a policy now; the `filters` keep candidates, too."""
+        now, limits = at.monotonic, policy.limits.at(at.wall)
+        self.limiter.remember(policy.limits)
+        left = self.limiter.remaining(limits, now)
+        past = PastEvictions(self.state, self.limiter.history, pods, policy, now)
+        excluded = self.exclusions(now) if past.stay is None else self.exclusions(now) | past.stay
+        rates = Rates(self.state, limits, left) if has_rates(limits) else None
+        return LimitsNow(limits, excluded, self.eviction_backoff.next_end(now) is not None, left, rates, past, filters)
 
     def pods_ahead(
         self, pod: Pod, at: Now, promised: Promised = NOTHING_PROMISED, own: Collection[str] = ()
@@ -186,9 +188,9 @@ class Evaluator:
 
         Rates are not asked, since the plan's victims count already, and extenders neither, since they have agreed.
         """
-        unnominated, leaving = _unnominated(pod), self.state.snapshot.pods.leaving()
-        exclusions = self.exclusions(self.clock.monotonic())
-        return decide_with_exclusions(self.state, unnominated, rules, self.clock.wall(), exclusions, leaving=leaving)
+        leaving, exclusions = self.state.snapshot.pods.leaving(), self.exclusions(self.clock.monotonic())
+        wall = self.clock.wall()
+        return decide_with_exclusions(self.state, unnominated(pod), rules, wall, exclusions, leaving=leaving)
 
     def exclusions(self, now: float) -> NDArray[np.bool_]:
         """The pods, by row, that evicting does not help now, whatever the rules say."""
@@ -269,7 +271,12 @@ class Evaluator:
             nodes = [node for node in nodes if node not in taken]
             if not nodes:
                 return None
-        node = self._least_contested(pod, nodes, leaving)
+        # Where fewest others lose a nomination: none does where it fits beside all of them at the lowest priority.
+        lost = {node: len(self.state.lower_nominated(node, priority_of(pod), key_of(pod))) for node in nodes}
+        if any(lost.values()):
+            humble = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=_LOWEST))
+            lost |= dict.fromkeys(fits(snapshot, humble, without=leaving), 0)
+        node = min(nodes, key=lambda node: (lost[node], node != pod.status.nominated_node_name))
         own = needed(node)
         keys = [f"{snapshot.pods.namespaces[row]}/{snapshot.pods.names[row]}" for row in own.tolist()]
         victims = tuple(victim for key in keys if (victim := self.state.pods.get(key)) is not None)
@@ -280,22 +287,6 @@ class Evaluator:
         """Whether a pod is not leaving yet, whatever plans count on."""
         pod = self.state.pods.get(key)
         return pod is not None and not pod.metadata.deletion_timestamp
-
-    def _least_contested(self, pod: Pod, nodes: Sequence[str], leaving: Rows) -> str:
-        """Of the nodes with room once the pods `leaving` are gone, one where fewest others lose a nomination.
-
-        A pod keeps its nomination if both fit. Else the higher priority gets the room, as it would from
-        kube-scheduler, and the other one is decided for again: that costs less than evicting pods elsewhere.
-        """
-        own, priority, key = pod.status.nominated_node_name, pod.spec.priority or 0, key_of(pod)
-        preferred = sorted(nodes, key=lambda node: node != own)
-        lower = {node: len(self.state.lower_nominated(node, priority, key)) for node in preferred}
-        if not all(lower.values()):
-            return next(node for node in preferred if not lower[node])
-        # Of the lowest priority it has to fit beside every nominated pod, so that none has to give way to it.
-        humble = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=_LOWEST))
-        together = set(fits(self.state.snapshot, humble, without=leaving))
-        return min(preferred, key=lambda node: 0 if node in together else lower[node])
 
     def _unschedulable(
         self, pod: Pod, rules: Rules, decision: Decision, limits: LimitsNow, ahead: PodsAhead
@@ -349,7 +340,13 @@ class Evaluator:
         return Unschedulable(reason, rated, due, change)
 
 
-def _unnominated(pod: Pod) -> Pod:
+def schedule_begins(policy: PreemptionPolicy, rules: Rules, at: Now) -> float | None:
+    """When the policy's schedule begins if it keeps everybody now, in monotonic seconds."""
+    begins = policy.schedule.begins(at.wall) if policy.schedule and rules.outside(at.wall) else None
+    return None if begins is None else at.monotonic + begins - at.wall
+
+
+def unnominated(pod: Pod) -> Pod:
     """The preemptor as if it had no nomination: one that an earlier plan left does not count."""
     if not pod.status.nominated_node_name:
         return pod

@@ -26,10 +26,8 @@ from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.early_takers import ONE_BY_ONE, EarlyTakers
-from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.eviction_limiter import has_rates
+from webhook.reconciler.evaluate.evaluator import Evaluator, schedule_begins, unnominated
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
-from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.evaluate.victim_exclusions import among_last_resort, excluded_now, last_resort
@@ -86,20 +84,14 @@ def evaluate_gang(
     if len(members.ready) + len(members.secured) > _MOST_MEMBERS:
         return Unschedulable(f"{members.key} has more than {_MOST_MEMBERS} pods to be placed together")
     state, at = evaluator.state, Now.by(evaluator.clock)
-    now, wall = at
     # 1. The gang, at the lowest priority that its group or a member has; nobody of it counts as nominated.
-    pods = [_unnominated(pod) for pod in (*members.ready, *members.gated)]
+    pods = [unnominated(pod) for pod in (*members.ready, *members.gated)]
     gang = form_gang(state.snapshot, pods, members.secured)
     gang = gang._replace(priority=min([gang.priority, *map(priority_of, members.ready)]))
     # 2. Decide with the pods excluded that evicting would not remove, or must not now; those of last resort at last.
-    leaving = evaluator.leaving_soon(policy, at)
-    limits = policy.limits.at(wall)
-    evaluator.limiter.remember(policy.limits)
-    left = evaluator.limiter.remaining(limits, now)
-    rates = Rates(state, limits, left) if has_rates(limits) else None
-    past = PastEvictions(state, evaluator.limiter.history, members.ready, policy, now)
-    immovable = evaluator.exclusions(now) if past.stay is None else evaluator.exclusions(now) | past.stay
-    exclusions, last = excluded_now(state, immovable, left, leaving), last_resort(state)
+    leaving, limits = evaluator.leaving_soon(policy, at), evaluator.limits_now(policy, members.ready, at)
+    left, past = limits.left, limits.past
+    exclusions, last = excluded_now(state, limits.exclusions, left, leaving), last_resort(state)
     # Pods that a plan has yet to ask do not count as leaving: that plan may end because of this gang, and they stay
     leaving = rows_without(leaving, evaluator.staying(promised.planned))
     decided = partial(
@@ -107,7 +99,7 @@ def evaluate_gang(
         state.snapshot,
         gang,
         rules,
-        wall,
+        at.wall,
         leaving=leaving,
         evicted=past.evicted_lately(),
         keeps_budgets=policy.eviction is EvictionMode.EVICT,
@@ -116,7 +108,7 @@ def evaluate_gang(
     for _ in range(_TRIES):
         for excluded in (exclusions | last, exclusions):
             on_others = partial(decided, left_out=avoided)
-            decision, beyond = _within_rates(evaluator, on_others, excluded, rates)
+            decision, beyond = _within_rates(evaluator, on_others, excluded, limits.rates)
             if (decision.placements and not beyond) or not last.any():
                 break
         early = _early_taker(evaluator, decision, members.ready) if decision.placements and not beyond else None
@@ -131,18 +123,19 @@ def evaluate_gang(
         reason = "more pods would have to go than the policy's limits allow"
         return past.kept_from(Unschedulable(reason, limited=True, due=due))
     if not decision.placements:
-        begins = policy.schedule.begins(wall) if policy.schedule and rules.outside(wall) else None
-        due = left.again if begins is None else now + begins - wall
+        begins = schedule_begins(policy, rules, at)
+        due = left.again if begins is None else begins
         return past.kept_from(Unschedulable(decision.reason, limited=left.again is not None, due=due))
     # 3. If it fits as things are, that is kube-scheduler's business.
     if not decision.victims:
-        at_once = decide_gang(state.snapshot, gang, rules, wall, exclusions=exclusions, left_out=left_out)
+        at_once = decide_gang(state.snapshot, gang, rules, at.wall, exclusions=exclusions, left_out=left_out)
         if at_once.fits:
             return Fits(tuple(sorted({placement.node for placement in at_once.placements})))
     # 4. Within attempts, and if nobody of higher priority would take the room.
-    kept = _kept_from(evaluator, decision, policy, attempts, promised=promised, leaving=leaving, at=at)
-    if kept is not None:
-        return kept
+    if decision.victims and (too_many := limits.too_many(attempts)) is not None:
+        return too_many
+    if taker := _taken_by(evaluator, decision, promised, leaving, at):
+        return Unschedulable(f"where evicting pods makes room, {taker}", behind=True)
     placed = (
         (pod, past.closed_by(what) if isinstance(what, Evicts) else what)
         for pod, what in _outcomes(evaluator, decision, leaving)
@@ -194,26 +187,6 @@ def _within_rates(
         excluded[rates.beyond(rows, np.isin(rows, chosen).astype(np.float64), together=True)] = True
         exclusions = excluded
     return decision, code
-
-
-def _kept_from(
-    evaluator: Evaluator,
-    decision: GangDecision,
-    policy: PreemptionPolicy,
-    attempts: int,
-    *,
-    promised: Promised,
-    leaving: NDArray[np.intp],
-    at: Now,
-) -> Unschedulable | None:
-    """What keeps the policy from evicting or waiting for the gang now; None if nothing does."""
-    limits = policy.limits.at(at.wall)
-    if decision.victims and attempts >= (most := limits.attempts_per_preemptor):
-        reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}"
-        return Unschedulable(f"{reason}; one stops to count every 15 min", limited=True)
-    if taker := _taken_by(evaluator, decision, promised, leaving, at):
-        return Unschedulable(f"where evicting pods makes room, {taker}", behind=True)
-    return None
 
 
 def _taken_by(
@@ -297,10 +270,3 @@ def _outcomes(
         )
         outcomes.append((pod, evicts))
     return tuple(outcomes)
-
-
-def _unnominated(pod: Pod) -> Pod:
-    """The pod as if it had no nomination: one that an earlier plan left does not count."""
-    if not pod.status.nominated_node_name:
-        return pod
-    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))

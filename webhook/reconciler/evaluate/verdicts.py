@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from webhook.kube.bounded import Newest
-from webhook.reconciler.evaluate.outcomes import Outcome, Unschedulable
+from webhook.reconciler.evaluate.outcomes import Unschedulable
 
 _LONGEST = 30.0
 """Seconds for which a verdict holds at most: the flush of the queue."""
@@ -65,7 +65,7 @@ class Verdicts:
         again, due = max(known.retried, moment.now + moment.back_off), known.outcome.due
         return replace(known.outcome, due=again if due is None else min(due, again))
 
-    def note(self, shape: Key, moment: Moment, outcome: Outcome) -> None:
+    def note(self, shape: Key, moment: Moment, outcome: object) -> None:
         """What was decided for a preemptor of this shape."""
         self._known.pop(shape, None)
         if isinstance(outcome, Unschedulable):

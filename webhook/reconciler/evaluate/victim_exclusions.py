@@ -30,6 +30,8 @@ from webhook.preemption.victims.eligible import static_pods
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.eviction_limiter import Remaining, groups_of
+from webhook.reconciler.evaluate.outcomes import Unschedulable
+from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.state.state import State
 
@@ -158,7 +160,10 @@ def _of_rows(state: State, rows: Rows) -> Mask:
 
 
 class LimitsNow(NamedTuple):
-    """What keeps pods that the rules let go from going now: API server and rates. Without `rates` there are none."""
+    """What keeps pods that the rules let go from going now for preemptors: API server, rates, cycles.
+
+    Without `rates` there are none.
+    """
 
     now: Limits
     """The policy's limits as they are at this time of day."""
@@ -168,10 +173,16 @@ class LimitsNow(NamedTuple):
     """Whether some of them only for a while."""
     left: Remaining
     rates: Rates | None
+    past: PastEvictions
     filters: tuple[CandidateFilter, ...] = ()
     """What else keeps candidates from being selected."""
-    evicted: NDArray[np.int64] | None = None
-    """How often the workload of each pod, by row, was evicted recently, if the policy counts that."""
+
+    def too_many(self, attempts: int) -> Unschedulable | None:
+        """Why nobody goes after so many plans that evicted in vain; None if the policy allows one more."""
+        if attempts < (most := self.now.attempts_per_preemptor):
+            return None
+        reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}"
+        return Unschedulable(f"{reason}; one stops to count every 15 min", limited=True)
 
     def selectable(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate that may be selected now, else the code of the first filter that rejects it."""
@@ -214,7 +225,7 @@ def decide_within_limits(
         candidate_filter=limits.selectable if rates is not None or limits.filters else None,
         left_out=left_out,
         leaving=leaving,
-        evicted=limits.evicted,
+        evicted=limits.past.evicted_lately(),
     )
     decision = decided(excluded)
     if rates is None or decision.selected is not None or not Rates.CODES & decision.rejections:

@@ -1,0 +1,224 @@
+"""The way of a preemptor through the control loop, alone or as a member of a gang: decide, and begin what helps.
+
+A gang takes the same way as a pod. Each member is a preemptor in the queue, the turn of any is the turn of all, and
+each that is placed has a plan of its own; the plans of a gang name one another and go on together.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from webhook.kube.objects.meta import key_of
+from webhook.kube.objects.pod import Pod
+from webhook.kube.pods import workload_of
+from webhook.policy.model.creation import at_creation
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.preemption.extenders import ExtenderError
+from webhook.preemption.gangs.gang import is_gang
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.pod_groups import GroupKey, group_of
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.extender_client import ExtenderClient
+from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits, without_nodes
+from webhook.reconciler.evaluate.verdicts import Key, Moment, Verdicts
+from webhook.reconciler.plans.next_action import missing_member
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.preemptors import PolicySet, unschedulable_since
+from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
+from webhook.reconciler.reporting import Evaluation, Reporter
+from webhook.reconciler.state.annotations import GangRecord
+
+_EXTENDER_PAUSE = 1.0
+"""Seconds, at least, before an extender that failed is asked again."""
+
+
+class Preempting:
+    """Decides for entries of the queue, and begins their plans."""
+
+    def __init__(
+        self,
+        manager: PlanManager,
+        policy_set: PolicySet,
+        queue: Queue,
+        extender_client: ExtenderClient,
+        reporter: Reporter,
+    ) -> None:
+        self.verdicts = Verdicts()
+        """Those on the shapes of preemptors for whom nothing helps."""
+        self._manager = manager
+        self._evaluator: Evaluator = manager.evaluator
+        self._state = manager.evaluator.state
+        self._policy_set = policy_set
+        self._queue = queue
+        self._extender_client = extender_client
+        self._reporter = reporter
+
+    def preempt(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy) -> bool:
+        """Do for a preemptor what can be done now, as kube-scheduler's `Preempt` does; whether a plan was begun."""
+        clock, told, gang = self._evaluator.clock, entry.reason, is_gang(self._state.snapshot, pod)
+        begun, now = clock.stopwatch(), clock.monotonic()
+        # 1. What would help it?
+        outcome = self.evaluate(entry, pod, policy, now)
+        seconds = clock.stopwatch() - begun
+        if gang:
+            self._reporter.metrics.gangs.labels(outcome.result).inc()
+        # 2. Leave out nodes that it has fitted on for too long without being bound there.
+        more = self._leave_out(entry, pod, outcome, now)
+        # 3. Wait for an event that helps, ask an extender, or place pods.
+        placed: Sequence[tuple[Pod, Evicts | Waits]] = ()
+        match outcome:
+            case Fits(nodes):
+                reason = f"{'its gang' if gang else 'it'} fits without preemption on {len(nodes)} nodes"
+                self._queue.park(entry.key, now, reason=reason, due=more)
+            case Unschedulable(reason, due=due, behind=behind):
+                self._queue.park(entry.key, now, reason=reason, due=due, behind=behind)
+            case Asks(question):
+                self._extender_client.ask(question)
+            case Waits() | Evicts():
+                placed = ((pod, outcome),)
+            case Together(members):
+                placed = members
+        if not isinstance(outcome, Asks):
+            self._extender_client.forget(entry.uid)
+        # 4. Begin a plan for each of them, and report it.
+        left_out = outcome.left_out if isinstance(outcome, Together) else entry.left_out
+        record = self._record(group_of(pod), placed) if gang and placed else None
+        if placed and all(key_of(member) != entry.key for member, _ in placed):
+            self._queue.park(entry.key, now, reason="other pods of its gang are placed first")
+        for member, what in placed:
+            queued = self._queue.get(key_of(member))
+            attempts = queued.attempts if queued is not None else 0
+            plan = self._manager.begin(member, policy, what, attempts, left_out, gang=record)
+            self._queue.hold(plan.key, attempts)
+            self._report(Evaluation(member, what, plan, told, seconds, took=clock.stopwatch() - begun))
+        if placed:
+            victims = {victim.metadata.uid for _, what in placed for victim in what.victims}
+            self._queue.took(entry.key, len(victims))
+        elif not isinstance(outcome, Together):
+            self._report(Evaluation(pod, outcome, None, told, seconds, took=clock.stopwatch() - begun))
+        return bool(placed)
+
+    def evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome | Together:
+        """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
+        if is_gang(self._state.snapshot, pod):
+            members = self._members(pod, policy)
+            who = sorted(key_of(member) for member in (*members.ready, *members.gated))
+            shape: Key | None = (policy.name, repr((members.key, who, members.secured)).encode())
+            decide: Callable[[], Outcome | Together] = partial(self._decide_gang, pod, policy, members, now)
+        else:
+            shape, decide = self._shape(entry, pod, policy, now), partial(self._decide_alone, entry, pod, policy, now)
+        moment = Moment(now, self._queue.events, entry.back_off())
+        if shape is not None and (known := self.verdicts.find(shape, moment)) is not None:
+            return known
+        outcome: Outcome | Together
+        try:
+            outcome = decide()
+        except ClusterError as error:
+            outcome = Unschedulable(str(error))
+        except ExtenderError as error:
+            outcome = Unschedulable(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
+        if shape is not None:
+            self.verdicts.note(shape, moment, outcome)
+        return outcome
+
+    def _shape(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Key | None:
+        """What a decision reads of a pod; None if what holds for it need not hold for others like it."""
+        there, shape = pod.spec.node_name or pod.status.nominated_node_name, self._state.waiting.shape(entry.key)
+        evictors = self._evaluator.limiter.history.of(workload_of(pod), now)  # which it may not evict
+        learned = entry.attempts or entry.nodes.left_out(now)
+        if policy.extenders or there or self._state.has_devices(pod) or learned or evictors or shape is None:
+            return None
+        made = (at_creation(pod.metadata).labels or {}) if self._policy_set.rules[policy.name].pairs else {}
+        return policy.name, shape, group_of(pod), tuple(sorted(made.items()))
+
+    def _decide_alone(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
+        """What to do for a preemptor by itself, given what was learned about it."""
+        left_out = {left.node: left.until for left in entry.nodes.left_out(now)}
+        decide = partial(
+            self._evaluator.evaluate,
+            pod,
+            policy,
+            self._policy_set.rules[policy.name],
+            entry.attempts,
+            extenders=self._extender_client.extenders(policy, pod),
+            promised=self._manager.promised(pod),
+        )
+        outcome = decide(left_out=left_out)
+        if isinstance(outcome, Fits) and (until := entry.nodes.wherever_it_fits(now)) is not None:
+            left_out |= dict.fromkeys(outcome.nodes, until)
+            outcome = decide(left_out=left_out)
+        if isinstance(outcome, Fits) and self._manager.dry_run and self._is_rehearsed(outcome.nodes):
+            return Waits(outcome.nodes[0], 0)
+        entry.left_out = frozenset(left_out)
+        return without_nodes(outcome, left_out)
+
+    def _decide_gang(
+        self, pod: Pod, policy: PreemptionPolicy, members: GangMembers, now: float
+    ) -> Together | Fits | Unschedulable:
+        """What to do for a gang, given what was learned about its members."""
+        if not members.ready:
+            return Unschedulable("it waits for its scheduler to look at it")
+        entries = [queued for member in members.ready if (queued := self._queue.get(key_of(member))) is not None]
+        return evaluate_gang(
+            self._evaluator,
+            members,
+            policy,
+            self._policy_set.rules[policy.name],
+            max((queued.attempts for queued in entries), default=0),
+            left_out={left.node for queued in entries for left in queued.nodes.left_out(now)},
+            promised=self._manager.promised(pod),
+        )
+
+    def _members(self, pod: Pod, policy: PreemptionPolicy) -> GangMembers:
+        """The members of the pod's group that have no node."""
+        key, wall = group_of(pod), self._evaluator.clock.wall()
+        waiting = [member for member in self._state.members.of(key) if key_of(member) not in self._manager.plans]
+        ready = [
+            member
+            for member in waiting
+            if not member.spec.scheduling_gates
+            and self._policy_set.policy_to_act_by(member) is policy
+            and wall - (unschedulable_since(member) or wall) >= policy.preemptors.delay
+        ]
+        gated = [member for member in waiting if member.spec.scheduling_gates]
+        return GangMembers(key, tuple(ready), tuple(gated), tuple(plan.record.node for plan in self._secured(key)))
+
+    def _secured(self, key: GroupKey) -> list[Plan]:
+        """The plans for members of a group that go on: not those that lack a member, and will find that."""
+        known = (self._manager.plans.get(key_of(member)) for member in self._state.members.of(key))
+        return [plan for plan in known if plan is not None and not missing_member(plan, self._manager.context)]
+
+    def _record(self, key: GroupKey, placed: Sequence[tuple[Pod, Evicts | Waits]]) -> GangRecord:
+        """The gang of these members: the one that others of their group are in already, if there is one."""
+        names = tuple(member.metadata.name for member, _ in placed)
+        known = next((plan.record.gang for plan in self._secured(key) if plan.record.gang), None)
+        if known is None:
+            return GangRecord(uuid.uuid4().hex[:16], names)
+        return GangRecord(known.id, tuple(dict.fromkeys((*known.members, *names))))
+
+    def _leave_out(self, entry: QueuedPreemptor, pod: Pod, outcome: object, now: float) -> float:
+        """Leave out nodes that a preemptor has fitted on for too long without being bound there.
+
+        Returns when there may be more of them, in monotonic seconds: now if there are some.
+        """
+        nodes = outcome.nodes if isinstance(outcome, Fits) else ()
+        left, more = entry.nodes.fitting(nodes, partial(self._evaluator.schedulers.chance, pod), now)
+        for left_out in left:
+            self._reporter.left_out(entry.key, left_out, now)
+        return now if left else more
+
+    def _report(self, evaluation: Evaluation) -> None:
+        wall, dry_run = self._evaluator.clock.wall(), self._manager.dry_run
+        decision = self._reporter.evaluated(evaluation, wall, dry_run=dry_run)
+        if evaluation.plan is not None:
+            evaluation.plan.note_decision(decision)
+
+    def _is_rehearsed(self, nodes: Collection[str]) -> bool:
+        """Whether only rehearsed plans make the room on these nodes: kube-scheduler will bind nothing there."""
+        made = {plan.record.node for plan in self._manager.plans.values() if math.isinf(plan.emptied)}
+        return made.issuperset(nodes)
