@@ -201,7 +201,7 @@ class PlanManager:
         self.unchecked[plan.key] = None
         self.touch_siblings(plan)
         plan.note_left(unasked(plan, self.context))
-        return AllAsked(plan) if plan.announce() else None
+        return AllAsked(plan) if plan.ended is None and plan.announce() else None
 
     def settle(self, plan: Plan) -> None:
         """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked.
