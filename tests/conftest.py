@@ -10,12 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.skipped_waits import SkippingLoop
 
 # Tests start Python some hundred times. Each start would compile the project again if nothing were kept.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# How long an example takes says nothing of the program if the machine is busy.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 LONGEST = (
     "reconciler/test_clusters.py",

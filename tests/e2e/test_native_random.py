@@ -52,7 +52,7 @@ def drawn(strategy: st.SearchStrategy[Any], count: int, number: int) -> list[Any
     checks = list(HealthCheck)
 
     @seed(number)
-    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=checks)
+    @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=checks)
     @given(strategy)
     def collect(example: Any) -> None:
         found.append(example)

@@ -32,7 +32,6 @@ KEPT = Settings(namespace=SETTINGS.namespace, reconciler=SETTINGS.reconciler, ke
 """Somebody compiles again when an exception ends, so that exceptions hold for changes, too."""
 often = settings(
     max_examples=int(os.environ.get("GIVEWAY_RANDOM") or 15),
-    deadline=None,
     phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -270,7 +270,7 @@ def test_decisions_by_costs_are_those_of_the_oracle(seed):
             snapshot.put(PODS, msgspec.convert(pods[place], Pod))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES)))
 def test_with_all_keys_a_plan_still_needs_each_victim(seed, features):
     """Costs change who goes and never whether somebody can: nodes with a plan are the same, and top priorities too."""
@@ -281,7 +281,7 @@ def test_with_all_keys_a_plan_still_needs_each_victim(seed, features):
     assert [one["node"] for one in ours["candidates"]] == [one["node"] for one in theirs["candidates"]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES)))
 def test_plain_kubernetes_looks_at_no_cost(seed, features):
     """By Kubernetes' own rules the same pods go whatever they cost."""

@@ -24,7 +24,7 @@ def test_decision_equals_the_oracles(features):
         assert answer(cluster) == oracle.decide(cluster)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES), min_size=2, max_size=6))
 def test_decision_equals_the_oracles_for_any_mixture(seed, features):
     """Any mixture of features agrees too."""

@@ -85,7 +85,7 @@ def test_text_of_yaml_pieces(text):
     survive(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(SHIPPED), st.data())
 def test_shipped_files_with_changes(text, data):
     """A real policy file with pieces cut out, doubled and put in."""

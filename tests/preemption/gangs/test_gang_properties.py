@@ -48,7 +48,7 @@ def carry_out(snapshot, decision):
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**9),
     features=st.sets(st.sampled_from([feature for feature in FEATURES if feature != "oddities"]), max_size=4),

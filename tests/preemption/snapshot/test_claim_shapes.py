@@ -55,7 +55,7 @@ def with_twin(data):
     return twin
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 10**9), odd=st.booleans())
 def test_claims_of_equal_shape_lead_to_the_same_nodes(seed, odd):
     """The twin fits where the preemptor fits, unless its shape is another one."""
