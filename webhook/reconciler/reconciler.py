@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -49,6 +50,8 @@ News = Performed | Displaced | ExtenderAnswered | plan_news.News
 _TURN = 0.005
 """Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
 _LONGEST_SLEEP = 5.0
+_EARLIER = 30.0
+"""Seconds of a term in which watches may still show what an earlier leader wrote."""
 
 
 class Reconciler:
@@ -73,6 +76,8 @@ class Reconciler:
         self.reporter = reporter
         self.clock = clock
         self.leading = False
+        self._began = math.inf
+        """When this process began to lead, in monotonic seconds."""
         self.queue = Queue()
         self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLimiter(), clock)
@@ -97,7 +102,7 @@ class Reconciler:
         """Act until cancelled: take up what an earlier leader left, then work."""
         self.ledger.begin()
         await self.state.wait_for_sync()
-        self.leading = True
+        self.leading, self._began = True, self.clock.monotonic()
         self.reporter.leading(True)
         try:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
@@ -140,7 +145,8 @@ class Reconciler:
             self.event_handlers.offer(key, pod, has_plan=key in self.plans)
         if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
             return
-        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing):
+        late = self.clock.monotonic() > self._began + _EARLIER
+        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing, late=late):
             case None:
                 pass
             case TakeOff(plan_id, node):

@@ -190,7 +190,7 @@ class Cluster:
 
     def arrives(self, verb: str, name: str, body: Json) -> None:
         """A request for a pod arrives: `patch`, `evict`, `delete` or `get`; who hears of it may raise the answer."""
-        for hear in self.arriving:
+        for hear in tuple(self.arriving):
             hear(verb, name, body)
 
     def answers(self, verb: str, name: str, body: Json) -> None:

@@ -62,10 +62,13 @@ class Adopted(NamedTuple):
     outdated: str = ""
 
 
-def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str]) -> Adopted | TakeOff | None:
+def adopt(
+    pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str], *, late: bool = False
+) -> Adopted | TakeOff | None:
     """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off.
 
-    `clearing` are the ids of the plans that this process is taking off their pods.
+    `clearing` are the ids of the plans that this process is taking off their pods. A plan that comes `late`, when this
+    process has led for long, is no earlier leader's.
     """
     # 1. Read it. What no version of giveway would write is taken off.
     state, key = manager.evaluator.state, key_of(pod)
@@ -83,7 +86,7 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
     if record.resize:
         under_way = pod.spec.node_name == record.node
-    if record.id in manager.ended or not under_way or policy is None:
+    if late or record.id in manager.ended or not under_way or policy is None:
         return TakeOff(record.id, record.node)
     record = with_names(record, state.pods.items().values())
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.

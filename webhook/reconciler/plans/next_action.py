@@ -217,10 +217,11 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     if plan.record.devices and not slow:
         asked, later = asked_in_step(evaluator.state, plan, asked, policy, now)
     # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
+    #    The rest of a group goes at once, not bit by bit, and only when no budget can refuse one of it any more.
     covered = [victim for victim in asked if has_budget(evaluator, victim)]
     last = 0 if math.isfinite(later) and not plan.record.devices else 1
     first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
-    whole = {victim.group for victim in first} - {0}  # a group goes at once, not bit by bit
+    whole = {victim.group for victim in first if len(covered) in (0, len(asked))} - {0}
     chosen = tuple(victim for victim in asked if victim in first or victim.group in whole)
     return Ask(chosen) if chosen else Wait(later)
 
