@@ -20,10 +20,11 @@ from typing import Any
 import pytest
 
 from tests.workloads import Json, budget, condition, eventually, pod, priority_class
+from webhook.clusters.acting.kubelet import Kubelet
 from webhook.clusters.demo.scenarios import class_is_usable
 from webhook.clusters.embedded.embedded_cluster import node
-from webhook.clusters.embedded.standins.controller import StandInInformers
-from webhook.clusters.embedded.standins.kubelet import Kubelet
+from webhook.clusters.embedded.standins.controller_manager import context_of
+from webhook.clusters.embedded.standins.informers import StandInInformers
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
@@ -190,7 +191,7 @@ async def sandbox(client: Client, request: pytest.FixtureRequest) -> AsyncIterat
     tasks: list[asyncio.Task[None]] = []
     if request.config.getoption("--kubelet-stand-in"):
         informers = StandInInformers(client)
-        kubelet = Kubelet(informers, lambda _: client, serves=lambda name: name.startswith(made.id))
+        kubelet = Kubelet(context_of(informers), lambda _: client, serves=lambda name: name.startswith(made.id))
         tasks = [asyncio.create_task(informers.run()), asyncio.create_task(kubelet.run())]
         await informers.synced()
     try:

@@ -10,11 +10,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.values import MARK, POD_ANNOTATIONS
+
 Json = dict[str, Any]
 _OF_PODS = ("cpu", "memory", "hugepages-")
 """How the names of resources begin that a pod may ask for as a whole."""
 _TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS = 300
+_FILLED_IN = ("nodeName", "priority", "preemptionPolicy")
+"""Fields of a pod that its controller does not send."""
+_OF_ONE_POD = frozenset(row.key for row in POD_ANNOTATIONS)
+"""Annotations that say something of one pod: the pod in its place does not get them."""
+
+
+def template_like(pod: Pod) -> Json:
+    """A template of pods like this one, without what was said of it alone."""
+    spec = msgspec.to_builtins(pod.spec)
+    for filled_in in _FILLED_IN:
+        spec.pop(filled_in, None)
+    return {"metadata": template_metadata(pod.metadata), "spec": spec}
+
+
+def template_metadata(meta: ObjectMeta) -> Json:
+    """The labels and annotations of a template, but for those that say something of one pod."""
+    labels = {key: text for key, text in (meta.labels or {}).items() if key != MARK}
+    annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in _OF_ONE_POD}
+    return {"labels": labels, **({"annotations": annotations} if annotations else {})}
 
 
 def default_pod(pod: Json) -> None:

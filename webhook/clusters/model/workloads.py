@@ -53,10 +53,16 @@ class WorkloadSpec(KubeStruct):
     volume_claim_templates: list[ClaimTemplate] | None = None
     selector: dict[str, Any] | None = None
     """A LabelSelector, of a ReplicationController a plain map of labels."""
-    template: PodTemplate | None = None
+    template: Any = None
+    """What its pods are made of: JSON data, or as a subclass says."""
     min_ready_seconds: int | None = None
     active_deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
     persistent_volume_claim_retention_policy: dict[str, Any] | None = None
     success_policy: dict[str, Any] | None = None
     managed_by: str | None = None
+
+    @property
+    def wanted(self) -> int:
+        """How many pods a workload with replicas is to have."""
+        return 1 if self.replicas is None else self.replicas

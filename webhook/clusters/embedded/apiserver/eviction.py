@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
+from webhook.clusters.acting.disruption import budget_condition, status_fields
 from webhook.clusters.embedded.apiserver.strategy import check_preconditions
 from webhook.clusters.embedded.apiserver.subresources import set_condition
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
@@ -24,8 +25,8 @@ from webhook.clusters.embedded.protocol.statuses import bad_request, failure, fo
 from webhook.clusters.embedded.storage.object_store import StoreReader
 from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, asks_no_budget, budget_to_spend, spent
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.meta import Condition, LabelSelector
-from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
+from webhook.kube.objects.meta import LabelSelector
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.selectors import label_matcher
 
 PROGRESS_PERIOD = 0.1
@@ -92,40 +93,6 @@ class Evictor:
         return budget.metadata.name if budget is not None else ""
 
 
-def status_fields(status: PodDisruptionBudgetStatus) -> Object:
-    """A budget's status as it is written, but for its conditions."""
-    fields: Object = {
-        "observedGeneration": status.observed_generation or 0,
-        "disruptionsAllowed": status.disruptions_allowed,
-        "currentHealthy": status.current_healthy,
-        "desiredHealthy": status.desired_healthy,
-        "expectedPods": status.expected_pods,
-    }
-    if status.disrupted_pods:
-        fields["disruptedPods"] = status.disrupted_pods
-    return fields
-
-
-def budget_condition(status: Object, generation: int, now: str, failure: Condition | None = None) -> Object:
-    """The condition DisruptionAllowed for a budget's status, its transition time kept while it stays the same.
-
-    `failure` says why the budget could not be counted.
-    """
-    allowed = status["disruptionsAllowed"] > 0
-    known: Object = next(
-        (condition for condition in status.get("conditions") or () if condition["type"] == "DisruptionAllowed"), {}
-    )
-    value = "True" if allowed else "False"
-    return {
-        "type": "DisruptionAllowed",
-        "status": value,
-        "observedGeneration": generation,
-        "lastTransitionTime": known["lastTransitionTime"] if known.get("status") == value else now,
-        "reason": failure.reason if failure else "SufficientPods" if allowed else "InsufficientPods",
-        "message": failure.message if failure else "",
-    }
-
-
 def _spent(budget: Object, pod: str) -> Object:
     """The budget after the eviction of a pod. Raises StatusError: 429 or 403 if it has no disruption left."""
     known = msgspec.convert(budget, PodDisruptionBudget)
@@ -138,6 +105,5 @@ def _spent(budget: Object, pod: str) -> Object:
         raise too_many_requests(BLOCKED, causes, refusal.retry_after) from refusal
     written: Object = (budget.get("status") or {}) | status_fields(status)
     if not status.disruptions_allowed:
-        generation = known.metadata.generation or 0
-        written["conditions"] = [budget_condition(written, generation, rfc3339(time.time()))]
+        written["conditions"] = [budget_condition(status, rfc3339(time.time()))]
     return {**budget, "status": written}

@@ -4,39 +4,55 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Protocol
 
-from webhook.clusters.embedded.access.authentication import AUTHENTICATED, service_account
-from webhook.clusters.embedded.apiserver.api_server import ApiServer
-from webhook.clusters.embedded.standins.controller import Controller, StandInInformers
-from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
-from webhook.clusters.embedded.standins.deployments import DeploymentController
-from webhook.clusters.embedded.standins.disruption import DisruptionController
-from webhook.clusters.embedded.standins.kubelet import Kubelet
-from webhook.clusters.embedded.standins.workload_controllers import (
+from webhook.clusters.acting.controller import ControlledPods, Controller, ControllerContext
+from webhook.clusters.acting.deployments import DeploymentController
+from webhook.clusters.acting.disruption import DisruptionController
+from webhook.clusters.acting.kubelet import Kubelet
+from webhook.clusters.acting.workload_controllers import (
     DaemonSetController,
     JobController,
     ReplicaSetController,
     StatefulSetController,
 )
+from webhook.clusters.embedded.access.authentication import AUTHENTICATED, service_account
+from webhook.clusters.embedded.apiserver.api_server import ApiServer
+from webhook.clusters.embedded.protocol.api_resources import by_kind
+from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
+from webhook.clusters.embedded.standins.informers import StandInInformers, StoredWorkload
 from webhook.clusters.embedded.storage.object_store import StoreReader
+from webhook.clusters.model.disruption import NoScaleError
 from webhook.clusters.scheduling.default_preemption import Preemption
 from webhook.clusters.scheduling.scheduler import NAME as SCHEDULER_NAME
 from webhook.clusters.scheduling.scheduler import Scheduler
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
+from webhook.kube.instants import SystemClock
 from webhook.policy.evaluation.request import UserInfo
 
 SCHEDULER = UserInfo("system:kube-scheduler", (AUTHENTICATED,))
 MANAGER = UserInfo("system:kube-controller-manager", (AUTHENTICATED,))
 
-_CONTROLLERS: dict[str, tuple[Callable[[StandInInformers, Client], Controller], str]] = {
+
+def _check_scale(version: str, kind: str, orphan: str) -> None:
+    resource = by_kind(version, kind)
+    if resource is None:
+        raise NoScaleError(f'no matches for kind "{kind}" in version "{version}"')
+    if "scale" not in resource.sub:
+        raise NoScaleError(f"{resource.qualified} does not implement the scale subresource")
+    if orphan:
+        raise NoScaleError(f'found no controllers for pod "{orphan}"')
+
+
+_CONTROLLERS: dict[str, tuple[Callable[[ControllerContext, Client], Controller], str]] = {
     "replicaset": (ReplicaSetController, "replicaset-controller"),
     "deployment": (DeploymentController, "deployment-controller"),
     "daemonset": (DaemonSetController, "daemon-set-controller"),
     "statefulset": (StatefulSetController, "statefulset-controller"),
     "job": (JobController, "job-controller"),
-    "disruption": (DisruptionController, "disruption-controller"),
+    "disruption": (partial(DisruptionController, check_scale=_check_scale), "disruption-controller"),
     "namespace": (NamespaceController, "namespace-controller"),
     "garbage": (GarbageCollector, "generic-garbage-collector"),
 }
@@ -44,6 +60,11 @@ _CONTROLLERS: dict[str, tuple[Callable[[StandInInformers, Client], Controller], 
 
 STAND_INS = ("scheduler", "preemption", "kubelet", *_CONTROLLERS)
 """Every stand-in that can be left out; `preemption` is kube-scheduler's own."""
+
+
+def context_of(informers: StandInInformers) -> ControllerContext:
+    """Where the stand-ins act that share these caches."""
+    return ControllerContext(informers, SystemClock(), StoredWorkload, ControlledPods(informers))
 
 
 class StandIn(Protocol):
@@ -60,8 +81,9 @@ class ControllerManager:
 
     def __init__(self, api: ApiServer, read: StoreReader, without: Collection[str], termination_seconds: float) -> None:
         self._informers = StandInInformers(api.local(MANAGER, "kube-controller-manager"))
+        context = context_of(self._informers)
         self.kubelet = Kubelet(
-            self._informers,
+            context,
             lambda node: api.local(UserInfo(f"system:node:{node}", ("system:nodes", AUTHENTICATED)), "kubelet"),
             termination_seconds=termination_seconds,
         )
@@ -76,7 +98,7 @@ class ControllerManager:
             if name not in without:
                 stored: Any = read.one("serviceaccounts", "kube-system", account)
                 user = service_account("kube-system", account, stored["metadata"]["uid"])
-                self._members.append(controller(self._informers, api.local(user, "kube-controller-manager")))
+                self._members.append(controller(context, api.local(user, "kube-controller-manager")))
         self._tasks: list[asyncio.Task[None]] = []
 
     @staticmethod

@@ -11,20 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext, tolerating
 from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES as ROWS
-from webhook.clusters.embedded.standins.controller import (
-    CONFLICT,
-    NOT_FOUND,
-    Controller,
-    Metadata,
-    StandInInformers,
-    tolerating,
-)
+from webhook.clusters.embedded.standins.informers import Metadata
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
-from webhook.kube.informer import Informer
-from webhook.kube.object_cache import Change
+from webhook.kube.object_cache import Change, ObjectCache
 from webhook.kube.objects.meta import ObjectMeta, OwnerReference
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, POD, Resource
@@ -62,10 +55,10 @@ class GarbageCollector(Controller):
 
     name = "garbage"
 
-    def __init__(self, informers: StandInInformers, client: Client) -> None:
+    def __init__(self, context: ControllerContext, client: Client) -> None:
+        super().__init__(context, workers=4)
         self._client = client
-        super().__init__(workers=4)
-        self._caches: dict[str, Informer[Any]] = {}
+        self._caches: dict[str, ObjectCache[Any]] = {}
         self._resources: dict[tuple[str, str], Resource] = {}
         self._places: dict[str, Where] = {}
         """Uid to place, of everything that exists."""
@@ -74,7 +67,7 @@ class GarbageCollector(Controller):
         for resource in RESOURCES:
             if resource.plural in NOT_COLLECTED:
                 continue
-            cache = informers.cache(resource, Pod if resource.plural == POD.plural else Metadata)
+            cache = context.informers.cache(resource, Pod if resource.plural == POD.plural else Metadata)
             cache.handlers.append(partial(self._notice, resource))
             self._caches[resource.path()] = cache
             self._resources[resource.api_version, resource.kind] = resource
@@ -87,13 +80,13 @@ class GarbageCollector(Controller):
                 rows = self._dependents.get(owner.uid, set())
                 rows.discard(old.uid)
                 if change.new is None and self._waits_for_dependents(owner.uid):
-                    self._queue.add(owner.uid)
+                    self.queue.add(owner.uid)
                 if not rows:
                     self._dependents.pop(owner.uid, None)
             if change.new is None:
                 self._places.pop(old.uid, None)
                 for uid in self._dependents.get(old.uid, ()):
-                    self._queue.add(uid)
+                    self.queue.add(uid)
         if change.new is None:
             return
         metadata: ObjectMeta = change.new.metadata
@@ -101,11 +94,11 @@ class GarbageCollector(Controller):
         for owner in metadata.owner_references or ():
             self._dependents.setdefault(owner.uid, set()).add(metadata.uid)
         if metadata.deletion_timestamp and {FOREGROUND, ORPHAN} & set(metadata.finalizers or ()):
-            self._queue.add(metadata.uid)
+            self.queue.add(metadata.uid)
         if metadata.owner_references and not metadata.deletion_timestamp:
             uids = [owner.uid for owner in metadata.owner_references]
             if any(self._metadata(uid) is None or self._waits_for_dependents(uid) for uid in uids):
-                self._queue.add(metadata.uid)
+                self.queue.add(metadata.uid)
 
     def _metadata(self, uid: str) -> ObjectMeta | None:
         place = self._places.get(uid)
@@ -131,12 +124,12 @@ class GarbageCollector(Controller):
                 await self._drop_finalizer(place, metadata, ORPHAN)
             elif FOREGROUND in finalizers and dependents:
                 for dependent in dependents:
-                    self._queue.add(dependent)
+                    self.queue.add(dependent)
             elif FOREGROUND in finalizers:
                 await self._drop_finalizer(place, metadata, FOREGROUND)
         except ApiError as error:
             if error.status == CONFLICT:
-                self._queue.add_after(uid, 0.05)
+                self.queue.add_after(uid, 0.05)
             elif error.status != NOT_FOUND:
                 raise
 
@@ -204,12 +197,11 @@ class NamespaceController(Controller):
 
     name = "namespace"
 
-    def __init__(self, informers: StandInInformers, client: Client) -> None:
+    def __init__(self, context: ControllerContext, client: Client) -> None:
+        super().__init__(context)
         self._client = client
-        super().__init__()
-        self._namespaces = informers.watch_keys(
-            NAMESPACE, Metadata, lambda key: self._queue.add_after(key, GRACE_SECONDS)
-        )
+        self._namespaces = context.informers.cache(NAMESPACE, Metadata)
+        self._namespaces.handlers.append(lambda change: self.queue.add_after(change.key, GRACE_SECONDS))
 
     async def sync(self, key: str) -> None:
         """Empty a namespace that is being deleted, and let it go once nothing is left in it."""
@@ -226,7 +218,7 @@ class NamespaceController(Controller):
             if items:
                 left += len((await self._client.list(path, Metadata))[0])
         if left:
-            self._queue.add_after(key, AGAIN_SECONDS)
+            self.queue.add_after(key, AGAIN_SECONDS)
             return
         with tolerating(NOT_FOUND):
             current = await self._client.get(NAMESPACE.path(None, key))
