@@ -80,7 +80,7 @@ STAYS = {
         PodSpec.preemption_policy PriorityClass.preemption_policy Requirement.operator StorageClass.volume_binding_mode
         Taint.effect Toleration.effect Toleration.operator TopologySpreadConstraint.node_affinity_policy
         TopologySpreadConstraint.node_taints_policy TopologySpreadConstraint.when_unsatisfiable
-        WorkloadSpec.pod_management_policy NodeStatus.declared_features
+        SimulatedSpec.pod_management_policy NodeStatus.declared_features
     """,
     "instants and versions": """
         ObjectMeta.creation_timestamp ObjectMeta.deletion_timestamp PodStatus.start_time
@@ -117,10 +117,10 @@ KEYS = """
     PodSpec.node_selector ServiceSpec.selector
     PersistentVolumeSpec.aws_elastic_block_store PersistentVolumeSpec.azure_disk PersistentVolumeSpec.cinder
     PersistentVolumeSpec.gce_persistent_disk PodSpec.resource_claims PodSpec.scheduling_gates PodSpec.scheduling_group
-    PodStatus.resource_claim_statuses StorageClass.allowed_topologies WorkloadSpec.selector WorkloadSpec.strategy
-    WorkloadSpec.update_strategy NewPodRules.overhead NewPodRules.scheduling NewPodRules.spec
-    WorkloadSpec.ordinals WorkloadSpec.pod_failure_policy WorkloadSpec.success_policy
-    WorkloadSpec.persistent_volume_claim_retention_policy
+    PodStatus.resource_claim_statuses StorageClass.allowed_topologies SimulatedSpec.selector SimulatedSpec.strategy
+    SimulatedSpec.update_strategy NewPodRules.overhead NewPodRules.scheduling NewPodRules.spec
+    SimulatedSpec.ordinals SimulatedSpec.pod_failure_policy SimulatedSpec.success_policy
+    SimulatedSpec.persistent_volume_claim_retention_policy
 """
 """The maps whose keys stay: those by resource, attribute or label, and those by field."""
 

@@ -13,15 +13,13 @@ import msgspec
 
 from webhook.clusters.scheduling.default_preemption import Preemption
 from webhook.clusters.scheduling.scheduler import Scheduler
+from webhook.clusters.simulated.acting_parts import ActingParts
 from webhook.clusters.simulated.api import Api, SimulatedClient
-from webhook.clusters.simulated.budgets import Budgets
 from webhook.clusters.simulated.clock import Timers, VirtualClock, VirtualLoop
-from webhook.clusters.simulated.controllers import Controllers
 from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.clusters.simulated.simulated_admission import SimulatedAdmission
 from webhook.clusters.simulated.tracker import ObjectTracker
-from webhook.clusters.simulated.workloads import Workloads
 from webhook.kube.client import Client
 from webhook.kube.events import Occurrence
 from webhook.kube.pods import is_terminal
@@ -71,7 +69,7 @@ class Running:
     tracker: ObjectTracker
     api: Api
     admission: SimulatedAdmission
-    workloads: Workloads
+    acting: ActingParts
     scheduler: Scheduler
     reconciler: SimulatedReconciler
     history: SimulationHistory
@@ -94,20 +92,15 @@ class Running:
         tracker, history = ObjectTracker(objects), SimulationHistory(clock.start)
         known = judgeable(policies, objects)
         timers = Timers(clock)
-        budgets = Budgets(tracker, timers)
-        api = Api(tracker, budgets, timers, history, termination)
         admission = SimulatedAdmission(known.policies, tracker, clock)
-        controllers = Controllers(api, admission, budgets)
-        workloads = Workloads(tracker, controllers)
-        budgets.fill()
-        controllers.fill()
-        workloads.fill()
+        api = Api(tracker, admission, timers, history)
+        acting = ActingParts(api, termination)
         client, events = cast("Client", SimulatedClient(api, "kube-scheduler")), _PreemptedEvents(history)
         scheduler = Scheduler(tracker, client, Preemption(client, events, clock), events, clock, everybody=True)
         reconciler = SimulatedReconciler(api, known.policies, clock)
         tracker.fill()
         end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        return cls(tracker, api, admission, workloads, scheduler, reconciler, history, timers, known, objects, end)
+        return cls(tracker, api, admission, acting, scheduler, reconciler, history, timers, known, objects, end)
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use, from now on."""
@@ -117,7 +110,7 @@ class Running:
 
     def is_at_rest(self) -> bool:
         """Whether nothing will move any more by itself."""
-        if self.timers.outstanding or not self.scheduler.is_idle:
+        if self.timers.outstanding or not self.acting.are_idle or not self.scheduler.is_idle:
             return False
         return self.reconciler.is_at_rest()
 
@@ -222,6 +215,7 @@ async def _run(  # noqa: PLR0917 - one caller
         return False
 
     running.api.start()
+    running.acting.start()
     for step in steps:
         if step.at <= 0:
             step.make(running)

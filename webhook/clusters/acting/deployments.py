@@ -60,9 +60,12 @@ class DeploymentController(Controller):
         above = controller_of(replica_set.metadata) if replica_set is not None else None
         if above is None or above.kind != DEPLOYMENT.kind:
             return
-        sets = self._of_owner.get(above.uid, {}).values()
+        key = f"{namespace}/{above.name}"
+        deployment, sets = self._deployments.get(key), self._of_owner.get(above.uid, {}).values()
+        if deployment is None or deployment.spec.paused:
+            return
         if sum(bool(row.spec.wanted or self.context.pods.of(row.metadata.uid)) for row in sets) != 1:
-            self.queue.add(f"{namespace}/{above.name}")
+            self.queue.add(key)
 
     async def sync(self, key: str) -> None:
         """Make the newest replica set, move replicas to it, and write the status."""

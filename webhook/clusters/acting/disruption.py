@@ -31,8 +31,8 @@ from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothin
 
 SCALED = (REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, DEPLOYMENT)
 _AGAIN_SECONDS = 0.05
-Owner = tuple[str, str, str]
-"""`apiVersion`, kind and key of a controller."""
+Owner = tuple[str, str]
+"""Kind and key of a controller."""
 
 
 @dataclass(slots=True)
@@ -43,6 +43,8 @@ class Covered:
     healthy: dict[str, bool] = field(default_factory=dict)
     owners: Counter[Owner] = field(default_factory=Counter)
     owner_of: dict[str, Owner] = field(default_factory=dict)
+    versions: dict[Owner, str] = field(default_factory=dict)
+    """`apiVersion` of the controllers."""
 
     def put(self, key: str, pod: Pod) -> None:
         """Count a pod."""
@@ -50,8 +52,9 @@ class Covered:
         self.healthy[key] = is_ready(pod) and not pod.metadata.deletion_timestamp
         owner = controller_of(pod.metadata)
         if owner is not None:
-            self.owner_of[key] = owner.api_version, owner.kind, f"{pod.metadata.namespace}/{owner.name}"
-            self.owners[self.owner_of[key]] += 1
+            own = self.owner_of[key] = owner.kind, f"{pod.metadata.namespace}/{owner.name}"
+            self.owners[own] += 1
+            self.versions[own] = owner.api_version
 
     def drop(self, key: str) -> None:
         """Count a pod no more."""
@@ -175,12 +178,11 @@ class DisruptionController(Controller):
     def _scale(self, covered: Covered) -> int:
         """The sum of the scales of the controllers (`getExpectedScale`). Raises NoScaleError."""
         for owner in covered.owners:
-            version, kind, key = owner
             orphan = ""
-            if self._scale_of(kind, key) is None:
+            if self._scale_of(*owner) is None:
                 orphan = next(pod for pod, own in covered.owner_of.items() if own == owner).partition("/")[2]
-            self._check_scale(version, kind, orphan)
-        return expected_pods({(kind, key): pods for (_, kind, key), pods in covered.owners.items()}, self._scale_of)
+            self._check_scale(covered.versions[owner], owner[0], orphan)
+        return expected_pods(covered.owners, self._scale_of)
 
     def _scale_of(self, kind: str, key: str) -> WorkloadScale | None:
         cache = self._scales.get(kind)

@@ -1,73 +1,62 @@
-"""The API server as the reconciler and kube-scheduler use it, and the kubelets behind it, in virtual time.
+"""The API server as the reconciler, kube-scheduler and the controllers use it, in virtual time.
 
-The verbs are those of `webhook.kube.client.Client`, on pods only. A pod that is bound runs at once; one that is asked
-to leave is gone after its grace period, or after `termination` seconds if that is less.
+The verbs are those of `webhook.kube.client.Client`, as far as somebody uses them.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 
-from webhook.clusters.model.kubelet import is_starting, seconds_to_end, seconds_to_ready, seconds_to_removal
-from webhook.clusters.simulated.budgets import Budgets
+from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, budget_to_spend, spent
 from webhook.clusters.simulated.clock import Timers
 from webhook.clusters.simulated.history import SimulationHistory
+from webhook.clusters.simulated.objects import SimulatedSpec, SimulatedWorkload, WorkloadStatus
+from webhook.clusters.simulated.simulated_admission import RefusedError, SimulatedAdmission, User
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch_or, rfc3339
 from webhook.kube.objects.meta import Condition, key_of
-from webhook.kube.objects.pod import Pod, PodStatus
-from webhook.policy.model.values import READY
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus, PodStatus
+from webhook.kube.resources import DEPLOYMENT, JOB, REPLICA_SET
 from webhook.preemption.snapshot.pod_view import grace_of
 
 _replace = msgspec.structs.replace
+_WORKLOADS = {row.plural: row.kind for row in (DEPLOYMENT, REPLICA_SET, JOB)}
+"""The workloads that controllers write, by their plural names."""
+Json = dict[str, Any]
 
 
 class Api:
     """What can be done to the cluster; raises ApiError as the API server answers."""
 
     def __init__(
-        self,
-        tracker: ObjectTracker,
-        budgets: Budgets,
-        timers: Timers,
-        history: SimulationHistory,
-        termination: float | None,
+        self, tracker: ObjectTracker, admission: SimulatedAdmission, timers: Timers, history: SimulationHistory
     ) -> None:
         self.tracker = tracker
         self.clock = timers.clock
         self.history = history
         self.later = timers.later
-        self._budgets = budgets
-        self._termination = termination
+        self.covering: Callable[[Pod], list[PodDisruptionBudget]] = lambda _: []
+        """The budgets that cover a pod."""
+        self._admission = admission
         self._uids = itertools.count(1)
+        self._made: Counter[str] = Counter()
+        """How many pods were made for each controller, by its uid."""
 
     def start(self) -> None:
-        """Let the pods go on that are starting or leaving."""
-        for key, pod in list(self.tracker.all("Pod").items()):
-            if pod.metadata.deletion_timestamp:
-                left = _seconds(pod.metadata.deletion_timestamp, self.clock.start)
-                self._end_later(key, pod.metadata.uid, max(0.0, left))
-            elif not pod.spec.node_name:
-                since = next(
-                    (
-                        condition.last_transition_time
-                        for condition in pod.status.conditions or ()
-                        if _is_waiting(condition)
-                    ),
-                    None,
-                )
-                began = since or pod.metadata.creation_timestamp
-                self.history.waiting(pod, _seconds(began, self.clock.start))
-            elif is_starting(pod):
-                self._run(key, pod.metadata.uid)
-            else:
-                self._end_by_itself(key, pod)
-                self._answer_later(key, pod)
+        """Note since when pods wait."""
+        for pod in self.tracker.all("Pod").values():
+            if not pod.spec.node_name and not pod.metadata.deletion_timestamp:
+                conditions = pod.status.conditions or ()
+                since = next((row.last_transition_time for row in conditions if _is_waiting(row)), None)
+                began = epoch_or(since or pod.metadata.creation_timestamp, self.clock.start) - self.clock.start
+                self.history.waiting(pod, began)
 
     def create(self, pod: Pod) -> Pod:
         """A new pod; it gets a uid."""
@@ -78,9 +67,49 @@ class Api:
         meta = _replace(pod.metadata, uid=f"simulated-{next(self._uids)}", creation_timestamp=now)
         made: Pod = self.tracker.put("Pod", _replace(pod, metadata=meta, status=PodStatus(phase="Pending")))
         self.history.waiting(made, self.clock.monotonic(), made=True)
-        if made.spec.node_name:
-            self._run(key, made.metadata.uid)
         return made
+
+    def make(self, namespace: str, body: Json) -> Pod:
+        """Create a pod of a controller, if admission lets it. Raises ApiError (403)."""
+        owner = body["metadata"]["ownerReferences"][0]
+        self._made[owner["uid"]] += 1
+        body["metadata"]["namespace"] = namespace
+        try:
+            pod = self._admission.pod(body, User.controller(owner["kind"]))
+        except RefusedError as error:
+            self.history.refused.setdefault(f"{owner['kind']}/{namespace}/{owner['name']}", str(error))
+            raise ApiError(403, "Forbidden", str(error)) from error
+        if not pod.metadata.name:
+            name = f"{pod.metadata.generate_name}s{self._made[owner['uid']]:04d}"
+            pod = _replace(pod, metadata=_replace(pod.metadata, name=name))
+        return self.create(pod)
+
+    def make_workload(self, kind: str, namespace: str, body: Json) -> None:
+        """Create a workload of a controller."""
+        name = body["metadata"]["name"]
+        metadata = {**body["metadata"], "namespace": namespace, "uid": f"simulated-{namespace}.{name}"}
+        self.tracker.put(kind, msgspec.convert({**body, "metadata": metadata}, SimulatedWorkload))
+
+    def patch_workload(self, kind: str, key: str, body: Json) -> None:
+        """Change a workload's number of pods, or its status."""
+        workload: SimulatedWorkload | None = self.tracker.get(kind, key)
+        if workload is None:
+            raise ApiError(404, "NotFound", f"{kind} {key!r} not found")
+        if "spec" in body:
+            spec: SimulatedSpec = _replace(workload.spec, replicas=body["spec"]["replicas"])
+            workload = _replace(workload, spec=spec)
+        if "status" in body:
+            status = {**workload.told, **{name: row for name, row in body["status"].items() if row is not None}}
+            workload = _replace(workload, status=msgspec.convert(status, WorkloadStatus))
+        self.tracker.put(kind, workload)
+
+    def patch_budget(self, key: str, status: Json) -> None:
+        """Write a budget's status."""
+        budget: PodDisruptionBudget | None = self.tracker.get("PodDisruptionBudget", key)
+        if budget is not None:
+            disrupted = {name: since for name, since in (status["disruptedPods"] or {}).items() if since}
+            told = msgspec.convert({**status, "disruptedPods": disrupted or None}, PodDisruptionBudgetStatus)
+            self.tracker.put("PodDisruptionBudget", _replace(budget, status=told))
 
     def bind(self, key: str, uid: str, node: str) -> None:
         """Put a pod on a node, as `pods/binding`."""
@@ -93,17 +122,27 @@ class Api:
         status = _replace(pod.status, conditions=[scheduled], nominated_node_name="")
         self.tracker.put("Pod", _replace(pod, spec=_replace(pod.spec, node_name=node), status=status))
         self.history.placed(pod, node, self.clock.monotonic())
-        self._run(key, uid)
 
     def evict(self, key: str, uid: str, grace: int | None, by: str, *, dry_run: bool = False) -> None:
         """Ask a pod to leave through the Eviction API, which keeps budgets."""
         pod = self.read(key)
         if uid and pod.metadata.uid != uid:
             raise ApiError(409, "Conflict", f"the UID in the precondition ({uid}) does not match that of {key}")
-        self._budgets.spend(pod, self.clock.wall(), dry_run=dry_run)
+        self._spend(pod, dry_run=dry_run)
         if not dry_run:
             self.disrupt(key, "EvictionByEvictionAPI")
             self.delete(key, uid, grace, by)
+
+    def _spend(self, pod: Pod, *, dry_run: bool) -> None:
+        """Take one disruption of the pod's budget, if it has one. Raises ApiError (403, 429, 500) if it may not go."""
+        try:
+            budget = budget_to_spend(pod, self.covering(pod))
+            if budget is not None:
+                status = spent(budget, pod.metadata.name, self.clock.wall())
+                if not dry_run:
+                    self.tracker.put("PodDisruptionBudget", _replace(budget, status=status))
+        except BudgetRefusalError as refusal:
+            raise _refusal(refusal) from refusal
 
     def disrupt(self, key: str, reason: str) -> None:
         """Say in a pod's conditions that it is made to leave: its Job may not count that as a failure."""
@@ -113,12 +152,15 @@ class Api:
         self.tracker.put("Pod", _replace(pod, status=_replace(pod.status, conditions=[*others, target])))
 
     def delete(self, key: str, uid: str, grace: int | None, by: str, version: str = "") -> None:
-        """Ask a pod to leave; one without a node is gone at once. `by` is nobody if that is no eviction."""
+        """Ask a pod to leave; without a node, or asked again without grace, it is gone at once.
+
+        `by` is nobody if that is no eviction.
+        """
         pod = self.read(key)
         meta = pod.metadata
         if (uid and meta.uid != uid) or (version and meta.resource_version != version):
             raise ApiError(409, "Conflict", f"{key} has changed")
-        if not pod.spec.node_name:
+        if not pod.spec.node_name or (meta.deletion_timestamp and grace == 0):
             self.remove(key, meta.uid)
             return
         if meta.deletion_timestamp:
@@ -126,13 +168,9 @@ class Api:
         if by:
             self.history.evicted(pod, by, self.clock.monotonic())
         seconds = grace_of(pod) if grace is None else grace
-        left = _replace(
-            meta,
-            deletion_timestamp=rfc3339(self.clock.wall() + seconds),
-            deletion_grace_period_seconds=seconds,
-        )
+        ends = rfc3339(self.clock.wall() + seconds)
+        left = _replace(meta, deletion_timestamp=ends, deletion_grace_period_seconds=seconds)
         self.tracker.put("Pod", _replace(pod, metadata=left))
-        self._end_later(key, meta.uid, seconds)
 
     def remove(self, key: str, uid: str) -> None:
         """A pod is gone, if it is still this one."""
@@ -148,10 +186,10 @@ class Api:
             raise ApiError(404, "NotFound", f"pods {key!r} not found")
         return pod
 
-    def patch_status(self, key: str, body: dict[str, Any]) -> Pod:
+    def patch_status(self, key: str, body: Json) -> Pod:
         """Change a pod's status, and its annotations with it; conditions are merged by type."""
         pod = self.read(key)
-        given: dict[str, Any] = body.get("metadata") or {}
+        given: Json = body.get("metadata") or {}
         meta = pod.metadata
         if given.get("uid", meta.uid) != meta.uid:
             raise ApiError(409, "Conflict", f"{key} is another pod by now")
@@ -164,6 +202,9 @@ class Api:
         status, told = pod.status, body.get("status") or {}
         if "nominatedNodeName" in told:
             status = _replace(status, nominated_node_name=told["nominatedNodeName"] or "")
+        if "phase" in told:
+            began = told.get("startTime", status.start_time)
+            status = _replace(status, phase=told["phase"], start_time=began)
         if "conditions" in told:
             fresh = [msgspec.convert(condition, Condition) for condition in told["conditions"]]
             types = {condition.type for condition in fresh}
@@ -173,93 +214,58 @@ class Api:
             if why:
                 self.history.story(pod).why = why
         changed: Pod = self.tracker.put("Pod", _replace(pod, metadata=meta, status=status))
-        if "conditions" in told:
-            self._answer_later(key, changed)
         return changed
-
-    def _answer_later(self, key: str, pod: Pod) -> None:
-        """Let a pod that was told to leave say in its time that it is ready, if it does so."""
-        seconds = seconds_to_ready(pod, self.clock.wall())
-        if seconds is not None:
-            self.later(seconds, self._say_ready, key, pod.metadata.uid)
-
-    def _say_ready(self, key: str, uid: str) -> None:
-        pod = self.tracker.pod(key)
-        left = seconds_to_ready(pod, self.clock.wall()) if pod is not None and pod.metadata.uid == uid else None
-        if pod is None or left is None:
-            return
-        if left > 0:  # this answers another notice, which came later
-            self._answer_later(key, pod)
-            return
-        annotations = {**(pod.metadata.annotations or {}), READY: "true"}
-        self.tracker.put("Pod", _replace(pod, metadata=_replace(pod.metadata, annotations=annotations)))
-
-    def _run(self, key: str, uid: str) -> None:
-        """The kubelet has started a pod: it is Running and Ready."""
-        pod = self.tracker.pod(key)
-        if pod is None or pod.metadata.uid != uid:
-            return
-        now = rfc3339(self.clock.wall())
-        ready = Condition(type="Ready", status="True", last_transition_time=now)
-        others = [condition for condition in pod.status.conditions or () if condition.type != "Ready"]
-        status = _replace(pod.status, phase="Running", start_time=now, conditions=[*others, ready])
-        self._end_by_itself(key, self.tracker.put("Pod", _replace(pod, status=status)))
-
-    def _end_by_itself(self, key: str, pod: Pod) -> None:
-        """Let a pod succeed in its time, if it ends by itself."""
-        seconds = seconds_to_end(pod, self.clock.wall())
-        if seconds is not None:
-            self.later(seconds, self._succeed, key, pod.metadata.uid)
-
-    def _succeed(self, key: str, uid: str) -> None:
-        pod = self.tracker.pod(key)
-        if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp:
-            return
-        others = [condition for condition in pod.status.conditions or () if condition.type != "Ready"]
-        ended = Condition(type="Ready", status="False", reason="PodCompleted")
-        self.tracker.put(
-            "Pod", _replace(pod, status=_replace(pod.status, phase="Succeeded", conditions=[*others, ended]))
-        )
-
-    def _end_later(self, key: str, uid: str, seconds: float) -> None:
-        """A pod that was asked to leave is gone after that time, or after `termination` if that is less."""
-        self.later(seconds_to_removal(seconds, self._termination), self.remove, key, uid)
 
 
 class SimulatedClient:
-    """One user of the API, with the verbs of `webhook.kube.client.Client` that it uses."""
+    """One user of the API, with the verbs of `webhook.kube.client.Client` that it uses.
 
-    def __init__(self, api: Api, name: str) -> None:
+    Pods that go by a user with a name are evicted by it.
+    """
+
+    def __init__(self, api: Api, name: str = "") -> None:
         self._api = api
         self._name = name
 
     async def get(self, path: str, as_: Any = dict, **query: Any) -> Any:
         """Read a pod."""
         del as_, query
-        return self._api.read(_named(path)[0])
+        return self._api.read(_named(path)[1])
 
-    async def patch(self, path: str, body: dict[str, Any], **options: Any) -> Any:
-        """Change a pod's status."""
+    async def patch(self, path: str, body: Json, **options: Any) -> Any:
+        """Change a pod's status, a budget's, or a workload."""
         del options
-        return self._api.patch_status(_named(path)[0], body)
-
-    async def create(self, path: str, body: dict[str, Any], as_: Any = dict, **query: Any) -> Any:
-        """Bind or evict a pod."""
-        del as_
-        key, subresource = _named(path)
-        if subresource == "binding":
-            self._api.bind(key, body["metadata"]["uid"], body["target"]["name"])
+        plural, key, _ = _named(path)
+        if plural == "pods":
+            return self._api.patch_status(key, body)
+        if plural == "poddisruptionbudgets":
+            self._api.patch_budget(key, body["status"])
         else:
+            self._api.patch_workload(_WORKLOADS[plural], key, body)
+        return None
+
+    async def create(self, path: str, body: Json, as_: Any = dict, **query: Any) -> Any:
+        """Bind or evict a pod; make a pod or a workload of a controller."""
+        del as_
+        plural, key, subresource = _named(path)
+        if plural in _WORKLOADS:
+            self._api.make_workload(_WORKLOADS[plural], key, body)
+        elif subresource == "binding":
+            self._api.bind(key, body["metadata"]["uid"], body["target"]["name"])
+        elif subresource == "eviction":
             options = body.get("deleteOptions") or {}
             uid = (options.get("preconditions") or {}).get("uid", "")
             dry_run = query.get("dryRun") == "All"
             self._api.evict(key, uid, options.get("gracePeriodSeconds"), self._name, dry_run=dry_run)
+        else:
+            return self._api.make(key, body)
+        return None
 
-    async def delete(self, path: str, body: dict[str, Any] | None = None, **query: Any) -> Any:
-        """Delete a pod: for these users that is an eviction without budgets."""
+    async def delete(self, path: str, body: Json | None = None, **query: Any) -> Any:
+        """Delete a pod: for users with a name that is an eviction without budgets."""
         options = body or {}
         known = options.get("preconditions") or {}
-        key = _named(path)[0]
+        _, key, _ = _named(path)
         if query.get("dryRun") == "All":
             self._api.read(key)
             return
@@ -267,16 +273,22 @@ class SimulatedClient:
         self._api.delete(key, known.get("uid", ""), grace, self._name, version)
 
 
-def _named(path: str) -> tuple[str, str]:
-    """`namespace/name` and sub-resource of a pod's path."""
+def _named(path: str) -> tuple[str, str, str]:
+    """Plural name, key and sub-resource of an object's path; of a collection's, the namespace is the key."""
     parts = [unquote(part) for part in path.split("/")]
-    return f"{parts[4]}/{parts[6]}", parts[7] if len(parts) > 7 else ""
+    at = parts.index("namespaces")
+    namespace, plural, name, subresource = [*parts[at + 1 :], "", ""][:4]
+    return plural, f"{namespace}/{name}" if name else namespace, subresource
 
 
 def _is_waiting(condition: Condition) -> bool:
     return condition.type == "PodScheduled" and condition.status == "False"
 
 
-def _seconds(instant: str | None, since: float) -> float:
-    """From then to an instant; 0 if there is none that can be read."""
-    return epoch_or(instant, since) - since
+def _refusal(refusal: BudgetRefusalError) -> ApiError:
+    """As the API server answers it."""
+    if refusal.code != 429:
+        reason = {403: "Forbidden", 500: "InternalError"}[refusal.code]
+        return ApiError(refusal.code, reason, refusal.text)
+    details = {"causes": [{"reason": "DisruptionBudget", "message": refusal.text}]}
+    return ApiError(429, "TooManyRequests", f"{BLOCKED} {refusal.text}", details=details)

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.model.workloads import WorkloadSpec
+from webhook.clusters.model.new_pods import template_metadata
+from webhook.clusters.model.workloads import PodTemplate, WorkloadSpec
 from webhook.kube.objects.meta import KubeStruct, ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import (
@@ -42,12 +43,31 @@ class WorkloadStatus(KubeStruct):
     """The label of a StatefulSet's pods of its newest template."""
 
 
+class SimulatedSpec(WorkloadSpec):
+    """What a workload wants, with as much of its template as decides."""
+
+    template: PodTemplate | None = None
+
+
 class SimulatedWorkload(KubeStruct):
     """A Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or ReplicationController."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+    spec: SimulatedSpec = msgspec.field(default_factory=SimulatedSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Its status, as JSON data."""
+        told: dict[str, Any] = msgspec.to_builtins(self.status)
+        return told
+
+    def pod_template(self) -> dict[str, Any] | None:
+        """What its pods are made of, as JSON data, but for what says something of one pod; None if it is not known."""
+        template = self.spec.template
+        if template is None:
+            return None
+        return {"metadata": template_metadata(template.metadata), "spec": msgspec.to_builtins(template.spec)}
 
 
 class CronJobSpec(KubeStruct):

@@ -10,13 +10,50 @@ from typing import Any
 
 import msgspec
 
-from webhook.clusters.simulated.objects import KINDS, ClusterObjects
+from webhook.clusters.simulated.objects import BY_KIND, KINDS, ClusterObjects
 from webhook.kube.object_cache import Change, ObjectCache
 from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import Resource
 
 Handler = Callable[[Change[Any]], None]
+
+
+class LiveCache(ObjectCache[Any]):
+    """Shows the objects of a kind as they are, and tells of each change at once."""
+
+    def fill(self, items: dict[str, Any]) -> None:
+        """Show these objects from now on, and tell of each as new."""
+        self._items = items
+        for key, item in list(items.items()):
+            self._notify(Change("added", key, None, item))
+
+    def tell(self, change: Change[Any]) -> None:
+        """Tell of a change that was made."""
+        self._notify(change)
+
+
+class LiveInformers:
+    """The caches of what acts in the cluster, of which `fill` tells once."""
+
+    def __init__(self, tracker: ObjectTracker) -> None:
+        self._tracker = tracker
+        self._caches: dict[str, LiveCache] = {}
+
+    def cache(self, resource: Resource, type_: type[Any], *, optional: bool = False) -> LiveCache:
+        """The live cache of a resource, as `scheduling.cluster_state.Informers`."""
+        del type_, optional
+        kind = resource.title
+        if kind not in self._caches:
+            self._caches[kind] = LiveCache(resource.path())
+            self._tracker.hook(kind, self._caches[kind].tell)
+        return self._caches[kind]
+
+    def fill(self) -> None:
+        """Tell of all objects, in the order of their kinds: pods last."""
+        for kind in BY_KIND:
+            if kind in self._caches:
+                self._caches[kind].fill(self._tracker.all(kind))
 
 
 class ObjectTracker:

@@ -41,7 +41,7 @@ class Scale(msgspec.Struct, frozen=True):
 
     def make(self, running: Running) -> None:
         """Change the cluster."""
-        if not running.workloads.scale(self.key, self.replicas):
+        if not running.acting.workloads.scale(self.key, self.replicas):
             raise WhatIfError(f"--scale {self.key}={self.replicas}: there is no such workload in the snapshot")
         running.history.note(self.at, f"{self.key} scaled to {self.replicas}")
 
@@ -173,7 +173,7 @@ class Apply(msgspec.Struct, frozen=True):
             body.setdefault("metadata", {}).setdefault("namespace", "default")
         stored = running.admission.admit(body, _AUTHOR)
         if kind in WORKLOADS:
-            running.workloads.apply(kind.name, stored)
+            running.acting.workloads.apply(kind.name, stored)
             return
         item: Any = msgspec.convert(stored, kind.type)
         item = redact(item, item.metadata.annotations or {})

@@ -1,7 +1,7 @@
-"""What a simulated controller makes the pods in others' places of."""
+"""What pods in others' places are made of, if nothing but those is known."""
 
 from tests.preemption import building
-from webhook.clusters.simulated.controllers import PodOwner
+from webhook.clusters.model.new_pods import template_like
 from webhook.policy.model.values import MANAGED, MARK, POD_ANNOTATIONS
 
 
@@ -10,5 +10,5 @@ def test_a_pod_in_the_place_of_another_has_nothing_of_what_giveway_says_of_that(
     said = {row.key: "x" for row in POD_ANNOTATIONS}
     sample = building.as_pod(building.pod("web-1"))
     sample.metadata.annotations, sample.metadata.labels = {**said, "note": "x"}, {MARK: MANAGED, "app": "web"}
-    made = PodOwner("ReplicaSet", "default/web", "u", None).pod_body(sample)["metadata"]
+    made = template_like(sample)["metadata"]
     assert (made["annotations"], made["labels"]) == ({"note": "x"}, {"app": "web"})
