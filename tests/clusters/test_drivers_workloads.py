@@ -97,6 +97,13 @@ SCENARIOS = {
             ),
         ]
     ),
+    "a pod that leaves keeps its grace period, though it would have ended by itself": Scenario(
+        [
+            ("apply", job("once", run="1003", backoffLimit=0), [{"once ready": 1}]),
+            ("evict", "once", [{"once leaving": 1, "job once": "Failed"}, {"job once": "Failed"}]),
+        ],
+        {0: (900.0,), 1: (5.0, 900.0)},
+    ),
     "a suspended Job has no pods": Scenario(
         [
             ("apply", job("once", suspend=True), [{}]),

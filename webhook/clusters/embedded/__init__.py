@@ -2,7 +2,7 @@
 
 `embedded_cluster` puts it together. An upper package may import a lower one, never back:
 
-    standins                what acts on the cluster: scheduler, kubelet, controllers
+    standins                what acts on the cluster, with the users it has, and what follows a deletion
     server                  the API server, with or without HTTP
     admission | access      the admission chain | who is calling, and what they may do
     rendering | merging     tables, discovery, media types | patches, server-side apply, managedFields

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from tests.workloads import condition, eventually, never, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.model.kubelet import READY_SECONDS, RUN_SECONDS
@@ -93,10 +95,11 @@ async def test_annotated_pod_succeeds(admin):
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
 
 
-async def test_a_pod_that_was_told_says_that_it_is_ready(admin):
+@pytest.mark.parametrize("ends", [{}, {RUN_SECONDS: "600"}], ids=["runs on", "ends later"])
+async def test_a_pod_that_was_told_says_that_it_is_ready(admin, ends):
     """So many seconds after the condition that tells it; not as long as nobody does."""
     body = pod("p")
-    body["metadata"]["annotations"] = {READY_SECONDS: "1.5"}
+    body["metadata"]["annotations"] = {READY_SECONDS: "1.5", **ends}
     await admin.create(PODS, body)
     await in_phase(admin, "p", "Running")
 
@@ -109,6 +112,20 @@ async def test_a_pod_that_was_told_says_that_it_is_ready(admin):
     await admin.patch(f"{PODS}/p/status", {"status": {"conditions": [told]}}, kind="strategic")
     await eventually(ready, 5)
     assert 0.5 <= time.time() - begun < 4  # instants of conditions are whole seconds
+
+
+@pytest.mark.skipped_waits
+async def test_a_pod_that_leaves_keeps_its_grace_period(cluster, admin):
+    """Also if it would have ended by itself before that."""
+    cluster._controllers.kubelet.termination_seconds = 30.0
+    body = pod("p", terminationGracePeriodSeconds=30)
+    body["metadata"]["annotations"] = {RUN_SECONDS: "5"}
+    await admin.create(PODS, body)
+    await in_phase(admin, "p", "Running")
+    await admin.delete(f"{PODS}/p")
+    await asyncio.sleep(20)
+    assert (await admin.get(f"{PODS}/p"))["metadata"]["deletionTimestamp"]
+    await eventually(lambda: is_gone(admin, "p"), 20)
 
 
 async def test_pod_of_the_same_name_is_not_mistaken_for_its_predecessor(admin):
