@@ -95,8 +95,8 @@ class DisruptionController(Controller):
         """The budgets that cover a pod."""
         labels = pod.metadata.labels or {}
         rows = self._covered.get(pod.metadata.namespace, {})
-        found = (self.budgets.get(key) for key, covered in rows.items() if covered.matches(labels))
-        return [budget for budget in found if budget is not None]
+        known = (self.budgets.get(key) for key, covered in rows.items() if covered.matches(labels))
+        return [budget for budget in known if budget is not None]
 
     def covered_by(self, key: str) -> Covered:
         """The pods of the budget of that key."""

@@ -25,7 +25,7 @@ class Versions:
 
     first: str
     """The revision of the template that was seen first."""
-    found: str
+    labelled_as: str
     """What the labels of that template's pods say, if others had made them before and the owner tells; else empty."""
     newest: str = ""
     current: str = ""
@@ -41,7 +41,7 @@ class Versions:
             return False
         if self.newest != self.first or label in self.templates:
             return True
-        return bool(label and self.found) and label != self.found
+        return bool(label and self.labelled_as) and label != self.labelled_as
 
     @property
     def earlier(self) -> Json | None:
@@ -74,8 +74,8 @@ class Revisions:
             return
         digest = template_hash(owner.spec.template)
         revision = digest if self._kind == "DaemonSet" else f"{owner.metadata.name}-{digest}"
-        found = str(owner.told.get("updateRevision") or "")
-        versions = self._known.setdefault(owner.metadata.uid, Versions(revision, found, current=revision))
+        labelled_as = str(owner.told.get("updateRevision") or "")
+        versions = self._known.setdefault(owner.metadata.uid, Versions(revision, labelled_as, current=revision))
         versions.newest = revision
         if revision not in versions.templates and (template := self._context.template_of(self._kind, owner)):
             versions.templates[revision] = template
