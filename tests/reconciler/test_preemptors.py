@@ -10,6 +10,7 @@ from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.preemption import Preemptors
 from webhook.policy.model.values import MARK
+from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.reconciler.plans.objections import objection
 from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
 
@@ -80,7 +81,7 @@ def test_a_plan_asks_nobody_any_more_when_its_class_was_made_again():
     desk = Desk(setting)
     plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
     body = {"metadata": {"name": "high"}, "value": 7}
-    setting.state.snapshot.set_priority_class(msgspec.convert(body, PriorityClass))
+    setting.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
     left = list(plan.record.victims)
     found = objection(
         *(plan, setting.evaluator, setting.policy_set, setting.policy, left),
