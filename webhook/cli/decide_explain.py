@@ -11,9 +11,8 @@ from rich.table import Table
 from webhook.cli.output import literal, people_console, print_table
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
-from webhook.preemption.devices.in_use import DeviceUse
 from webhook.preemption.ranking import decisive, how_compared, preferred_because, shown_keys
-from webhook.preemption.result import Decision
+from webhook.preemption.result import Decision, DeviceUse
 from webhook.preemption.snapshot.amounts import CPU, requests
 from webhook.preemption.snapshot.pod_groups import with_all_of
 from webhook.preemption.snapshot.pod_view import priority_of

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.devices.in_use import DeviceUse, devices_in_use
 from webhook.preemption.filters.filtering import (
     Failures,
     PreFilterState,
@@ -16,6 +16,8 @@ from webhook.preemption.filters.filtering import (
     without_pods,
 )
 from webhook.preemption.ranking import Ranking, Score
+from webhook.preemption.snapshot.device_index import DeviceId
+from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import ExcludedPod, Exclusion, PotentialVictims
 from webhook.preemption.victims.rules import VictimReason
@@ -23,6 +25,19 @@ from webhook.preemption.victims.rules import VictimReason
 
 class StaleDecisionError(RuntimeError):
     """The snapshot changed since the decision; only `selected` and what was read before can still be read."""
+
+
+class DeviceUse(NamedTuple):
+    """The devices of one driver on a node: how many there are, are held, and would be freed if all who may go went.
+
+    `holders` are `namespace/name` of the claims.
+    """
+
+    driver: str
+    published: int
+    held: int
+    freed: int
+    holders: list[str]
 
 
 class Decision:
@@ -71,7 +86,7 @@ class Decision:
         if row is None or not self.asks_for_devices:
             return []
         may_go = [pod for pod in self._state.snapshot.pods.on_node(row) if self._potential.excluded(pod) is None]
-        return devices_in_use(self._state.snapshot, node, may_go)
+        return _devices_in_use(self._state.snapshot, node, may_go)
 
     def fits_without(self, gone: NDArray[np.intp]) -> list[str]:
         """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
@@ -178,3 +193,19 @@ class Decision:
     def _check_fresh(self) -> None:
         if self._state.snapshot.version != self._version:
             raise StaleDecisionError("the snapshot has changed since this decision was made: decide again")
+
+
+def _devices_in_use(snapshot: Snapshot, node: str, may_go: Iterable[int]) -> list[DeviceUse]:
+    """The devices that only this node reaches, by driver; `may_go` are the rows of the pods that may be evicted."""
+    claims = snapshot.device_claims
+    freed = claims.freed_without({snapshot.pods.uids[row] for row in may_go})
+    by_driver: dict[str, set[DeviceId]] = {}
+    for published in snapshot.devices.local.get(node, {}).values():
+        by_driver.setdefault(published.slice.spec.driver, set()).update(published.ids)
+    uses = []
+    for driver, devices in sorted(by_driver.items()):
+        users = {device: claims.users(device) for device in devices if claims.users(device)}
+        holders = sorted({key for keys in users.values() for key in keys})
+        freeable = sum(keys <= freed for keys in users.values())
+        uses.append(DeviceUse(driver, len(devices), len(users), freeable, holders))
+    return uses

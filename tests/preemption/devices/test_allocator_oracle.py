@@ -9,10 +9,9 @@ from tests.preemption.building import node
 from tests.preemption.devices import oracle
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
-from webhook.preemption.devices.allocator import NodeDevices, Steps, allocate
+from webhook.preemption.devices.allocator import NodeDevices, Steps, TakenDevices, allocate
 from webhook.preemption.devices.pools import NodePlace, gather_pools
 from webhook.preemption.devices.requests import DemandError, compile_claim
-from webhook.preemption.devices.taken import TakenDevices
 from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, SLICES
 from webhook.preemption.snapshot.snapshot import Snapshot
 

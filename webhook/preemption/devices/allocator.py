@@ -7,7 +7,7 @@ for it would be in vain (docs/kubernetes-behaviour.md K45 to K48).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from webhook.preemption.devices.capacity import consumed, fits_capacity
 from webhook.preemption.devices.constraints import AttributeConstraint, constraint_of
 from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, consumption_of
 from webhook.preemption.devices.requests import ERROR, ClaimDemand, DemandError, Request
+from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 
 MOST_RESULTS = 32
@@ -35,6 +36,35 @@ class Allocated(Protocol):
 
     def in_use(self, device: DeviceId) -> bool:
         """Whether somebody has the device, or a share of it."""
+
+
+class TakenDevices:
+    """The allocations of all claims but those that are `freed`, by their keys; and the devices `beside` these."""
+
+    def __init__(self, claims: ClaimIndex, freed: frozenset[str], beside: Collection[DeviceId] = ()) -> None:
+        self._claims = claims
+        self._freed = freed
+        self._beside = beside
+
+    def holds(self, device: DeviceId) -> bool:
+        """Whether a claim has the device for itself."""
+        keys = self._claims.holders.get(device)
+        return (keys is not None and not keys <= self._freed) or device in self._beside
+
+    def consumption(self, device: DeviceId) -> Mapping[str, int] | None:
+        """What shares of the device consume of its capacities, in nanos; None if no share says."""
+        total: dict[str, int] | None = None
+        for key, shares in self._claims.shares.get(device, {}).items():
+            for share in shares if key not in self._freed else ():
+                if share is not None:
+                    total = total or {}
+                    for name, amount in share.items():
+                        total[name] = total.get(name, 0) + amount
+        return total
+
+    def in_use(self, device: DeviceId) -> bool:
+        """Whether a claim has the device, or a share of it."""
+        return self.holds(device) or any(key not in self._freed for key in self._claims.shares.get(device, ()))
 
 
 class OutOfStepsError(Exception):

@@ -13,14 +13,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.devices.allocator import Allocated, NodeDevices, OutOfStepsError, Steps, allocate
+from webhook.preemption.devices.allocator import Allocated, NodeDevices, OutOfStepsError, Steps, TakenDevices, allocate
 from webhook.preemption.devices.node_states import NodeDevicesSeen, NodeStates, pools_of
 from webhook.preemption.devices.pod_claims import PodNeeds, extended_claim, needs_of
 from webhook.preemption.devices.requests import (
     ClaimDemand,
     DemandError,
 )
-from webhook.preemption.devices.taken import TakenDevices
 from webhook.preemption.filters.counters import FilterCheck
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo

@@ -23,7 +23,6 @@ from webhook.preemption.filters.counters import (
     PortUsage,
 )
 from webhook.preemption.filters.devices import DeviceFilter, device_filter
-from webhook.preemption.filters.growth import growth_counters
 from webhook.preemption.filters.placement import declaring_mask, placement_checks
 from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
 from webhook.preemption.snapshot.pod_info import PodInfo, claims_of
@@ -158,7 +157,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
 
 def _growth(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> PreFilterState:
     """A pod that wants to grow where it is: its node's resources beside the pods there, as the kubelet counts."""
-    used = growth_counters(snapshot, incoming, without)
+    used = counters.growth_counters(snapshot, incoming, without)
     nothing = np.zeros(snapshot.nodes.rows, np.int64)
     row = nothing[np.newaxis]
     load = NodeUsage(np.stack([counter.base for counter in used]), row, row, nothing, nothing)

@@ -11,6 +11,7 @@ of the in-tree kind, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -112,27 +113,32 @@ def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> At
     limit = np.full((len(drivers), snapshot.nodes.rows), UNBOUNDED, np.int64)
     for number, driver in enumerate(drivers):
         for name, most in snapshot.attach_limits[driver].items():
-            row = snapshot.nodes.find(name)
-            if row is not None:
+            if (row := snapshot.nodes.find(name)) is not None:
                 limit[number, row] = most
     # Only nodes where a limit would not do were every claim there a volume of its own of this driver
-    users = _users(snapshot, live)
+    pods, nominees = snapshot.pods, snapshot.pods.nominees()
+    rows, nodes = np.append(live.rows, nominees), np.append(live.nodes, pods.nominated[nominees]).astype(np.intp)
     sizes = snapshot.table(
-        ("claims",), snapshot.pods.claims, np.int64, lambda claim_set: len(claim_set.named) + len(claim_set.made)
+        ("claims",), pods.claims, np.int64, lambda claim_set: len(claim_set.named) + len(claim_set.made)
     )
-    claimed = np.bincount(users.nodes, sizes[snapshot.pods.claim_set[users.rows]], minlength=snapshot.nodes.rows)
+    claimed = np.bincount(nodes, sizes[pods.claim_set[rows]], minlength=snapshot.nodes.rows)
     tight = np.asarray((claimed + counts[:, None] > limit).any(axis=0))
-    pairs = _Pairs(snapshot, own, users.on(tight))
-    node, driver_of, is_own = pairs.columns(list(drivers))
+    users = np.flatnonzero((pods.claim_set[rows] > 0) & tight[nodes])
+    numbers, pairs_at = _pairs(snapshot, drivers, pods.claim_set[rows[users]].tolist(), nodes[users].tolist())
+    place = np.zeros(pods.rows, np.intp)
+    place[rows[users]] = np.arange(1, len(pairs_at))
+    count = np.zeros(len(numbers) + 1, np.int64)
+    np.add.at(count, pairs_at[1:][users < len(live.rows)], 1)
+    places = {driver: number for number, driver in enumerate(drivers)}
     return AttachLimits(
         limit=np.where(tight, limit, UNBOUNDED),
         own=counts,
-        node=node,
-        driver=driver_of,
-        is_own=is_own,
-        users=pairs.users(),
-        place=pairs.place,
-        pairs_at=pairs.pairs_at,
+        node=np.array([0, *(node for node, _ in numbers)], np.intp),
+        driver=np.array([0, *(places[volume.driver] for _, volume in numbers)], np.intp),
+        is_own=np.array([False, *(volume in own for _, volume in numbers)], np.bool_),
+        users=count,
+        place=place,
+        pairs_at=pairs_at,
     )
 
 
@@ -150,65 +156,20 @@ def _attached(snapshot: Snapshot, key: str) -> AttachedVolume | None:
     return volume_of_class(key, storage_class) if storage_class is not None else None
 
 
-class _Users(NamedTuple):
-    """Pods with claims: their rows, the nodes they are on or nominated to, and which of them are only nominated."""
+def _pairs(
+    snapshot: Snapshot, drivers: Collection[str], claim_sets: list[int], nodes: list[int]
+) -> tuple[list[tuple[int, AttachedVolume]], Rows]:
+    """The pairs of a node and a volume of these drivers that pods use, and of each pod its pairs; pair 0 is none.
 
-    rows: Rows
-    nodes: Rows
-    nominated: Mask
-
-    def on(self, nodes: Mask) -> _Users:
-        """Those on the chosen nodes."""
-        chosen = nodes[self.nodes]
-        return _Users(self.rows[chosen], self.nodes[chosen], self.nominated[chosen])
-
-
-def _users(snapshot: Snapshot, live: PlacedPods) -> _Users:
-    pods = snapshot.pods
-    running = pods.claim_set[live.rows] > 0
-    waiting = np.flatnonzero((pods.nominated[: pods.rows] >= 0) & (pods.claim_set[: pods.rows] > 0))
-    return _Users(
-        np.concatenate([live.rows[running], waiting]),
-        np.concatenate([live.nodes[running], pods.nominated[waiting].astype(np.intp)]),
-        np.arange(np.count_nonzero(running) + len(waiting)) >= np.count_nonzero(running),
-    )
-
-
-class _Pairs:
-    """The pairs of a node and a volume on it of the preemptor's drivers; `pairs_at` has a row a pod, the first none."""
-
-    def __init__(self, snapshot: Snapshot, own: set[AttachedVolume], users: _Users) -> None:
-        self._own = own
-        self._nominated = users.nominated
-        self._numbers: dict[tuple[int, AttachedVolume], int] = {}
-        of_driver = {volume.driver for volume in own}
-        sets = snapshot.pods.claims.values
-        rows: list[list[int]] = [[]]
-        for claim_set, node in zip(snapshot.pods.claim_set[users.rows].tolist(), users.nodes.tolist(), strict=True):
-            claims = sets[claim_set]
-            assert claims is not None
-            volumes = {_attached(snapshot, claim) for claim in (*claims.named, *claims.made)}
-            rows.append(
-                [
-                    self._numbers.setdefault((node, volume), len(self._numbers) + 1)
-                    for volume in volumes
-                    if volume and volume.driver in of_driver
-                ]
-            )
-        width = max(1, *map(len, rows))
-        self.pairs_at: Rows = np.array([[*mine, *[0] * (width - len(mine))] for mine in rows], np.intp)
-        self.place: Rows = np.zeros(snapshot.pods.rows, np.intp)
-        self.place[users.rows] = np.arange(1, len(rows))
-
-    def columns(self, drivers: list[str]) -> tuple[Rows, Rows, Mask]:
-        """By pair: the row of its node, the place of its driver, and whether its volume is the preemptor's."""
-        place = {driver: number for number, driver in enumerate(drivers)}
-        node = np.array([0, *(node for node, _ in self._numbers)], np.intp)
-        driver = np.array([0, *(place[volume.driver] for _, volume in self._numbers)], np.intp)
-        return node, driver, np.array([False, *(volume in self._own for _, volume in self._numbers)], np.bool_)
-
-    def users(self) -> Ints:
-        """By pair: how many pods on the node use the volume."""
-        users = np.zeros(len(self._numbers) + 1, np.int64)
-        np.add.at(users, self.pairs_at[1:][~self._nominated], 1)
-        return users
+    Of each pod its claims and its node are given. The first row of the pairs by pod is empty.
+    """
+    numbers: dict[tuple[int, AttachedVolume], int] = {}
+    rows: list[list[int]] = [[]]
+    for claim_set, node in zip(claim_sets, nodes, strict=True):
+        claims = snapshot.pods.claims.values[claim_set]
+        assert claims is not None
+        volumes = {_attached(snapshot, claim) for claim in (*claims.named, *claims.made)}
+        mine = [(node, volume) for volume in volumes if volume and volume.driver in drivers]
+        rows.append([numbers.setdefault(pair, len(numbers) + 1) for pair in mine])
+    width = max(1, *map(len, rows))
+    return list(numbers), np.array([[*mine, *[0] * (width - len(mine))] for mine in rows], np.intp)

@@ -6,6 +6,7 @@ Pure, like the decision for one pod: no I/O, no clock of its own. Nobody goes fo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,10 +19,9 @@ from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
 from webhook.preemption.gangs.fewer import LikeMembers, fewer_units
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.greedy import Solution, find_room
-from webhook.preemption.gangs.placement import MemberShape, Placed, Placer, shapes_of
-from webhook.preemption.gangs.trial import TrialPlacement
+from webhook.preemption.gangs.placement import MemberShape, Placed, Placer, TrialPlacement, shapes_of
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.candidates import Victim
+from webhook.preemption.victims.candidates import Victim, victims_in
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, potential_victims
 from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.preemption.victims.units import Units
@@ -292,29 +292,24 @@ class _Decision:
         return helping if len(helping) <= _FEW_UNITS else None
 
     def _answer(self, solution: Solution, units: EvictionUnits | None, outside: Rows) -> GangDecision:
-        names, pods = self._trial.snapshot.nodes.names, self._trial.snapshot.pods
-
+        snapshot = self._trial.snapshot
+        names = snapshot.nodes.names
         ordered = sorted(solution.units, key=lambda unit: (-unit.priority, -len(unit.rows), unit.rows))
-        group_of = {row: str(pods.groups.values[unit.group]) for unit in ordered if unit.group for row in unit.rows}
-
-        def victim(row: int) -> Victim:
-            return Victim(
-                pods.namespaces[row],
-                pods.names[row],
-                pods.uids[row],
-                int(pods.priority[row]),
-                float(pods.start[row]),
-                names[pods.node[row]],
-                group_of.get(row, ""),
-            )
-
-        grounds = {}
-        if units is not None:
-            grounds = {victim(row).key: units.victims.reason(row) for unit in ordered for row in unit.rows}
+        group_of = {row: unit.group for unit in ordered if unit.group for row in unit.rows}
+        victims = [
+            tuple(victims_in(snapshot, np.array(unit.rows), [group_of.get(row, 0) for row in unit.rows]))
+            for unit in ordered
+        ]
+        rows = chain.from_iterable(unit.rows for unit in ordered)
+        grounds = {
+            victim.key: units.victims.reason(row)
+            for victim, row in zip(chain.from_iterable(victims), rows, strict=True)
+            if units is not None
+        }
         return GangDecision(
             gang=self._gang,
             placements=tuple(Placement(member.pod, names[member.node]) for member in solution.placed),
-            units=tuple(tuple(map(victim, unit.rows)) for unit in ordered),
+            units=tuple(victims),
             price=units.price(solution.units) if units is not None else Price(),
             grounds=grounds,
             outside=frozenset(names[row] for row in outside.tolist()) if self._gang.topology_keys else frozenset(),

@@ -237,39 +237,30 @@ class DisruptionBudgets(Columns):
         the budget to those who should go first. If pods go by the Eviction API (`evicts`), those it lets go anyway
         violate nothing.
         """
-        result = np.zeros(rows.shape, np.bool_)
-        if not self._index:
-            return result
-        strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
-        places = self._guarded(rows, self._covered(rows, strict=strict) & victims, evicts=evicts)
+        result, places = np.zeros(rows.shape, np.bool_), np.flatnonzero(victims)
         groups = places % max(1, rows.shape[1])
-        beyond = self._beyond(rows.take(places), groups, strict=strict, from_end=from_end)
-        result.ravel()[places[beyond]] = True
+        result.ravel()[places] = self.violating_by(
+            rows.take(places), groups, strict=strict, evicts=evicts, from_end=from_end
+        )
         return result
 
-    def violating_by(self, rows: NDArray[np.intp], groups: NDArray[Any], *, strict: bool, evicts: bool) -> Mask:
+    def violating_by(
+        self, rows: NDArray[np.intp], groups: NDArray[Any], *, strict: bool, evicts: bool, from_end: bool = False
+    ) -> Mask:
         """Which of the pods in these rows go beyond a budget, counted pod by pod within each group, as `violating`."""
         result = np.zeros(len(rows), np.bool_)
         if not self._index:
             return result
-        strict = strict or evicts
-        places = self._guarded(rows, self._covered(rows, strict=strict), evicts=evicts)
-        result[places] = self._beyond(rows[places], groups[places].astype(np.intp), strict=strict)
+        strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
+        covered: Mask = self._coverage(strict=strict).column() != 0
+        places = np.flatnonzero(covered.take(self._pods.identity.take(rows)))
+        if evicts:
+            places = places[~self.unguarded(rows[places])]
+        beyond = self._beyond(rows[places], groups[places].astype(np.intp), strict=strict, from_end=from_end)
+        result[places] = beyond
         return result
 
-    def _covered(self, rows: NDArray[np.intp], *, strict: bool) -> Mask:
-        """Which of the pods some budget covers."""
-        covered: Mask = self._coverage(strict=strict).column() != 0
-        return covered.take(self._pods.identity.take(rows))
-
-    def _guarded(self, rows: NDArray[np.intp], some: Mask, *, evicts: bool) -> NDArray[np.intp]:
-        """The flat places in `rows` of those of the pods whose eviction looks at budgets."""
-        places = np.flatnonzero(some)
-        return places[~self.unguarded(rows.take(places))] if evicts else places
-
-    def _beyond(
-        self, rows: NDArray[np.intp], groups: NDArray[np.intp], *, strict: bool, from_end: bool = False
-    ) -> Mask:
+    def _beyond(self, rows: NDArray[np.intp], groups: NDArray[np.intp], *, strict: bool, from_end: bool) -> Mask:
         """Which of the guarded pods go beyond a budget within their group."""
         sets, left = self._sets(rows, strict=strict), self._left(strict=strict)
         beyond: Mask = self._spent_sets(strict=strict)[sets]

@@ -1,7 +1,4 @@
-"""The devices that drivers publish: slices by node and pool, and one row of columns for every device.
-
-One event of a slice changes the rows of that slice only.
-"""
+"""The devices that drivers publish: slices by node and pool, and one row of columns for every device."""
 
 from __future__ import annotations
 
@@ -106,22 +103,12 @@ class DeviceIndex(Columns):
         spec = resource_slice.spec
         name, driver, pool = resource_slice.metadata.name, spec.driver, spec.pool.name
         devices = spec.devices or []
-        before = self.slices.get(name)
-        if before is not None and _has_same_devices(before.slice, resource_slice):
-            ids = before.ids
-            changed: list[DeviceId] = []
-            self._take_out(before)
-            rows, shapes = before.rows, self._shapes_again(before, devices)
-        else:
-            changed = ids = [DeviceId(driver, pool, device.name) for device in devices]
-            shapes = [self._shape(driver, device) for device in devices]
-            if before is not None:
-                changed = [*before.ids, *ids]
-                self._take_out(before)
-                self._free_rows(before)
-            rows = np.array([self.new_row() for _ in devices], np.intp)
-            for identity, row in zip(ids, rows.tolist(), strict=True):
-                self.rows_of.setdefault(identity, []).append(row)
+        ids = [DeviceId(driver, pool, device.name) for device in devices]
+        shapes = [self._shape(driver, device) for device in devices]  # before those of old are dropped
+        changed = [*self.remove_slice(name), *ids]
+        rows = np.array([self.new_row() for _ in devices], np.intp)
+        for identity, row in zip(ids, rows.tolist(), strict=True):
+            self.rows_of.setdefault(identity, []).append(row)
         published = PublishedSlice(resource_slice, ids, shapes, rows)
         self.slices[name] = published
         self.pools.setdefault(published.pool, {})[name] = published
@@ -193,17 +180,6 @@ class DeviceIndex(Columns):
         else:
             del self.shared[name]
 
-    def _shapes_again(self, before: PublishedSlice, devices: list[Device]) -> list[int]:
-        """The shapes of the same devices in a newer slice; one that has not changed keeps its shape."""
-        shapes = []
-        for shape, old, new in zip(before.shapes, before.slice.spec.devices or (), devices, strict=True):
-            if old is new or old == new:
-                shapes.append(shape)
-            else:
-                shapes.append(self._shape(before.slice.spec.driver, new))
-                self.shapes.drop(shape)
-        return shapes
-
     def _free_rows(self, published: PublishedSlice) -> None:
         """Forget the slice's devices."""
         for shape in published.shapes:
@@ -240,14 +216,6 @@ def _check_amounts(resource_slice: ResourceSlice) -> None:
                     nanos(counter.value)
     except QuantityError as error:
         raise ClusterError(f"resourceslice {name}: device {device.name}: {error}") from error
-
-
-def _has_same_devices(before: ResourceSlice, after: ResourceSlice) -> bool:
-    """Whether the slices have devices of the same names, in the same order, on the same node."""
-    old, new = before.spec, after.spec
-    if (old.driver, old.pool.name, old.node_name) != (new.driver, new.pool.name, new.node_name):
-        return False
-    return [device.name for device in old.devices or ()] == [device.name for device in new.devices or ()]
 
 
 def _without(table: dict[Any, dict[str, PublishedSlice]], key: Any, name: str) -> None:

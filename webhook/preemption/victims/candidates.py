@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,21 @@ class Victim(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+def victims_in(snapshot: Snapshot, rows: Index, groups: Sequence[int]) -> list[Victim]:
+    """The pods in these rows, all of them on nodes, as victims; of each the id of the group that it goes with, or 0."""
+    pods, places = snapshot.pods, rows.tolist()
+    columns = (
+        [pods.namespaces[row] for row in places],
+        [pods.names[row] for row in places],
+        [pods.uids[row] for row in places],
+        pods.priority[rows].tolist(),
+        pods.start[rows].tolist(),
+        [snapshot.nodes.names[node] for node in pods.node[rows].tolist()],
+        [str(pods.groups.values[group]) if group else "" for group in groups],
+    )
+    return list(map(Victim._make, zip(*columns, strict=True)))
+
+
 class Candidate(NamedTuple):
     """A node that the preemptor fits on once the victims, most important first, are gone.
 
@@ -61,6 +76,18 @@ class GroupCosts(NamedTuple):
     def only(self, chosen: Mask) -> GroupCosts:
         """The same of some of the candidates."""
         return GroupCosts(*(column[chosen] for column in self))
+
+
+class _Victims(NamedTuple):
+    """Victims of some candidates: the place `of` each one's candidate among these, its row, its group, the budget.
+
+    The group is the id of that which goes with it, 0 for a pod that goes by itself.
+    """
+
+    of: Index
+    rows: Index
+    group: Index
+    beyond_budget: Mask
 
 
 class Candidates(NamedTuple):
@@ -149,28 +176,31 @@ class Candidates(NamedTuple):
 
     def all_victims(self) -> tuple[Index, Index]:
         """Every victim on whatever node: the number of its candidate, and its row."""
-        of = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        if self.group is None:
-            return of, self.pods
-        grouped, group = self.snapshot.pods.grouped, self.group
-        single = group == 0
-        pairs = np.unique(np.stack([of[~single], group[~single]]), axis=1)
-        members = [grouped.members(id_) for id_ in pairs[1].tolist()]
-        sizes = np.array([len(rows) for rows in members], np.intp)
-        return (
-            np.concatenate([of[single], np.repeat(pairs[0], sizes)]),
-            np.concatenate([self.pods[single], *members]),
-        )
+        victims = self._victims(np.arange(len(self.nodes)))
+        return victims.of, victims.rows
 
     def victims_of(self, number: int) -> Index:
         """The rows of the victims of one candidate, on whatever node."""
-        start = int(self.starts[number])
-        own = slice(start, start + int(self.sizes[number]))
+        return self._victims(np.array([number])).rows
+
+    def _victims(self, numbers: Index) -> _Victims:
+        """Every victim of these candidates, on whatever node."""
+        sizes = self.sizes[numbers]
+        of = np.repeat(np.arange(len(sizes)), sizes)
+        span = np.arange(len(of)) + (self.starts[numbers] - np.cumsum(sizes) + sizes)[of]
+        here, violating = self.pods[span], self.violating[span]
         if self.group is None:
-            return self.pods[own]
-        groups = np.unique(self.group[own])
-        members = [self.snapshot.pods.grouped.members(id_) for id_ in groups[groups > 0].tolist()]
-        return np.concatenate([self.pods[own][self.group[own] == 0], *members])
+            return _Victims(of, here, np.zeros(len(of), np.intp), violating)
+        group = self.group[span]
+        single = group == 0
+        pairs = np.unique(np.stack([of[~single], group[~single]]), axis=1)
+        members = [self.snapshot.pods.grouped.members(id_) for id_ in pairs[1].tolist()]
+        counts = np.array([len(rows) for rows in members], np.intp)
+        whole = np.concatenate([of[single], np.repeat(pairs[0], counts)])
+        rows = np.concatenate([here[single], *members])
+        count = self.snapshot.pods.rows
+        beyond = np.isin(whole * count + rows, (of * count + here)[violating])
+        return _Victims(whole, rows, np.concatenate([group[single], np.repeat(pairs[1], counts)]), beyond)
 
     def priority_of(self, rows: Index) -> Ints:
         """The priorities that count for these pods: that of its group for a pod of one that goes whole."""
@@ -195,57 +225,20 @@ class Candidates(NamedTuple):
         """The chosen candidates; equally important victims beyond a budget come first, as in Kubernetes."""
         if self.given is not None:
             return [self.given[number] for number in numbers]
-        if self.units is not None and self.group is not None:
-            return [self._with_groups(int(number), self.units, self.group) for number in numbers]
-        chosen = np.asarray(numbers, np.intp)
-        sizes = self.sizes[chosen]
-        ends = np.cumsum(sizes)
-        group = np.repeat(np.arange(len(chosen)), sizes)
-        span = np.arange(len(group)) + (self.starts[chosen] - ends + sizes)[group]
-        pods, rows = self.snapshot.pods, self.pods[span]
-        rows = rows[np.lexsort((~self.violating[span], pods.start[rows], -pods.priority[rows], group))]
-        names, numbers = self.names(chosen), rows.tolist()
-        columns = (
-            [pods.namespaces[row] for row in numbers],
-            [pods.names[row] for row in numbers],
-            [pods.uids[row] for row in numbers],
-            pods.priority[rows].tolist(),
-            pods.start[rows].tolist(),
-            [names[number] for number in group.tolist()],
-            [""] * len(rows),
-        )
-        victims = list(map(Victim._make, zip(*columns, strict=True)))
-        starts, violations = (ends - sizes).tolist(), self.violations[chosen].tolist()
+        chosen, pods = np.asarray(numbers, np.intp), self.snapshot.pods
+        of, rows, group, beyond = self._victims(chosen)
+        keys: list[NDArray[Any]] = [~beyond, pods.start[rows]]
+        if self.units is not None:
+            keys = [rows, *keys, group, -self.units.sizes[group]]
+        order = np.lexsort((*keys, -self.priority_of(rows), of))
+        victims = victims_in(self.snapshot, rows[order], group[order].tolist())
+        ends = np.cumsum(np.bincount(of, minlength=len(chosen))).tolist()
         return [
             Candidate(name, victims[start:end], count)
-            for name, start, end, count in zip(names, starts, ends.tolist(), violations, strict=True)
-        ]
-
-    def _with_groups(self, number: int, units: Units, group: Index) -> Candidate:
-        """A candidate with all members of the groups that go, wherever they are."""
-        pods, nodes = self.snapshot.pods, self.snapshot.nodes
-        start = int(self.starts[number])
-        here = self.pods[start : start + int(self.sizes[number])]
-        groups = np.unique(group[start : start + len(here)])
-        whole = [pods.grouped.members(id_) for id_ in groups[groups > 0].tolist()]
-        rows = np.unique(np.concatenate([here[group[start : start + len(here)] == 0], *whole]))
-        beyond = np.isin(rows, here[self.violating[start : start + len(here)]])
-        goes_with = units.goes_with(rows)
-        size = units.sizes[goes_with]
-        order = np.lexsort((rows, ~beyond, pods.start[rows], goes_with, -size, -units.priority[rows]))
-        victims = [
-            Victim(
-                pods.namespaces[row],
-                pods.names[row],
-                pods.uids[row],
-                int(pods.priority[row]),
-                float(pods.start[row]),
-                nodes.names[pods.node[row]],
-                str(pods.groups.values[with_group]),
+            for name, start, end, count in zip(
+                self.names(chosen), [0, *ends], ends, self.violations[chosen].tolist(), strict=False
             )
-            for row, with_group in zip(rows[order].tolist(), goes_with[order].tolist(), strict=True)
         ]
-        return Candidate(nodes.names[int(self.nodes[number])], victims, int(self.violations[number]))
 
     def by_name(self) -> list[Candidate]:
         """All candidates as objects, sorted by the node's name; given ones in the order in which they were given."""
