@@ -38,8 +38,8 @@ def test_many_ports_on_one_node(count):
     """A preemptor that wants many ports needs every pod gone that holds one of them, and no other."""
     pods = [holding(f"v{port}", port, on="n1", priority=port % 3) for port in range(1, 2 * count)]
     kept = [holding(f"w{port}", port, on="n2", priority=200 if port == count else 0) for port in range(1, count + 1)]
-    data = cluster([node("n1", "400", pods="900"), node("n2", "400", pods="900")], pods + kept, {})
-    data["preemptor"] = holding("preemptor", *range(1, count + 1), priority=100)
+    nodes = [node("n1", "400", pods="900"), node("n2", "400", pods="900")]
+    data = cluster(nodes, pods + kept, holding("preemptor", *range(1, count + 1), priority=100))
     found = answer(data)
     assert [(one["node"], len(one["victims"])) for one in found["candidates"]] == [("n1", count)]
     assert found == oracle.decide(data)
