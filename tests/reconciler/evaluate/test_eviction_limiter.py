@@ -12,7 +12,7 @@ def left(owners, nodes, cluster, until, again=None):
     """What is left by the names of owners and nodes, and of the cluster by an empty one."""
     by = {"perOwner": ("owner", owners), "perNode": ("node", nodes), "perCluster": ("cluster", cluster)}
     named = {rate: {f"{kind} {name}": number for name, number in of.items()} for rate, (kind, of) in by.items()}
-    return Remaining({"perWorkload": {}, **named}, until, again)
+    return Remaining(named, until, again)
 
 
 def test_remaining_evictions():

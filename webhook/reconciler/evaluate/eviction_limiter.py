@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
 from webhook.policy.model.creation import at_creation
-from webhook.policy.model.limits import LabelRate, Limits, Rate
+from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory
 
+AnyRate = Rate | LabelRate | WorkloadLimit
 _LEAST_HORIZON = 180.0
 """Seconds, at least, for which evictions are remembered: longer than between two writes of the history."""
 
@@ -32,36 +32,21 @@ class PlannedEviction:
     @property
     def names(self) -> set[str]:
         """Everything in which it counts, as `rates_of` has it: its owner, its node, the cluster and its groups."""
-        return {*([f"owner {self.owner}"] if self.owner else ()), f"node {self.node}", "cluster ", *self.groups}
-
-
-class WorkloadsLeft(NamedTuple):
-    """What `perWorkload` still allows of a workload, worked out when it is asked for: there may be 10 000 of them."""
-
-    history: WorkloadHistory
-    planned: dict[str, int]
-    most: int
-    window: float
-    now: float
-
-    def get(self, name: str, default: int) -> int:
-        """How many more evictions of this workload, negative if too many are planned; `default` is the limit."""
-        del default
-        return self.most - len(self.history.of(name, self.now, self.window)) - self.planned.get(name, 0)
+        owners = (f"owner {self.owner}", f"workload {self.owner}") if self.owner else ()
+        return {*owners, f"node {self.node}", "cluster ", *self.groups}
 
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
     """How many evictions a policy's rates still allow now, by rate and name; who is not named has the whole rate.
 
-    Of perWorkload only those are named that have none left. `until` is when the first eviction that counts leaves its
-    window, None if none counts; `again` when the first of the rates that are used up leaves room, None if none is.
+    `until` is when the first eviction that counts leaves its window, None if none counts; `again` when the first of the
+    rates that are used up leaves room, None if none is. Both are infinite if that depends on a plan under way.
     """
 
     left: dict[str, dict[str, int]]
     until: float | None
     again: float | None
-    workloads: WorkloadsLeft | None = None
 
     def used_up(self, rate: str) -> list[str]:
         """Who has no evictions left by this rate."""
@@ -115,12 +100,9 @@ class EvictionLimiter:
         planned = [known[0] for ticket in tickets if (known := self._tickets.get(ticket)) is not None]
         names = {name for eviction in planned for name in eviction.names}
         for field, of, rate in rates_of(limits):
-            times = self._times((name for name in names if name.startswith(of)), min(rate.window, now - since), now)
-            if any(len(recent) > rate.evictions for recent in times.values()):
+            times = self._times(of, min(rate.window, now - since), now)
+            if any(len(times.get(name, ())) > rate.evictions for name in names):
                 return f"limits.{field} does not allow so many evictions any more"
-        left = self._workloads_left(limits, now, since)
-        if left is not None and any(left.get(eviction.owner, 0) < 0 for eviction in planned if eviction.owner):
-            return "limits.perWorkload does not allow so many evictions any more"
         return ""
 
     def note(self, evictions: Iterable[PlannedEviction], at: float) -> list[int]:
@@ -164,40 +146,33 @@ class EvictionLimiter:
         """Forget everything."""
         self.take_back(list(self._tickets))
 
-    def _workloads_left(self, limits: Limits, now: float, since: float = -math.inf) -> WorkloadsLeft | None:
-        limit = limits.per_workload
-        if limit is None:
-            return None
-        owners = self._counters.get("owner", {}).items()
-        counts = {name.removeprefix("owner "): sum(map(math.isinf, times.values())) for name, times in owners}
-        planned = {owner: some for owner, some in counts.items() if some}
-        return WorkloadsLeft(self.history, planned, limit.evictions, min(limit.window, now - since), now)
-
     def remaining(self, limits: Limits, now: float) -> Remaining:
         """What the rates still allow."""
         self.remember(limits)
-        ends, again = list[float](), list[float]()
-        workloads, used_up = self._workloads_left(limits, now), dict[str, float]()
-        if workloads is not None:
-            first = self.history.first_end(workloads.window, now)
-            ends += [first] if math.isfinite(first) else [now + workloads.window] if workloads.planned else []
-            used_up = self.history.used_up(workloads.most, workloads.window, now, workloads.planned)
-            again += used_up.values()
-        left: dict[str, dict[str, int]] = {"perOwner": {}, "perWorkload": dict.fromkeys(used_up, 0)}
+        left, ends, again = dict[str, dict[str, int]](), list[float](), list[float]()
         for field, of, rate in rates_of(limits):
-            names = (name for name in self._counters.get(_kind(of), ()) if name.startswith(of))
-            times = self._times(names, rate.window, now)
+            times = self._times(of, rate.window, now)
             left[field] = {name: rate.evictions - len(recent) for name, recent in times.items()}
             ends += [recent[0] + rate.window for recent in times.values()]
             full = (recent for recent in times.values() if len(recent) >= rate.evictions)
             again += [recent[-rate.evictions] + rate.window for recent in full]
-        return Remaining(left, min(ends, default=None), min(again, default=None), workloads)
+        return Remaining(left, min(ends, default=None), min(again, default=None))
 
-    def _times(self, names: Iterable[str], window: float, now: float) -> dict[str, list[float]]:
-        """When the evictions within the window were that count in each of these; those without any are left out."""
-        counters = ((name, self._counters.get(_kind(name), {}).get(name, {})) for name in names)
-        recent = ((name, sorted(at for at in times.values() if at > now - window)) for name, times in counters)
-        return {name: times for name, times in recent if times}
+    def _times(self, of: str, window: float, now: float) -> dict[str, list[float]]:
+        """When the evictions within the window were, by each name that begins like this and in which some count.
+
+        Those of workloads are remembered for longer by their history, which knows only what has happened.
+        """
+        kind, start = of.partition(" ")[0], now - window
+        recent = {
+            name: sorted(at for at in times.values() if at > start and (kind != "workload" or math.isinf(at)))
+            for name, times in self._counters.get(kind, {}).items()
+            if name.startswith(of)
+        }
+        for workload, past in self.history.times(window, now) if kind == "workload" else ():
+            name = f"workload {workload}"
+            recent[name] = past + recent.get(name, [])
+        return {name: times for name, times in recent.items() if times}
 
     def remember(self, limits: Limits) -> None:
         """Keep evictions for as long as these limits ask for them."""
@@ -211,15 +186,19 @@ def groups_of(namespace: str, labels: Mapping[str, str], keys: Iterable[str]) ->
     return (f"namespace {namespace}", *(f"label {key}={labels[key]}" for key in sorted(keys) if key in labels))
 
 
-def rates_of(limits: Limits) -> Iterator[tuple[str, str, Rate | LabelRate]]:
-    """The rates that are set: the field's name, how the names begin that it counts by, and the rate."""
+def rates_of(limits: Limits) -> Iterator[tuple[str, str, AnyRate]]:
+    """The rates that are set: the field's name, how the names begin that it counts by, and the rate.
+
+    A rate for what lies within another one's comes first.
+    """
     label = f"label {limits.per_label.label}=" if limits.per_label is not None else ""
     for field, of, rate in (
         ("perOwner", "owner ", limits.per_owner),
-        ("perNode", "node ", limits.per_node),
-        ("perCluster", "cluster ", limits.per_cluster),
+        ("perWorkload", "workload ", limits.per_workload),
         ("perNamespace", "namespace ", limits.per_namespace),
         ("perLabel", label, limits.per_label),
+        ("perNode", "node ", limits.per_node),
+        ("perCluster", "cluster ", limits.per_cluster),
     ):
         if rate is not None:
             yield field, of, rate
@@ -227,7 +206,7 @@ def rates_of(limits: Limits) -> Iterator[tuple[str, str, Rate | LabelRate]]:
 
 def has_rates(limits: Limits) -> bool:
     """Whether the limits hold back evictions at all."""
-    return bool(limits.rates) or limits.per_workload is not None
+    return any(rates_of(limits))
 
 
 def _kind(name: str) -> str:

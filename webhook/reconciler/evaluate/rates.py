@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.pods import workload_name
-from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
+from webhook.policy.model.limits import LabelRate, Limits
 from webhook.preemption.snapshot.pod_view import Identity, Owner
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, Remaining, WorkloadsLeft, groups_of, rates_of
+from webhook.reconciler.evaluate.eviction_limiter import AnyRate, PlannedEviction, Remaining, groups_of, rates_of
 from webhook.reconciler.state.state import State
 
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ class _Counted(NamedTuple):
     """How a rate counts pods: by its code, in a `group` each, of which so many are `left`; -1 for none."""
 
     code: int
-    rate: Rate | LabelRate | WorkloadLimit
+    rate: AnyRate
     group: Rows
     left: Ints
 
@@ -87,34 +87,30 @@ class Rates:
 
     def _counted(self, row: Rows) -> Iterator[_Counted]:
         """How each rate counts the pods in these rows."""
-        limits, left, pods = self._limits, self.left.left, self._state.snapshot.pods
-        if limits.per_owner:
-            yield self._by_name(2, limits.per_owner, row, left["perOwner"], partial(_name, "owner ", ""))
-        if limits.per_workload and self.left.workloads is not None:
-            yield self._by_name(5, limits.per_workload, row, self.left.workloads, _workload)
-        for name, of, rate in rates_of(limits):
-            if name in ("perNamespace", "perLabel"):
+        pods, nodes = self._state.snapshot.pods, self._state.snapshot.nodes
+        codes = {name: code for code, name in _NEVER.items()}
+        for field, of, rate in rates_of(self._limits):
+            left = self.left.left[field]
+            if rate is self._limits.per_node:
+                of_node = np.full(nodes.rows, rate.evictions, np.int64)
+                for name, number in left.items():
+                    if (at := nodes.find(name.removeprefix(of))) is not None:
+                        of_node[at] = number
+                node = pods.node[row].astype(np.intp)  # of a group that goes whole some are on other nodes
+                yield _Counted(codes[field], rate, node, of_node[node])
+            elif rate is self._limits.per_cluster:
+                all_left = left.get(of, rate.evictions)
+                yield _Counted(codes[field], rate, np.zeros(len(row), np.intp), np.full(len(row), all_left))
+            else:
                 key = rate.label if isinstance(rate, LabelRate) else ""
-                code = next(code for code, limit in _NEVER.items() if limit == name)
-                yield self._by_name(code, rate, row, left[name], partial(_name, of, key))
-        if limits.per_node:
-            nodes = self._state.snapshot.nodes
-            of_node = np.full(nodes.rows, limits.per_node.evictions, np.int64)
-            for name, number in left["perNode"].items():
-                if (at := nodes.find(name.removeprefix("node "))) is not None:
-                    of_node[at] = number
-            node = pods.node[row].astype(np.intp)  # of a group that goes whole some are on other nodes
-            yield _Counted(3, limits.per_node, node, of_node[node])
-        if limits.per_cluster:
-            all_left = left["perCluster"].get("cluster ", limits.per_cluster.evictions)
-            yield _Counted(4, limits.per_cluster, np.zeros(len(row), np.intp), np.full(len(row), all_left))
+                yield self._by_name(codes[field], rate, row, left, partial(_name, of, key))
 
     def _by_name(
         self,
         code: int,
-        rate: Rate | LabelRate | WorkloadLimit,
+        rate: AnyRate,
         row: Rows,
-        used: dict[str, int] | WorkloadsLeft,
+        used: Mapping[str, int],
         name_of: Callable[[Owner, Identity], str],
     ) -> _Counted:
         """A rate that counts pods by a name; those without one do not count. `used` is what is left by name.
@@ -146,14 +142,11 @@ def _places(of: Rows, group: Rows) -> Rows:
     return places
 
 
-def _workload(owner: Owner, identity: Identity) -> str:
-    return workload_name(owner.kind, owner.name, identity.namespace, identity.labels)
-
-
 def _name(of: str, key: str, owner: Owner, identity: Identity) -> str:
     """The name that begins like this and in which a rate counts the pod; the `key` is that of a rate by label."""
     groups = groups_of(identity.namespace, identity.labels_at_creation, (key,) if key else ())
-    names = PlannedEviction(_workload(owner, identity), "", groups).names
+    workload = workload_name(owner.kind, owner.name, identity.namespace, identity.labels)
+    names = PlannedEviction(workload, "", groups).names
     return next((name for name in names if name.startswith(of)), "")
 
 

@@ -251,7 +251,7 @@ def excluded_now(state: State, exclusions: Mask, left: Remaining, leaving: Rows)
     if left.again is not None:
         excluded |= bool(left.used_up("perCluster"))
         for owner in (*left.used_up("perOwner"), *left.used_up("perWorkload")):
-            excluded[snapshot.pod_rows(state.index.owned.get(owner.removeprefix("owner "), ()))] = True
+            excluded[snapshot.pod_rows(state.index.owned.get(owner.partition(" ")[2], ()))] = True
         if groups := (*left.used_up("perNamespace"), *left.used_up("perLabel")):
             excluded |= _of_groups(state, groups)
         for node in left.used_up("perNode"):

@@ -94,26 +94,10 @@ class WorkloadHistory:
             counts[workload] = len(evictions) if inside else sum(eviction.at > now - window for eviction in evictions)
         return counts
 
-    def used_up(self, most: int, window: float, now: float, planned: Mapping[str, int]) -> dict[str, float]:
-        """The workloads that have had so many evictions within the window, with those `planned`, and until when."""
-        start = now - window
-        ends = {
-            workload: evictions[-left].at + window
-            for workload, evictions in self._since(start)
-            if len(evictions) >= (left := most - planned.get(workload, 0)) > 0 and evictions[-left].at > start
-        }
-        return ends | {workload: now + window for workload, some in planned.items() if some >= most}
-
-    def first_end(self, window: float, now: float) -> float:
-        """When the first of the evictions within the window leaves it; infinite if there is none."""
-        start = now - window
-        firsts = (
-            evictions[0].at
-            if evictions[0].at > start
-            else next(eviction.at for eviction in evictions if eviction.at > start)
-            for _, evictions in self._since(start)
-        )
-        return min(firsts, default=math.inf) + window
+    def times(self, window: float, now: float) -> Iterator[tuple[str, list[float]]]:
+        """When the evictions of each workload were within the window, the oldest first."""
+        for workload, evictions in self._since(now - window):
+            yield workload, [eviction.at for eviction in evictions if eviction.at > now - window]
 
     def _since(self, start: float) -> Iterator[tuple[str, deque[PastEviction]]]:
         """The workloads that were evicted after that, the last one first."""
