@@ -31,7 +31,7 @@ OLDEST := $(CURDIR)/$(VENV)/oldest
 AT_LEAST := $(shell sed -n '/^dependencies/,/^]/s/^  "\(.*\)>=\(.*\)",$$/\1==\2/p' pyproject.toml)
 WITH_OLDEST := certs/test_files.py certs/test_rotation.py cli/test_configurations.py cli/test_lint.py component_base kube/test_client.py \
 	kube/test_endpoint.py kube/test_informer.py page/test_app.py policy/cel/test_program.py policy/files/test_files.py policy/model \
-	preemption/snapshot serving/test_answered_at_once.py serving/test_responses.py serving/test_reviews.py serving/test_turns_of_requests.py
+	preemption/snapshot serving/test_dear_reviews.py serving/test_hostile.py serving/test_http.py serving/test_reviews.py serving/test_tls.py
 
 oldest: $(OLDEST)/.installed
 	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest -n auto -q -m 'not slow' $(addprefix tests/,$(WITH_OLDEST))

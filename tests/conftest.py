@@ -34,7 +34,6 @@ LONGEST = (
     "inspection/test_doctor.py",
     "inspection/test_scan.py",
     "manifests/test_install.py",
-    "serving/test_review_process.py",
     "clusters/embedded/test_kubectl_changes.py",
 )
 """Files that take longest, the longest first: they begin first, so that no process is left alone with one."""

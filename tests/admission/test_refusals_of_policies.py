@@ -132,6 +132,9 @@ def test_five_of_many_are_shown():
     assert text == f'{GIVEN_UP}{MANY}; and 2 more. {REMOVED}"{ids}"'
 
 
+LOOPS = "object.l.all(a, object.l.all(b, object.l.all(c, true)))"
+DEAR = ", ".join(f"{{name: r{n}, validate: {{message: m, expression: '{LOOPS}'}}}}" for n in range(29))
+"""Expressions of which each may be, and all together cost too much."""
 MISTAKES: dict[str, tuple[Files, str]] = {
     "no kind": (
         {"a.yaml": "a: b"},
@@ -223,6 +226,14 @@ MISTAKES: dict[str, tuple[Files, str]] = {
         (
             ':5:11: error: the default "x" is refused by p/a: pods that name no class are denied; allow it there, or '
             "choose another default (spec.rules[0])\n{there}:5:47: note: the rule that refuses it (spec.rules[1])"
+        ),
+    ),
+    "expressions that cost too much together": (
+        {"a.yaml": policy(DEAR)},
+        (
+            ":5:3025: error: with rule p/r28 the expressions of this policy may take 104 ms on an object of 8 KiB"
+            " whose lists have 32 elements; at most 100 ms are allowed: use fewer expressions with loops, or split the"
+            " policy by what it matches (spec.rules[28])"
         ),
     ),
     "a class of two policies": (

@@ -24,7 +24,6 @@ UNBOUNDED = {
     "webhook/policy/model/schedule.py": "by the schedules of the policies",
     "webhook/preemption/filters/volume_binding.py": "by rows, for one decision",
     "webhook/serving/metrics.py": "by the rules of the policies",
-    "webhook/serving/responses.py": "by version, status and second of an answer",
 }
 """Where lru_cache or cache may be used, and by what its entries are kept: never by what a request says."""
 

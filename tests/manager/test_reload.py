@@ -18,7 +18,7 @@ from webhook.admission.context import Objects
 from webhook.component_base import file_watcher
 from webhook.policy.files import loading
 from webhook.policy.shapes.findings import PolicyError
-from webhook.serving.tls_listener import TlsError, load_certificate
+from webhook.serving.tls import TlsError, load_certificate
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1
@@ -91,7 +91,7 @@ async def test_policies_reload_on_the_swap_of_a_configmap(start, policies):
         assert not await allowed(running)
         mount(policies, "two", {"teams.yaml": allow("high")})
         await until(lambda: allowed(running))
-        assert len(running.server._listener._server.connections) == 1
+        assert len(running.server._connections.connections) == 1
         _, text = await running.get("/metrics")
     assert 'giveway_policy_reloads_total{result="success"} 1.0' in text
 
@@ -159,7 +159,7 @@ async def test_a_new_certificate_is_used_for_new_connections(start, authority, t
     async with start() as running:
         assert await peer_name(running, authority) == "server"
         await running.post("/mutate", RESOLVED)
-        open_before = running.server._listener._server.connections[0]
+        open_before = running.server._connections.connections[0]
         new = authority.issue(tmp_path, "renewed", days=9)
         for source, name in zip(new, ("server.crt", "server.key"), strict=True):
             source.replace(tmp_path / name)
@@ -170,7 +170,7 @@ async def test_a_new_certificate_is_used_for_new_connections(start, authority, t
         await until(renewed)
         status, _ = await running.post("/mutate", RESOLVED)
         assert status == 200
-        assert open_before in running.server._listener._server.connections
+        assert open_before in running.server._connections.connections
         _, report = await running.get("/readyz?verbose")
     assert "[+]certificate ok: expires" in report
 

@@ -19,7 +19,6 @@ from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 from webhook.serving.cluster_objects import CachedObjects, GivenObjects
-from webhook.serving.fair_queue import Peers
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1
@@ -135,7 +134,7 @@ async def test_reviews_go_on_while_the_api_server_restarts(start, cluster):
         await until(known, 15)
 
 
-FLOW = Peers().flow("127.0.0.1")
+ASKER = ("127.0.0.1", "team-a")
 
 
 class GroupsOnly:
@@ -156,12 +155,12 @@ async def test_a_group_is_found_in_the_version_that_is_served(version):
     """The version that answered is asked first from then on; a group that is not there is no error."""
     client = GroupsOnly(version)
     source = CachedObjects(client)
-    live = await source.ask([("podgroups", "team-a/gang")], FLOW)
+    live = await source.ask([("podgroups", "team-a/gang")], ASKER)
     assert live.pod_group("team-a/gang").spec.priority == 7
     client.asked.clear()
-    await source.ask([("podgroups", "team-a/gang")], FLOW)
+    await source.ask([("podgroups", "team-a/gang")], ASKER)
     assert client.asked == [version]
-    assert (await source.ask([("podgroups", "team-a/other")], FLOW)).pod_group("team-a/other") is None
+    assert (await source.ask([("podgroups", "team-a/other")], ASKER)).pod_group("team-a/other") is None
     assert source.lookup.pod_group("team-a/gang") is None
 
 
@@ -199,7 +198,7 @@ async def test_a_group_that_is_not_there_is_remembered_until_the_watch_tells_of_
     """Invented names are looked up once a second, and one that is made is known at once."""
     server, source = groups
     for _ in range(5):
-        live = await source.ask([("podgroups", "team-a/ghost")], FLOW)
+        live = await source.ask([("podgroups", "team-a/ghost")], ASKER)
         assert live.pod_group("team-a/ghost") is None
     assert (
         len([path for _, path, *_ in server.requests if path.endswith("v1beta1/namespaces/team-a/podgroups/ghost")])
@@ -207,7 +206,7 @@ async def test_a_group_that_is_not_there_is_remembered_until_the_watch_tells_of_
     )
     server.put(GANG.format("v1beta1", "ghost"), spec={"priority": 9})
     await eventually(lambda: source.lookup.pod_group("team-a/ghost") is not None)
-    live = await source.ask([("podgroups", "team-a/ghost")], FLOW)
+    live = await source.ask([("podgroups", "team-a/ghost")], ASKER)
     assert live.pod_group("team-a/ghost").spec.priority == 9
 
 
@@ -216,8 +215,8 @@ async def test_look_ups_have_turns_by_the_namespace_of_the_review(start):
     asked = []
 
     class Asked(GivenObjects):
-        async def ask(self, unsure, flow):
-            asked.append((flow.share, sorted(unsure)))
+        async def ask(self, unsure, asker):
+            asked.append((asker[1], sorted(unsure)))
 
     async with start(source=Asked(Objects())) as running:
         for namespace in ("team-a", "team-b"):

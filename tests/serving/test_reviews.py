@@ -17,9 +17,6 @@ from tests.admission.builders import (
     make_review,
     patch_of,
 )
-from tests.manager.test_reload import until
-from tests.policy.builders import engine as policy_engine
-from tests.policy.builders import rules
 from tests.serving.conftest import trusting
 from webhook.admission.context import Objects, Overlay
 from webhook.admission.webhook import HANDLERS
@@ -147,7 +144,7 @@ class Live(GivenObjects):
         super().__init__(make_context().lookup)
         self.asked, self._ask = [], ask
 
-    async def ask(self, unsure, flow):
+    async def ask(self, unsure, asker):
         self.asked.append(list(unsure))
         return await self._ask(self.lookup)
 
@@ -267,48 +264,9 @@ async def test_a_client_that_leaves_is_no_bug(start, authority, caplog, traced):
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def test_a_client_that_leaves_right_after_a_part_of_a_body_is_no_bug(start, authority, caplog):
-    """Also if that part has not been looked at yet when the end comes."""
-    head = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n"
-    async with start() as running:
-        _, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
-        writer.write(head + b" ")
-
-        async def reading():
-            return len(running.server.handler._bodies) == 1
-
-        await until(reading)
-        [served] = running.server._listener._server.connections
-        served.data_received(b" ")
-        served.eof_received()
-        assert await running.logged(message="review", code=400)
-        writer.transport.abort()
-    assert not [record for record in caplog.records if record.exc_info]
-
-
 @pytest.mark.slow
 async def test_concurrent_reviews_are_all_answered(start):
     """More reviews at once than are worked on at once: the others wait their turn."""
     async with start(objects=Objects([HIGH])) as running:
         answers = await asyncio.gather(*(running.post("/mutate", GOOD) for _ in range(150)))
     assert {status for status, _ in answers} == {200}
-
-
-@pytest.mark.slow
-async def test_a_review_that_takes_long_lets_others_pass(start):
-    """Expressions that take long in all are evaluated beside the other reviews, which are answered meanwhile."""
-    one = "{name: r%d, validate: {expression: 'object.spec.containers.map(c, c.name).size() > 0'}}"
-    slow = policy_engine(rules(*(one % number for number in range(60))))
-    pod = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
-    large = make_review(make_pod(**pod, containers=[{"name": f"c{number}"} for number in range(600)]))
-    async with start(engine=slow) as running:
-        while (await running.post("/validate", large))[0] != 200:
-            """The process takes its time to start where the machine is busy."""
-        heavy = asyncio.create_task(running.post("/validate", large))
-        passed = 0
-        while not heavy.done():
-            await running.post("/validate", make_review(make_pod(**pod)))
-            passed += not heavy.done()
-        status, answer = await heavy
-    assert (status, answer["allowed"]) == (200, True)
-    assert passed > 5

@@ -173,7 +173,7 @@ class Context:
         """No policies over the same objects."""
         return Context(_NO_POLICIES, self.lookup, self.trace, reconciler=self.reconciler, clock=self.clock)
 
-    def with_allowance(self, allowance: float) -> Context:
+    def with_allowance(self, allowance: float | None) -> Context:
         """The same with another allowance."""
         changed = copy.copy(self)
         changed.allowance = allowance

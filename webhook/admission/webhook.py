@@ -80,8 +80,7 @@ class Reviewed(msgspec.Struct, kw_only=True):
 def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
     """Answer one AdmissionReview: what is no review is a 400, what goes wrong inside a 500.
 
-    Raises only AllowanceError, if the expressions may take longer than the context allows, and MemoryError: ask again
-    elsewhere.
+    Raises only AllowanceError, if it may take longer than the context allows.
     """
     uid, facts = "", None
     error: Exception | None = None
@@ -96,7 +95,7 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
             answer.deny(bad.rule, bad.message)
         else:
             answer.code, answer.message = bad.code, bad.message
-    except (AllowanceError, MemoryError):
+    except AllowanceError:
         raise
     except Exception as raised:  # noqa: BLE001 - the API server gets a well-formed answer whatever happens here
         error = raised

@@ -24,7 +24,7 @@ from webhook.manager.webhook_component import AdmissionWebhook, Registration
 from webhook.policy.shapes.findings import PolicyError
 from webhook.serving.cluster_objects import CachedObjects, GivenObjects
 from webhook.serving.server import ServingOptions
-from webhook.serving.tls_listener import TlsError
+from webhook.serving.tls import TlsError
 
 STARTUP_ERRORS = (ApiError, ConfigError, ObjectsError, OSError, PolicyError, TlsError)
 """What can keep a server from starting, each with a text for whoever starts it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup, Objects, Overlay
+from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup, Overlay
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.informer import Informer
@@ -14,69 +14,48 @@ from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.scheduling import PodGroup, PodGroupSpec
-from webhook.kube.resources import NAMESPACE, POD_GROUP, PRIORITY_CLASS
-from webhook.serving.fair_queue import Flow
-from webhook.serving.lookups import LookupLimit, Lookups
+from webhook.kube.resources import NAMESPACE, POD_GROUP, PRIORITY_CLASS, Resource
+from webhook.serving.lookups import Asker, Lookups
 
-T = TypeVar("T")
+_KINDS: dict[str, tuple[Resource, type[Any]]] = {
+    CLASSES: (PRIORITY_CLASS, PriorityClass),
+    NAMESPACES: (NAMESPACE, Namespace),
+    POD_GROUPS: (POD_GROUP, PodGroup),
+}
 
 
-class ObjectSource(Protocol):
-    """What the server knows of the cluster, and how it asks for more."""
+class ObjectSource:
+    """What the server knows of the cluster, and how it asks for more. By itself: nobody to ask, and nothing changes."""
 
-    looked_up: Callable[[str], object]
-
-    @property
-    def lookup(self) -> Lookup:
+    def __init__(self, lookup: Lookup) -> None:
+        self.lookup = lookup
         """The objects as last heard of."""
-        ...
+        self.looked_up: Callable[[str], object] = lambda _: None
+        """Called with the resource for each object that is looked up live."""
 
     def missing(self) -> list[str]:
         """The resources not heard of yet; the server is not ready while there are any."""
-        ...
-
-    def ages(self) -> dict[str, float]:
-        """Seconds since the API server was last heard from, by resource."""
-        ...
-
-    async def ask(self, unsure: Iterable[tuple[str, str]], flow: Flow) -> Lookup | None:
-        """Look the named objects up live, for this connection.
-
-        None if there is nobody to ask; raises ApiError without an answer.
-        """
-        ...
-
-    async def run(self) -> None:
-        """Keep the objects current until it is cancelled."""
-        ...
-
-
-class GivenObjects:
-    """Objects from files or from a test: complete from the start, and never asked about again."""
-
-    def __init__(self, objects: Objects) -> None:
-        self.lookup: Lookup = objects
-        self.looked_up: Callable[[str], object] = lambda _: None
-
-    def missing(self) -> list[str]:
-        """Nothing is missing."""
         return []
 
     def ages(self) -> dict[str, float]:
-        """Given objects do not age."""
+        """Seconds since the API server was last heard from, by resource."""
         return {}
 
-    async def ask(self, unsure: Iterable[tuple[str, str]], flow: Flow) -> Lookup | None:
-        """There is nobody to ask."""
-        del unsure, flow
+    async def ask(self, unsure: Iterable[tuple[str, str]], asker: Asker) -> Lookup | None:
+        """Look the named objects up live. None if there is nobody to ask; raises ApiError without an answer."""
+        del unsure, asker
         return None
 
     async def run(self) -> None:
-        """Nothing ever changes."""
+        """Keep the objects current until it is cancelled."""
         await asyncio.Event().wait()
 
 
-class CachedObjects:
+class GivenObjects(ObjectSource):
+    """Objects from files or from a test: complete from the start, and never asked about again."""
+
+
+class CachedObjects(ObjectSource):
     """The caches of one cluster. `classes` and `namespaces` may be shared with others who need them."""
 
     def __init__(
@@ -85,6 +64,7 @@ class CachedObjects:
         classes: Informer[PriorityClass] | None = None,
         namespaces: Informer[Namespace] | None = None,
     ) -> None:
+        super().__init__(self)
         self._client = client
         self._classes = classes or Informer(client, PRIORITY_CLASS.path(), PriorityClass)
         self._namespaces = namespaces or Informer(client, NAMESPACE.path(), Namespace)
@@ -94,25 +74,14 @@ class CachedObjects:
         self._own = [cache for cache, shared in given if not shared]
         self._defaults = {name: item for name, item in self._classes.items().items() if item.global_default}
         self._classes.handlers.append(self._note_default)
-        self._group_place = 0
+        self._group_version = 0
         """Which version of PodGroups answered last."""
-        self.looked_up: Callable[[str], object] = lambda _: None
-        """Called with the resource for each object that is looked up live."""
-        limit = LookupLimit()
-        self._lookups: dict[str, Lookups[Any]] = {
-            CLASSES: Lookups(
-                lambda name: self._get(CLASSES, PRIORITY_CLASS.path(name=name), PriorityClass), limit, self._classes
-            ),
-            NAMESPACES: Lookups(
-                lambda name: self._get(NAMESPACES, NAMESPACE.path(name=name), Namespace), limit, self._namespaces
-            ),
-            POD_GROUPS: Lookups(lambda key: self._pod_group(*key.split("/", 1)), limit, self._groups, optional=True),
+        caches: dict[str, Informer[Any]] = {
+            CLASSES: self._classes,
+            NAMESPACES: self._namespaces,
+            POD_GROUPS: self._groups,
         }
-
-    @property
-    def lookup(self) -> Lookup:
-        """The objects as last heard of."""
-        return self
+        self._lookups = Lookups(self._get, caches, optional=[POD_GROUPS])
 
     def priority_class(self, name: str) -> PriorityClass | None:
         """The PriorityClass of that name."""
@@ -148,12 +117,12 @@ class CachedObjects:
         """Seconds since the API server was last heard from, by resource."""
         return {CLASSES: self._classes.age(), NAMESPACES: self._namespaces.age()}
 
-    async def ask(self, unsure: Iterable[tuple[str, str]], flow: Flow) -> Lookup | None:
+    async def ask(self, unsure: Iterable[tuple[str, str]], asker: Asker) -> Lookup | None:
         """Look the named objects up live; raises ApiError if the API server gives no answer."""
-        answers: dict[str, dict[str, Any]] = {resource: {} for resource in self._lookups}
+        live: dict[str, dict[str, Any]] = {CLASSES: {}, NAMESPACES: {}, POD_GROUPS: {}}
         for resource, name in unsure:
-            answers[resource][name] = await self._lookups[resource].find(name, flow)
-        return Overlay(self, answers[CLASSES], answers[NAMESPACES], answers[POD_GROUPS])
+            live[resource][name] = await self._lookups.find(resource, name, asker)
+        return Overlay(self, live[CLASSES], live[NAMESPACES], live[POD_GROUPS])
 
     async def run(self) -> None:
         """Keep those caches current that are not run by somebody else."""
@@ -161,19 +130,19 @@ class CachedObjects:
             for cache in self._own:
                 tasks.create_task(cache.run())
 
-    async def _pod_group(self, namespace: str, name: str) -> PodGroup | None:
-        """A PodGroup, in whichever version the API server has it; the one that answered last is asked first."""
-        paths = POD_GROUP.paths(namespace, name)
-        for place in sorted(range(len(paths)), key=lambda place: place != self._group_place):
-            group = await self._get(POD_GROUPS, paths[place], PodGroup)
-            if group is not None:
-                self._group_place = place
-                return group
+    async def _get(self, resource: str, key: str) -> Any:
+        """An object, or None; a PodGroup in whichever version is served, and the one that answered last comes first."""
+        kind, type_ = _KINDS[resource]
+        namespace, _, name = key.rpartition("/")
+        paths = kind.paths(namespace or None, name)
+        for place in sorted(range(len(paths)), key=lambda place: place != self._group_version):
+            self.looked_up(resource)
+            live: Any = await unless_absent(self._client.get(paths[place], type_))
+            if live is not None:
+                if resource == POD_GROUPS:
+                    self._group_version = place
+                return live
         return None
-
-    async def _get(self, resource: str, path: str, type_: type[T]) -> T | None:
-        self.looked_up(resource)
-        return await unless_absent(self._client.get(path, type_))
 
     def _note_default(self, change: Change[PriorityClass]) -> None:
         if change.new is not None and change.new.global_default:

@@ -1,187 +1,187 @@
-"""The connections of a listener: how many there are, and which one goes when there is no room."""
+"""The connections of the server: TLS, HTTP, how many there are, and which one goes if there is no room."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
-from collections.abc import Callable
+import socket
+import ssl
+from asyncio.sslproto import SSLProtocol
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from webhook.serving.fair_queue import Flow, Peer, Peers
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
-MOST_CONNECTIONS = 1024
+MOST_CONNECTIONS = 768
 """An API server speaks HTTP/1.1 to a webhook, so it has a connection for each review under way: 200 changes and 400
-reads at a time by default (`--max-mutating-requests-inflight`), of which changes of pods are a part."""
-_IDLE_SHARE = 0.5
-"""Part of the connections that may be idle; the rest is for those who come."""
+reads at a time by default (`--max-mutating-requests-inflight`), of which changes of pods are a part. With its buffer a
+connection takes 110 KB."""
+_NEW_SHARE = 0.25
+"""Part of the places for connections that have not carried a review. If they have more, they push out each other."""
+_HANDSHAKE_SECONDS, _CLOSING_SECONDS = 5, 2
 _HEAD_SECONDS = 10.0
-"""From a connection's beginning until its first request must have begun."""
+"""From a connection's beginning until its first review must have begun."""
+_IDLE_SECONDS = 120.0
+"""Longer than an API server keeps an idle connection (90 s), so that it is not closed under a request on its way."""
+_READ_AHEAD = 32 * 1024
+"""Bytes of a body, twice, that are read of a connection before its request asks for them."""
+_MOST_LINES = 256
+"""Lines in one read, which take 1 ms: each field of a head is one, and each chunk of a body is two. A request of an API
+server has ten, and 64 KiB in chunks of one byte have 22 000."""
+_MOST_FIELDS, _LONGEST_FIELD = 32, 2048
+"""Header fields of a request, and bytes of one: a head that never ends takes twice its bytes, on each connection.
+An API server sends about eight; the longest is a token of a service account, if it is told to show one."""
+
+SSLProtocol.max_size = 64 * 1024
+"""Bytes that asyncio reads of a TLS connection in one go, and sets aside for each, idle or not. By default these are
+256 KiB: 192 MiB for all connections, and so many changes of TLS keys that others wait 150 ms for one read."""
+
+_log = logging.getLogger("webhook.http")
+_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+# A client that speaks no HTTP must not fill the log
+
+_Group = dict["Connection", None]
+"""Connections in the order in which they came into this group."""
 
 
-def most_connections() -> int:
-    """`MOST_CONNECTIONS`, or half of the files this process may open if that is less."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(1, soft // 2))
+class Connection(web.RequestHandler):
+    """One connection: whose it is, and in which group."""
 
+    __slots__ = ("accepted", "address", "group", "handshake", "late", "owner")
 
-class Connection:
-    """One connection: whose it is, how to end it, and whether it ever carried a review that was answered.
-
-    The handshakes of an address have a share of their own, `greeting`: who begins need not wait behind those who go on
-    all the time, nor they behind many who begin.
-    """
-
-    __slots__ = ("abort", "deadline", "flow", "greeting", "group", "protocol", "proven")
-
-    def __init__(self, flow: Flow, greeting: Flow, abort: Callable[[], object]) -> None:
-        self.flow, self.greeting, self.abort = flow, greeting, abort
-        self.deadline: asyncio.TimerHandle | None = None
-        self.protocol: object = None
+    def __init__(self, owner: Connections, accepted: socket.socket, address: str) -> None:
+        super().__init__(
+            owner,
+            access_log=None,  # type: ignore[arg-type]  # which aiohttp takes for none
+            loop=asyncio.get_running_loop(),
+            logger=_log,
+            auto_decompress=False,
+            keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=1.0,
+            read_bufsize=_READ_AHEAD,
+            max_line_size=_LONGEST_FIELD,
+            max_field_size=_LONGEST_FIELD,
+            max_headers=_MOST_FIELDS,
+        )
+        self.owner, self.accepted, self.address = owner, accepted, address
         self.group: _Group | None = None
-        self.proven = False
+        self.handshake = asyncio.create_task(self._shake_hands(owner.context))
+        self.late = asyncio.get_running_loop().call_later(_HEAD_SECONDS, owner.end, self, "head")
 
-
-class _Group:
-    """Connections in one state, by peer, in the order in which they came into it."""
-
-    def __init__(self) -> None:
-        self._peers: dict[Peer, dict[Connection, None]] = {}
-        self.count = 0
-
-    def add(self, connection: Connection) -> None:
-        peer = connection.flow.peer
-        members = self._peers.get(peer)
-        if members is None:
-            self._peers[peer] = {connection: None}
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, unless it has more lines than a request; this ends the connection."""
+        if data.count(b"\r\n") > _MOST_LINES:
+            self.owner.end(self, "lines")
         else:
-            members[connection] = None
-        self.count += 1
+            super().data_received(data)
 
-    def remove(self, connection: Connection) -> None:
-        peer = connection.flow.peer
-        members = self._peers[peer]
-        if len(members) > 1:
-            del members[connection]
-        else:
-            del self._peers[peer]
-        self.count -= 1
+    def pause_writing(self) -> None:
+        """End a client that does not take what it is sent: 512 KiB wait for it. TLS itself answers, too."""
+        self.owner.end(self, "unread")
 
-    def of(self, peer: Peer) -> int:
-        """How many are this peer's."""
-        return len(self._peers.get(peer, ()))
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Note that the connection is gone."""
+        super().connection_lost(exc)
+        self.owner.forget(self)
 
-    def most(self) -> dict[Connection, None]:
-        """Those of the peer that has most."""
-        return max(self._peers.values(), key=len)
+    async def _shake_hands(self, context: ssl.SSLContext) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self,
+                self.accepted,
+                ssl=context,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=_CLOSING_SECONDS,
+            )
+        except OSError:  # no TLS, too late, or gone
+            self.owner.forget(self)
 
-    def all(self) -> list[Connection]:
-        return [connection for members in self._peers.values() for connection in members]
 
+class Connections(web.Server):
+    """The connections of one server: MOST_CONNECTIONS, or half of the files that this process may open if that is less.
 
-class Connections:
-    """The connections of one listener, at most `most`; `closed(reason)` is called for each that is ended here.
-
-    A connection is silent until its client has said something, new until its first review was answered, then idle
-    between reviews, and busy during one. If there is no room, a silent one goes, else a new, an idle, a busy one; and
-    it is one of the address that has most of these: someone who opens many pushes out his own. Of silent, new and busy
-    ones the oldest goes: they have had their time, and a review takes milliseconds. Of idle ones those stay that came
-    first. Half of the places are for idle ones at most: a connection that finds none is closed with its answer, which
-    loses nothing.
+    A connection is new until its first review got a verdict, then idle between reviews, and busy during one. If there
+    is no room, one of these groups gives way: new ones if they have more than their share, else idle ones, else new,
+    else busy ones. Of the group it is the address that has most of it, so someone who opens many pushes out his own;
+    and of the address the one that has been in the group longest: it has had its time, and a review takes milliseconds.
+    `ended(reason)` is called for each that is ended.
     """
 
-    def __init__(self, most: int, closed: Callable[[str], object]) -> None:
-        self._most, self._most_idle, self._closed = most, max(1, int(most * _IDLE_SHARE)), closed
-        self._peers, self._greeters = Peers(), Peers()
-        self._serving: dict[object, Connection] = {}
-        self._silent, self._new, self._idle, self._busy = _Group(), _Group(), _Group(), _Group()
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        context: ssl.SSLContext,
+        ended: Callable[[str], object],
+    ) -> None:
+        super().__init__(handler)
+        self.context = context
+        """What connections begin under."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(1, soft // 2))
+        self._ended = ended
+        self.new: _Group = {}
+        self.idle: _Group = {}
+        self.busy: _Group = {}
 
     def __len__(self) -> int:
-        return self._silent.count + self._new.count + self._idle.count + self._busy.count
+        return len(self.new) + len(self.idle) + len(self.busy)
 
-    def make_room(self) -> None:
-        """End connections until there is room for one more."""
+    async def serve(self, accepted: socket.socket) -> None:
+        """Serve a connection, after room was made for it. Raises OSError if its client has gone."""
+        address = accepted.getpeername()[0]
         while len(self) >= self._most:
-            group = next(group for group in (self._silent, self._new, self._idle, self._busy) if group.count)
-            members = group.most()
-            self.end(next(reversed(members) if group is self._idle else iter(members)), "room")
-
-    def add(self, address: str, abort: Callable[[], object]) -> Connection:
-        """Note a new connection, of which nothing was heard yet; `abort` ends it."""
-        connection = Connection(self._peers.flow(address), self._greeters.flow(address), abort)
-        connection.deadline = asyncio.get_running_loop().call_later(_HEAD_SECONDS, self.end, connection, "head")
-        self._move(connection, self._silent)
-        return connection
-
-    def serve(self, connection: Connection, protocol: object, abort: Callable[[], object]) -> bool:
-        """Note that the client has begun to speak, which protocol serves it, and what ends it from now on.
-
-        False if the connection was to end meanwhile.
-        """
-        if connection.group is None:
-            return False
-        connection.abort, connection.protocol = abort, protocol
-        self._serving[protocol] = connection
-        self._move(connection, self._new)
-        return True
-
-    def served_by(self, protocol: object) -> Connection | None:
-        """The connection that this protocol serves; None if it has gone."""
-        return self._serving.get(protocol)
+            self.end(self._superfluous(), "room")
+        self._move(Connection(self, accepted, address), self.new)
 
     def begin(self, connection: Connection) -> None:
-        """Note that a request has begun."""
-        if connection.group in (self._new, self._idle):
-            if connection.deadline is not None:
-                connection.deadline.cancel()
-                connection.deadline = None
-            self._move(connection, self._busy)
+        """Note that a review has begun."""
+        if connection.group is not None:
+            connection.late.cancel()
+            self._move(connection, self.busy)
 
-    def answered(self, connection: Connection, *, verdict: bool) -> bool:
-        """Note that a request has ended, with a verdict on a review or without; whether the connection may stay."""
-        if connection.group is not self._busy:
-            return False
-        connection.proven |= verdict
-        if not connection.proven:
-            self._move(connection, self._new)
-            return True
-        stays = self._idle.count < self._most_idle
-        if not stays and self._idle.of(connection.flow.peer) + 1 < len(members := self._idle.most()):
-            self.end(next(reversed(members)), "room")
-            stays = True
-        self._move(connection, self._idle if stays else self._new)
-        return stays
-
-    def answered_at_once(self, connection: Connection, *, verdict: bool) -> bool:
-        """Note that a request has begun and ended in one go; whether the connection may stay. An idle one stays so."""
-        if connection.group is self._idle:
-            return True
-        self.begin(connection)
-        return self.answered(connection, verdict=verdict)
+    def finish(self, connection: Connection, *, verdict: bool) -> None:
+        """Note that a review has ended, with a verdict or without."""
+        if connection.group is not None:
+            self._move(connection, self.idle if verdict else self.new)
 
     def end(self, connection: Connection, reason: str) -> None:
-        """End a connection."""
-        self.lost(connection)
-        connection.abort()
-        self._closed(reason)
+        """End a connection at once, and count why."""
+        self._abort(connection)
+        self._ended(reason)
 
-    def end_new(self) -> None:
-        """End the connections that have not carried a review, whose handshake may still be under way."""
-        for connection in [*self._silent.all(), *self._new.all()]:
-            self.lost(connection)
-            connection.abort()
-
-    def lost(self, connection: Connection) -> None:
+    def forget(self, connection: Connection) -> None:
         """Note that a connection is gone."""
-        if connection.deadline is not None:
-            connection.deadline.cancel()
-            connection.deadline = None
-        self._serving.pop(connection.protocol, None)
+        connection.late.cancel()
         self._move(connection, None)
+
+    async def close(self, grace: float) -> None:
+        """End connections without a review, and give reviews in hand `grace` seconds."""
+        for connection in list(self.new):
+            self._abort(connection)
+        self.pre_shutdown()
+        await self.shutdown(grace / 2)  # aiohttp waits twice: for reviews to be finished, and for them to be given up
+
+    def _superfluous(self) -> Connection:
+        """The connection that gives way to another one."""
+        spared = len(self.new) <= self._most * _NEW_SHARE
+        group = self.idle if self.idle and spared else self.new or self.idle or self.busy
+        of_address = Counter(connection.address for connection in group)
+        return max(group, key=lambda connection: of_address[connection.address])  # the first of these
+
+    def _abort(self, connection: Connection) -> None:
+        self.forget(connection)
+        if connection.transport is not None:
+            connection.transport.abort()
+        else:
+            with suppress(OSError):  # the client has gone before its handshake was done
+                connection.accepted.shutdown(socket.SHUT_RDWR)
 
     def _move(self, connection: Connection, group: _Group | None) -> None:
         if connection.group is not None:
-            connection.group.remove(connection)
-        elif group is not self._silent:  # it has been ended
-            return
+            del connection.group[connection]
         connection.group = group
         if group is not None:
-            group.add(connection)
+            group[connection] = None

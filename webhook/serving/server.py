@@ -4,42 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Self
 
 import msgspec
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from webhook.admission.context import OWN_NAMESPACE, RECONCILER, Context
-from webhook.component_base.listener import bind
+from webhook.component_base.listener import Acceptor, bind
 from webhook.component_base.logs import LogWriter
 from webhook.component_base.probes import ReadinessCheck
-from webhook.component_base.supervision import Supervisor
+from webhook.component_base.supervision import Supervisor, cancelled
+from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.first_use import Use
 from webhook.serving.cluster_objects import ObjectSource
-from webhook.serving.connections import Connections, most_connections
-from webhook.serving.http_connection import HttpProtocols
+from webhook.serving.connections import Connections
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.review_handler import ALLOWANCE, ReviewHandler
-from webhook.serving.tls_listener import ServingCertificate, TlsError, TlsListener, load_certificate
-from webhook.serving.turns import Turns
+from webhook.serving.tls import ServingCertificate, TlsError, load_certificate
 
 log = logging.getLogger(__name__)
-
-
-_http_log = logging.getLogger("webhook.http")
-_IDLE_SECONDS = 120.0
-"""Longer than an API server keeps an idle connection (90 s), so that it is not closed under a request on its way."""
-_READ_AHEAD = 16 * 1024
-"""Bytes of a body, twice, that are read of a connection before its request asks for them."""
-_MOST_FIELDS, _LONGEST_FIELD = 32, 2048
-"""Header fields of a request, and bytes of one: a head that never ends takes twice its bytes, on each connection.
-An API server sends about eight; the longest is a token of a service account, if it is told to show one."""
 
 
 class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,23 +70,19 @@ class ReviewServer:
     ) -> None:
         self.options, self.source = options, source
         self._metrics, self._supervisor = metrics, supervisor
-        self._listener: TlsListener | None = None
+        self._connections: Connections | None = None
+        self._acceptor: Acceptor | None = None
+        self._accepting: list[asyncio.Task[None]] = []
         self.certificate: ServingCertificate | None = None
         """The certificate in use; None before the server is entered."""
         self._tls_problem = ""
-        self._connections = Connections(
-            most_connections(), lambda reason: metrics.connections_closed.labels(reason).inc()
-        )
-        self._turns = Turns()
-        self.handler = ReviewHandler(
-            source, policies_problem, metrics, lines, connections=self._connections, turns=self._turns
-        )
+        self.handler = ReviewHandler(source, policies_problem, metrics, lines)
 
     @property
     def secure_port(self) -> int:
         """The port of `/mutate` and `/validate`."""
-        assert self._listener is not None
-        return self._listener.acceptor.port
+        assert self._acceptor is not None
+        return self._acceptor.port
 
     def use(self, engine: Engine) -> None:
         """Judge by these policies from now on."""
@@ -115,30 +98,20 @@ class ReviewServer:
 
     async def __aenter__(self) -> Self:
         certificate = self._load()
-        server = HttpProtocols(
-            self.handler,
-            request_factory=partial(web.BaseRequest, loop=asyncio.get_running_loop()),
-            access_log=None,
-            logger=_http_log,
-            auto_decompress=False,
-            keepalive_timeout=_IDLE_SECONDS,
-            lingering_time=1.0,
-            read_bufsize=_READ_AHEAD,
-            max_line_size=_LONGEST_FIELD,
-            max_field_size=_LONGEST_FIELD,
-            max_headers=_MOST_FIELDS,
-        )
         sock = bind(self.options.bind_address, self.options.secure_port, "--secure-port")
-        self._listener = TlsListener(
-            server, sock, certificate.context, self._supervisor, connections=self._connections, turns=self._turns
-        )
+        closed = self._metrics.connections_closed
+        self._connections = Connections(self.handler, certificate.context, lambda reason: closed.labels(reason).inc())
+        self._acceptor = Acceptor(sock, self._connections.serve)
+        self._accepting = [asyncio.create_task(self._supervisor.keep("listener", self._acceptor.accept))]
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         self.handler.draining = True
-        assert self._listener is not None
-        await self._listener.close(self.options.shutdown_timeout)
-        await self.handler.close()
+        assert self._acceptor is not None
+        assert self._connections is not None
+        await cancelled(self._accepting)
+        self._acceptor.socket.close()
+        await self._connections.close(self.options.shutdown_timeout)
         log.info("stopped")
 
     async def drain(self) -> None:
@@ -151,14 +124,12 @@ class ReviewServer:
         """Its part of readiness."""
         missing, certificate, draining = self.source.missing(), self.certificate, self.handler.draining
         valid = certificate is not None and certificate.expires >= time.time()
-        note = f"expires {_date(certificate.expires)}" if certificate else "not loaded yet"
-        listener = self._listener.acceptor.problem() if self._listener else "it does not listen yet"
+        note = f"expires {rfc3339(certificate.expires)}" if certificate else "not loaded yet"
+        if self._tls_problem:
+            note += f"; the files are broken: {self._tls_problem}"
+        listener = self._acceptor.problem() if self._acceptor else "it does not listen yet"
         return [
-            ReadinessCheck(
-                "certificate",
-                valid,
-                f"{note}; the files are broken: {self._tls_problem}" if self._tls_problem else note,
-            ),
+            ReadinessCheck("certificate", valid, note),
             ReadinessCheck("caches", not missing, f"nothing heard yet of {', '.join(missing)}" if missing else ""),
             ReadinessCheck("listener", not listener, listener),
             ReadinessCheck("shutdown", not draining, "the server is stopping" if draining else ""),
@@ -166,7 +137,7 @@ class ReviewServer:
 
     async def reload_certificate(self) -> bool:
         """Take the certificate files into use as they are now; False if they are broken, and the last ones stay."""
-        assert self._listener is not None
+        assert self._connections is not None
         try:
             fresh = self._load()
         except TlsError as error:
@@ -174,28 +145,27 @@ class ReviewServer:
             self._metrics.certificate_reloads.labels("failure").inc()
             log.error("certificate not reloaded, the last good one stays: %s", error)  # noqa: TRY400 - its text says all
             return False
-        self._listener.context = fresh.context
+        self._connections.context = fresh.context
         self._tls_problem = ""
         self._metrics.certificate_reloads.labels("success").inc()
-        log.info("certificate reloaded: %s, expires %s", fresh.subject, _date(fresh.expires))
+        log.info("certificate reloaded: %s, expires %s", fresh.subject, rfc3339(fresh.expires))
         return True
 
     def _load(self) -> ServingCertificate:
         """The certificate as the files are now, which is the one in use from now on. Raises TlsError."""
         options = self.options
         fresh = load_certificate(options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
+        fresh.context.sni_callback = self._begin_under_the_newest
         self.certificate = fresh
         self._metrics.certificate_expiry.set(fresh.expires)
         return fresh
 
+    def _begin_under_the_newest(self, tls: ssl.SSLObject, server_name: str | None, context: ssl.SSLContext) -> None:
+        """Take the newest certificate also for a connection that was accepted before it.
 
-def _is_no_garbage(record: logging.LogRecord) -> bool:
-    """Whether a record of aiohttp is about more than a client that speaks no HTTP, which must not fill the log."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-_http_log.addFilter(_is_no_garbage)
-
-
-def _date(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+        OpenSSL asks for it whether the client names a server or not. Connections that are accepted later have the new
+        context from the start, since an old one keeps its client CA and its sessions of TLS 1.2.
+        """
+        del server_name, context
+        assert self.certificate is not None
+        tls.context = self.certificate.context

@@ -119,12 +119,13 @@ class Cost:
         self.variables = _free_names(tree).intersection(variables)
         """The variables of the request that the expression reads."""
         self._rounded = lru_cache(256)(self.estimate)
-        ordinary = self.estimate(ORDINARY_SIZE, ORDINARY_ELEMENTS)
-        if ordinary > BUDGET:
+        self.ordinary = self.estimate(ORDINARY_SIZE, ORDINARY_ELEMENTS)
+        """Nanoseconds that it takes at most on an ordinary object."""
+        if self.ordinary > BUDGET:
             raise CostError(
-                f"the expression may take {ordinary / 1e6:.0f} ms on an object of {ORDINARY_SIZE // 1024} KiB whose"
-                f" lists have {ORDINARY_ELEMENTS} elements; at most {BUDGET / 1e6:.0f} ms are allowed: use fewer loops"
-                " inside loops, and search and join shorter texts"
+                f"the expression may take {self.ordinary / 1e6:.0f} ms on an object of {ORDINARY_SIZE // 1024} KiB"
+                f" whose lists have {ORDINARY_ELEMENTS} elements; at most {BUDGET / 1e6:.0f} ms are allowed: use fewer"
+                " loops inside loops, and search and join shorter texts"
             )
 
     def estimate(self, size: int, elements: int) -> float:

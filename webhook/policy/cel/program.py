@@ -32,8 +32,8 @@ LONGEST_EXPRESSION = 4096
 LONGEST_MESSAGE = 2048
 _COMPILED = 256
 """Expressions of each type that are remembered."""
-MOST_IN_ALL = 1_000_000_000.0
-"""Nanoseconds that all expressions of a request may take, by their estimates: less than any webhook has time."""
+MOST_IN_ALL = 100_000_000.0
+"""Nanoseconds that all expressions of a request may take, by their estimates: nobody may keep a server from others."""
 
 _NOTHING = BUDGET / 100
 _NESTED = frozenset((dict, list))
@@ -154,13 +154,13 @@ class Inputs:
     def spend(self, estimate: float) -> None:
         """Count an expression's estimate. Raises AllowanceError, and CelRuntimeError if it is too much in all."""
         self._spent += estimate
+        if self._spent > MOST_IN_ALL:
+            message = f"all expressions of this request could take more than {MOST_IN_ALL / 1e6:.0f} ms on it"
+            raise TooLargeError(message, message)
         if self._spent > self._allowance:
             raise AllowanceError
         if self._spent > self._renewal:
             self._activation, self._renewal = None, self._spent + BUDGET
-        if self._spent > MOST_IN_ALL:
-            message = f"the expressions of this request could take {self._spent / 1e9:.1f} s in all"
-            raise TooLargeError(message, "all expressions together could take too long")
 
     def _values(self) -> dict[str, Any]:
         if self._variables is not None:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.policy.cel.cost import ORDINARY_ELEMENTS, ORDINARY_SIZE
+from webhook.policy.cel.program import MOST_IN_ALL, compile_bool
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.model.policies import Policies
@@ -38,6 +40,7 @@ def check_together(policies: Policies, readers: Readers, known_classes: KnownCla
     if known_classes is not None:
         _known(readers, known_classes)
     _names(policies, readers)
+    _costs(policies, readers)
     _ranges(policies, readers)
     _defaults(policies, readers)
     _managed(policies, readers)
@@ -72,6 +75,24 @@ def _names(policies: Policies, readers: Readers) -> None:
                     "the first one",
                 )
             first.setdefault(policy.name, policy.source)
+
+
+def _costs(policies: Policies, readers: Readers) -> None:
+    """Report the rule with which the expressions of a policy could take too long on an ordinary object."""
+    for policy in policies.priority:
+        spent = sum(compile_bool(condition.expression).cost.ordinary for condition in policy.conditions)
+        for rule in policy.rules:
+            if rule.validate is not None:
+                spent += compile_bool(rule.validate.expression).cost.ordinary
+            if spent > MOST_IN_ALL:
+                text = (
+                    f"with rule {policy.name}/{rule.name} the expressions of this policy may take {spent / 1e6:.0f} ms"
+                    f" on an object of {ORDINARY_SIZE // 1024} KiB whose lists have {ORDINARY_ELEMENTS} elements; at"
+                    f" most {MOST_IN_ALL / 1e6:.0f} ms are allowed: use fewer expressions with loops, or split the"
+                    " policy by what it matches"
+                )
+                readers[rule.source.file].at(Severity.ERROR, rule.source.line, rule.source.column, text)
+                break
 
 
 def _ranges(policies: Policies, readers: Readers) -> None:
