@@ -15,7 +15,6 @@ import click
 from webhook.cli.running import runs
 from webhook.clusters.embedded.admission_chain.chain import PLUGINS
 from webhook.clusters.embedded.apiserver.eviction import PROGRESS_PERIOD
-from webhook.clusters.embedded.apiserver.faults import FaultError, Faults, inject
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.component_base.supervision import Supervisor
@@ -65,7 +64,6 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     metavar="NS/NAME:PORT=HOST:PORT",
     help="Where webhooks that name this service are called.",
 )
-@click.option("--fault", multiple=True, metavar="FAULT", help="For example fail=500,count=3,resource=pods/eviction.")
 @click.option("--audit-log", type=_PATH, help="File for the audit annotations of webhooks, a JSON line each.")
 @click.option(
     "--page",
@@ -87,8 +85,8 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     type=click.FloatRange(min=0),
     help="Seconds between the progress notices of the watch cache, which evictions wait for; 0 to wait for none.",
 )
-@runs(ClusterError, FaultError, OSError, PolicyError, ValueError)
-async def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> None:
+@runs(ClusterError, OSError, PolicyError, ValueError)
+async def command(kubeconfig: Path | None, **options: Any) -> None:
     """Start a control plane that kubectl can talk to, and stay until SIGINT or SIGTERM.
 
     It runs no containers: pods are said to run. Its state ends with the process.
@@ -106,15 +104,11 @@ async def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: An
         progress_period=options["progress_period"],
         audit_log=options["audit_log"],
     )
-    for text in fault:
-        inject(Faults(), text)
     policies = load_or_raise(options["policies"]) if options["policies"] else Policies()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with cluster:
-        for text in fault:
-            inject(cluster.faults, text)
         path = cluster.kubeconfig
         if kubeconfig is not None:
             path = cluster.write_kubeconfig("admin", cluster.token, kubeconfig)

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 from tests.workloads import eventually, pod
 from webhook.cli.main import main
-from webhook.clusters.embedded.apiserver.faults import FaultError, Faults, inject
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import Client
@@ -101,36 +100,6 @@ async def test_stand_ins_do_nothing_they_have_no_right_to():
         assert [used.refused(user) for user in users] == [frozenset()] * 3
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("fail", "'fail' is not KEY=VALUE"),
-        ("break=1", "begins with 'break', not with one of fail, delay, delay-watches"),
-        ("fail=500,pods=x", "does not know 'pods'; there are verb, resource"),
-        ("fail=500,count=many", "'many' is not a number"),
-        ("fail=418", "418 is not one of 409, 410, 429, 500"),
-    ],
-)
-def test_fault_that_cannot_be_read_is_explained(text, why):
-    """A fault that is mistyped is told what is wrong with it."""
-    with pytest.raises(FaultError) as caught:
-        inject(Faults(), text)
-    assert why in str(caught.value)
-
-
-async def test_fault_strikes_as_often_as_told():
-    """`fail=…,count=2` answers twice with that status, and only the requests it is for."""
-    async with EmbeddedCluster(nodes=0, without=STAND_INS) as cluster:
-        inject(cluster.faults, "fail=429,count=2,resource=pods,verb=create,retry-after=3")
-        admin = cluster.api.local()
-        for _ in range(2):
-            with pytest.raises(ApiError) as caught:
-                await admin.create(PODS, pod("p"))
-            assert (caught.value.status, caught.value.retry_after) == (429, 3)
-            await admin.list(PODS, dict)
-        await admin.create(PODS, pod("p"))
-
-
 def exists(path: str) -> bool:
     return Path(path).exists()
 
@@ -170,10 +139,9 @@ async def test_command_serves_until_it_is_told_to_stop(process, number):
     [
         (["--disable-stand-in", "kublet"], "no such stand-in: kublet"),
         (["--disable-admission-plugins", "Priorty"], "no such admission plugin: Priorty"),
-        (["--fault", "x"], "is not KEY=VALUE"),
         (["--service", "hook=1.2.3.4:1"], "is not NAMESPACE/NAME:PORT=HOST:PORT"),
     ],
-    ids=["stand-in", "plugin", "fault", "service"],
+    ids=["stand-in", "plugin", "service"],
 )
 def test_command_explains_wrong_options(arguments, why):
     """A wrong option ends the command with a sentence and no traceback."""

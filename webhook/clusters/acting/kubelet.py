@@ -35,7 +35,7 @@ class Kubelet(Controller):
         termination_seconds: float | None = TERMINATION_SECONDS,
         serves: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        super().__init__(context, workers=WORKERS if context.retries else 1_000_000)
+        super().__init__(context, workers=WORKERS)
         self.termination_seconds = termination_seconds
         self._client_of = client_of
         self._serves = serves

@@ -1,12 +1,11 @@
-"""Faults on demand, as tests and `giveway cluster --fault` use them."""
+"""Faults on demand, as tests use them."""
 
 import asyncio
 import time
 
 import pytest
 
-from webhook.clusters.embedded.apiserver.faults import FaultError, FaultMatch
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
+from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.errors import ApiError
 
@@ -56,12 +55,6 @@ async def test_too_many_requests_say_when_to_come_back(cluster, client):
     with pytest.raises(ApiError) as refusal:
         await client.list(MAPS)
     assert refusal.value.retry_after == 7
-
-
-def test_an_unknown_status():
-    """Only those statuses that the server knows texts for can be asked for."""
-    with pytest.raises(FaultError, match="418 is not one of 409, 410, 429, 500, 503"):
-        EmbeddedCluster().faults.fail(418)
 
 
 async def test_delay(cluster, client):
