@@ -5,11 +5,8 @@ Times are in monotonic seconds, so that a jump of the system clock changes no co
 
 from __future__ import annotations
 
-import base64
-import binascii
 import heapq
 import math
-import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -19,6 +16,7 @@ import msgspec
 
 from webhook.kube.bounded import Newest
 from webhook.kube.instants import InstantError, epoch, rfc3339_micro
+from webhook.reconciler.state.packed_text import pack, unpack
 
 MOST_WORKLOADS = 10_000
 """Beyond that the one that was not evicted for the longest time is forgotten."""
@@ -29,8 +27,6 @@ KEPT_SECONDS = 30 * 86_400.0
 _MOST_EVICTORS = 1000
 _ROOM = 192 * 1024
 """Bytes that are written at most: with all its annotations an object may have 256 KiB of them."""
-_LONGEST = 16 * 1024 * 1024
-"""Bytes of text that are unpacked at most."""
 
 
 class PastEviction(NamedTuple):
@@ -181,28 +177,22 @@ def _encoded(rows: list[tuple[str, list[PastEviction]]], now: float, wall: float
     )
     if not made:
         return ""
-    return base64.b64encode(
-        zlib.compress(msgspec.json.encode(_Text(rfc3339_micro(wall), tuple(names)[1:], made)), 6)
-    ).decode()
+    return pack(_Text(rfc3339_micro(wall), tuple(names)[1:], made))
 
 
 def read_history(text: str) -> WrittenHistory:
     """What a leader wrote, with times in seconds since the epoch. Raises ValueError for what none would write."""
     if not text:
         return WrittenHistory()
+    read = unpack(text, _TEXT, "the history of evictions")
     try:
-        unpacking = zlib.decompressobj()
-        raw = unpacking.decompress(base64.b64decode(text, validate=True), _LONGEST)
-        if unpacking.unconsumed_tail or not unpacking.eof:
-            raise ValueError(f"the history of evictions has more than {_LONGEST} bytes, or is cut off")
-        read = _TEXT.decode(raw)
         names = ("", *read.names)
         at = epoch(read.at)
         workloads = {
             names[row.workload]: [PastEviction(float(at), names[preemptor]) for at, preemptor in row.evictions]
             for row in read.rows[:MOST_WORKLOADS]
         }
-    except (binascii.Error, zlib.error, msgspec.DecodeError, UnicodeError, IndexError, InstantError) as error:
+    except (IndexError, InstantError) as error:
         raise ValueError(f"the history of evictions has values that giveway never writes: {error}") from error
     if read.version != 1:
         raise ValueError(f"the history of evictions is of version {read.version}, and 1 is known")

@@ -20,6 +20,7 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction
 from webhook.reconciler.evaluate.victim_exclusions import ReturningOwner
 from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.state.packed_text import pack, unpack
 
 log = logging.getLogger(__name__)
 
@@ -30,18 +31,16 @@ _ROOM = 32 * 1024
 _LONGEST = 64 * 1024
 """Bytes that are read."""
 
-Index = Annotated[int, msgspec.Meta(ge=0)]
-
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):
-    """So many evictions: seconds before the text was written, numbers of node, owner and plan (0 for none)."""
+    """So many evictions, seconds before the text was written; the owner and the plan are empty for none."""
 
     age: Annotated[float, msgspec.Meta(ge=0)]
-    node: Index
-    owner: Index
-    plan: Index
+    node: str
+    owner: str
+    plan: str
     count: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
-    groups: tuple[Index, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 class _Returning(msgspec.Struct, array_like=True, frozen=True):
@@ -56,11 +55,8 @@ class _Text(msgspec.Struct, frozen=True):
     """What is written; `plans` are those under way, of which not all victims have been asked yet."""
 
     at: str
-    nodes: tuple[str, ...] = ()
-    owners: tuple[str, ...] = ()
     plans: tuple[str, ...] = ()
     evictions: tuple[_Row, ...] = ()
-    groups: tuple[str, ...] = ()
     returning: tuple[_Returning, ...] = ()
     version: int = 1
 
@@ -128,8 +124,11 @@ def write_ledger(
     rows = sorted(counted.items(), key=lambda row: -row[0][0])
     under_way, owners = sorted(set(plan_of.values())), _within_room(returning, now)
     while rows or under_way or owners:
-        evictions = [(now - at, eviction, plan, count) for (at, eviction, plan), count in rows]
-        text = _encoded(evictions, under_way, owners, wall)
+        evictions = tuple(
+            _Row(round(max(0.0, now - at), 3), eviction.node, eviction.owner, plan, count, eviction.groups)
+            for (at, eviction, plan), count in rows
+        )
+        text = pack(_Text(rfc3339_micro(wall), tuple(under_way), evictions, owners))
         if len(text) <= _ROOM:
             return text
         rows, under_way = rows[: len(rows) * _ROOM // (len(text) + 1)], under_way if rows else []
@@ -148,57 +147,23 @@ def _within_room(returning: Iterable[ReturningOwner], now: float) -> tuple[_Retu
     return tuple(kept)
 
 
-def _encoded(
-    rows: Iterable[tuple[float, PlannedEviction, str, int]],
-    plans: list[str],
-    returning: tuple[_Returning, ...],
-    wall: float,
-) -> str:
-    nodes: dict[str, int] = {}
-    owners: dict[str, int] = {"": 0}
-    groups: dict[str, int] = {}
-    numbers = {"": 0} | {plan: number for number, plan in enumerate(plans, start=1)}
-    evictions = tuple(
-        _Row(
-            age=round(max(0.0, age), 3),
-            node=nodes.setdefault(eviction.node, len(nodes)),
-            owner=owners.setdefault(eviction.owner, len(owners)),
-            plan=numbers[plan],
-            count=count,
-            groups=tuple(groups.setdefault(name, len(groups)) for name in eviction.groups),
-        )
-        for age, eviction, plan, count in rows
-    )
-    text = _Text(
-        rfc3339_micro(wall), tuple(nodes), tuple(owners)[1:], tuple(plans), evictions, tuple(groups), returning
-    )
-    return msgspec.json.encode(text).decode()
-
-
 def read_ledger(text: str) -> Ledger:
     """What an earlier leader wrote; an empty one if there is nothing. Raises ValueError for what none would write."""
     if not text:
         return NOTHING
     if len(text) > _LONGEST:
         raise ValueError(f"annotation {EVICTIONS} has {len(text)} characters, more than {_LONGEST}")
+    read = unpack(text, _TEXT, f"annotation {EVICTIONS}")
     try:
-        read = _TEXT.decode(text)
         at = epoch(read.at)
-        owners, plans = ("", *read.owners), ("", *read.plans)
-        evictions = tuple(
-            (
-                plans[row.plan],
-                at - row.age,
-                PlannedEviction(
-                    owners[row.owner], read.nodes[row.node], tuple(read.groups[number] for number in row.groups)
-                ),
-            )
-            for row in read.evictions
-            for _ in range(row.count)
-        )
-        returning = tuple(ReturningOwner(row.owner, row.times, at + row.left) for row in read.returning)
-    except (msgspec.DecodeError, UnicodeError, InstantError, IndexError) as error:
+    except InstantError as error:
         raise ValueError(f"annotation {EVICTIONS} has values that giveway never writes: {error}") from error
+    evictions = tuple(
+        (row.plan, at - row.age, PlannedEviction(row.owner, row.node, row.groups))
+        for row in read.evictions
+        for _ in range(row.count)
+    )
+    returning = tuple(ReturningOwner(row.owner, row.times, at + row.left) for row in read.returning)
     if read.version != 1:
         raise ValueError(f"annotation {EVICTIONS} is of version {read.version}, and 1 is known")
     return Ledger(at, frozenset(read.plans), evictions, returning)
