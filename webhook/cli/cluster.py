@@ -14,7 +14,6 @@ import click
 
 from webhook.cli.running import runs
 from webhook.clusters.embedded.admission_chain.chain import PLUGINS
-from webhook.clusters.embedded.apiserver.eviction import PROGRESS_PERIOD
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.component_base.supervision import Supervisor
@@ -64,7 +63,6 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     metavar="NS/NAME:PORT=HOST:PORT",
     help="Where webhooks that name this service are called.",
 )
-@click.option("--audit-log", type=_PATH, help="File for the audit annotations of webhooks, a JSON line each.")
 @click.option(
     "--page",
     type=click.IntRange(0, 65535),
@@ -78,13 +76,6 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     help="With --page: the policies by which the page tells who may be evicted.",
 )
 @click.option("--termination-seconds", default=1.0, show_default=True, help="How long a pod takes to end.")
-@click.option(
-    "--progress-period",
-    default=PROGRESS_PERIOD,
-    show_default=True,
-    type=click.FloatRange(min=0),
-    help="Seconds between the progress notices of the watch cache, which evictions wait for; 0 to wait for none.",
-)
 @runs(ClusterError, OSError, PolicyError, ValueError)
 async def command(kubeconfig: Path | None, **options: Any) -> None:
     """Start a control plane that kubectl can talk to, and stay until SIGINT or SIGTERM.
@@ -101,8 +92,6 @@ async def command(kubeconfig: Path | None, **options: Any) -> None:
         without=options["disable_stand_in"],
         services=options["service"],
         termination_seconds=options["termination_seconds"],
-        progress_period=options["progress_period"],
-        audit_log=options["audit_log"],
     )
     policies = load_or_raise(options["policies"]) if options["policies"] else Policies()
     stop = asyncio.Event()

@@ -10,13 +10,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import epoch
 from webhook.kube.resources import DEPLOYMENT, EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
+
+T = TypeVar("T")
 
 LABEL = "demo.giveway.dev/scenario"
 """The node label that keeps every scenario on its own node."""
@@ -91,27 +93,35 @@ class Stage:
         """A pod of this scenario, None if it is gone."""
         return await unless_absent(self.client.get(POD.path(self.namespace, name)))
 
+    async def until(self, look: Callable[[], Awaitable[T | None]], patience: float | None = None) -> T | None:
+        """Look until there is something; None if there is nothing within the patience."""
+        end = time.monotonic() + (patience or self.patience)
+        while True:
+            seen = await look()
+            if seen is not None or time.monotonic() > end:
+                return seen
+            await asyncio.sleep(0.1)
+
     async def running(self, name: str, patience: float | None = None) -> float | None:
         """Wait for a pod to run; after how many seconds it did, None if it does not within the patience."""
         begun = time.monotonic()
-        while time.monotonic() - begun < (patience or self.patience):
+
+        async def look() -> float | None:
             pod = await self.get(name)
-            if pod is not None and pod["status"].get("phase") == "Running":
-                return time.monotonic() - begun
-            await asyncio.sleep(0.1)
-        return None
+            runs = pod is not None and pod["status"].get("phase") == "Running"
+            return time.monotonic() - begun if runs else None
+
+        return await self.until(look, patience)
 
     async def pending(self, name: str) -> None:
         """Wait until the scheduler has found no node for a pod."""
-        begun = time.monotonic()
-        while time.monotonic() - begun < self.patience:
-            pod = await self.get(name)
-            if pod is not None and any(
-                condition.get("reason") == "Unschedulable" for condition in pod["status"].get("conditions", [])
-            ):
-                return
-            await asyncio.sleep(0.1)
-        raise TimeoutError(f"the scheduler has not looked at {self.namespace}/{name} for {self.patience:g} s")
+
+        async def look() -> bool | None:
+            conditions = (await self.get(name) or {}).get("status", {}).get("conditions", [])
+            return any(condition.get("reason") == "Unschedulable" for condition in conditions) or None
+
+        if await self.until(look) is None:
+            raise TimeoutError(f"the scheduler has not looked at {self.namespace}/{name} for {self.patience:g} s")
 
     async def is_still(self, seconds: float, preemptor: str, victims: list[str]) -> str:
         """Watch that nothing happens for some seconds; what did happen, empty for nothing."""
@@ -133,35 +143,36 @@ class Stage:
 
     async def event(self, reason: str) -> bool:
         """Whether an Event of that reason is there, or comes within a few seconds."""
-        for _ in range(30):
+
+        async def look() -> bool | None:
             events, _ = await self.client.list(EVENT.path(self.namespace))
-            if any(event.get("reason") == reason for event in events):
-                return True
-            await asyncio.sleep(0.2)
-        return False
+            return any(event.get("reason") == reason for event in events) or None
+
+        return bool(await self.until(look, 6.0))
 
     async def replicas(self) -> list[str]:
         """Wait for the deployment's three pods to run; their names."""
-        begun = time.monotonic()
-        while time.monotonic() - begun < self.patience:
+
+        async def look() -> list[str] | None:
             pods, _ = await self.client.list(POD.path(self.namespace), labelSelector="name=nginx")
             names = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
-            if len(names) == 3:
-                return names
-            await asyncio.sleep(0.1)
-        raise TimeoutError(f"the deployment in {self.namespace} has not come up in {self.patience:g} s")
+            return names if len(names) == 3 else None
+
+        names = await self.until(look)
+        if names is None:
+            raise TimeoutError(f"the deployment in {self.namespace} has not come up in {self.patience:g} s")
+        return names
 
     async def budget_allows(self, disruptions: int) -> None:
         """Wait until the disruption budget's status says so."""
-        path = POD_DISRUPTION_BUDGET.path(self.namespace, "nginx-pdb")
-        begun = time.monotonic()
-        while time.monotonic() - begun < self.patience:
-            budget = await self.client.get(path)
+
+        async def look() -> bool | None:
+            budget = await self.client.get(POD_DISRUPTION_BUDGET.path(self.namespace, "nginx-pdb"))
             status = budget.get("status", {})
-            if status.get("expectedPods") == 3 and status.get("disruptionsAllowed") == disruptions:
-                return
-            await asyncio.sleep(0.1)
-        raise TimeoutError(f"the budget in {self.namespace} has not come to allow {disruptions} disruptions")
+            return (status.get("expectedPods"), status.get("disruptionsAllowed")) == (3, disruptions) or None
+
+        if await self.until(look) is None:
+            raise TimeoutError(f"the budget in {self.namespace} has not come to allow {disruptions} disruptions")
 
 
 Play = Callable[[Stage], Awaitable[ScenarioOutcome]]

@@ -57,9 +57,8 @@ class EmbeddedCluster:
     """A control plane, started and stopped as an async context manager.
 
     `without` names stand-ins that do not run, `disabled_plugins` admission plugins. `services` maps
-    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. `audit_log` is the file
-    for webhooks' audit annotations. An eviction waits for the next of the progress notices that come every
-    `progress_period` seconds, as on a real server; with 0 it does not wait.
+    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. An eviction waits for
+    the next of the progress notices that come every `progress_period` seconds, as on a real server; with 0 it does not.
     """
 
     nodes: int = 3
@@ -71,7 +70,6 @@ class EmbeddedCluster:
     services: dict[str, str] = field(default_factory=dict)
     termination_seconds: float = 0.2
     progress_period: float = PROGRESS_PERIOD
-    audit_log: Path | None = None
 
     def __post_init__(self) -> None:
         self.store = ObjectStore()
@@ -81,9 +79,7 @@ class EmbeddedCluster:
         self._webhooks = WebhookClient(
             self.services, lambda namespace, name: self._read.one("services", namespace, name) is not None
         )
-        chain = AdmissionChain(
-            self._read, WebhookDispatcher(self._read, self._webhooks, self.audit_log), self.disabled_plugins
-        )
+        chain = AdmissionChain(self._read, WebhookDispatcher(self._read, self._webhooks), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
         self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer, self.progress_period)
         self.api.subresources["serviceaccounts", "token"] = self.authentication.request_token

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
@@ -192,27 +191,6 @@ async def test_warnings_become_headers(cluster, admin, server):
     reply = await cluster.api.handle(ApiCall("POST", PODS, {}, {"content-type": "application/json"}, body))
     warnings = [value for name, value in reply.headers if name == "Warning"]
     assert warnings == ['299 - "mind the step"', '299 - "say \\"please\\""']
-
-
-async def test_audit_annotations_are_kept(tmp_path, server):
-    """Audit annotations are in the audit log under the webhook's name, for refused requests too."""
-    annotations = {"rule": "team/limit"}
-    server.answer = lambda _: {"allowed": False, "auditAnnotations": annotations}
-    file = tmp_path / "audit.jsonl"
-    async with EmbeddedCluster(nodes=0, without=("scheduler", "kubelet"), audit_log=file) as cluster:
-        admin = cluster.api.local()
-        await register(admin, "Validating", server.hook())
-        await refused(admin.create(PODS, pod("p")))
-    (entry,) = [json.loads(line) for line in file.read_text().splitlines()]
-    assert entry == {
-        "operation": "CREATE",
-        "resource": "pods",
-        "namespace": "default",
-        "name": "p",
-        "user": "system:admin",
-        "allowed": False,
-        "annotations": {"hook.example.com/rule": "team/limit"},
-    }
 
 
 async def test_delete_may_be_refused_and_not_patched(admin, server):

@@ -132,12 +132,3 @@ async def test_fields_of_pods(api):
     }.items():
         items, _version = await client.list(pods, fieldSelector=selector)
         assert [item["metadata"]["name"] for item in items] == names, selector
-
-
-async def test_metadata_only(api, client):
-    """A client that wants metadata only gets that."""
-    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    reply = await api.handle(ApiCall("GET", MAPS, {"limit": "1"}, {"accept": accept}))
-    answer = msgspec.json.decode(reply.body)
-    assert answer["kind"] == "PartialObjectMetadataList"
-    assert [set(item) for item in answer["items"]] == [{"metadata"}]

@@ -33,7 +33,6 @@ class WebhookResponse:
     status: Object
     patch: list[Object]
     warnings: list[str] = field(default_factory=list)
-    audit_annotations: dict[str, str] = field(default_factory=dict)
 
 
 def request_of(attributes: Attributes) -> Object:
@@ -114,7 +113,6 @@ def read_answer(body: bytes, uid: str, *, mutating: bool) -> WebhookResponse:
         status=response.get("status") or {},
         patch=operations,
         warnings=list(response.get("warnings") or ()),
-        audit_annotations=dict(response.get("auditAnnotations") or {}),
     )
 
 

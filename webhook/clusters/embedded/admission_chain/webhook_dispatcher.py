@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from webhook.clusters.embedded.admission_chain.admission_review import (
     WebhookResponse,
@@ -31,15 +29,10 @@ from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
 
 
 class WebhookDispatcher:
-    """Calls the webhooks that ask for a request, as the stored configurations say.
+    """Calls the webhooks that ask for a request, as the stored configurations say."""
 
-    To the file `audit_log` goes a line of JSON for each answer with audit annotations: `operation`, `resource`,
-    `namespace`, `name`, `user`, `allowed` and `annotations`, whose keys are `WEBHOOK/KEY` as in a real audit log.
-    """
-
-    def __init__(self, read: StoreReader, caller: WebhookClient, audit_log: Path | None = None) -> None:
+    def __init__(self, read: StoreReader, caller: WebhookClient) -> None:
         self._read = read
-        self._audit_log = audit_log
         self._mutating = _registered(read, "mutatingwebhookconfigurations")
         self._validating = _registered(read, "validatingwebhookconfigurations")
         self._caller = caller
@@ -129,18 +122,6 @@ class WebhookDispatcher:
                 return None
             raise _failed(webhook, str(error)) from error
         attributes.warnings.extend(answer.warnings)
-        if self._audit_log is not None and answer.audit_annotations:
-            entry = {
-                "operation": attributes.operation,
-                "resource": attributes.resource.qualified,
-                "namespace": attributes.namespace,
-                "name": attributes.shown_name,
-                "user": attributes.user.username,
-                "allowed": answer.allowed,
-                "annotations": {f"{webhook.name}/{key}": value for key, value in answer.audit_annotations.items()},
-            }
-            with self._audit_log.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
         if not answer.allowed:
             raise denial(webhook.name, answer.status)
         return answer

@@ -1,6 +1,6 @@
 """Bodies, as the `Accept` and `Content-Type` headers say: what a client sends, and objects in the form it wants.
 
-An object is sent whole, as its metadata only, or as a table.
+An object is sent whole, or as a table.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ _SENDABLE = "application/json"
 _WANTED = ("application/json", "application/*", "*/*")
 _JSON_TYPES = ("", "application/json", "application/octet-stream")
 _YAML_TYPES = ("application/yaml", "application/apply-patch+yaml")
-_META = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",'
 
 
 class Media(NamedTuple):
-    """One media range of an Accept header; `form` is Table, PartialObjectMetadata and so on, or empty."""
+    """One media range of an Accept header; `form` is Table, or another one that clients do without."""
 
     form: str = ""
     include: str = ""
@@ -64,21 +63,10 @@ def decode(body: bytes, content_type: str) -> Any:
     return document.value
 
 
-class _Partial(msgspec.Struct):
-    """What is left of an object whose metadata alone is wanted."""
-
-    metadata: msgspec.Raw
-
-
-_PARTIAL = msgspec.json.Decoder(_Partial)
-
-
 def one(resource: ApiResource, record: StoredObject, media: Media) -> bytes:
     """One object."""
     if media.form == "Table":
         return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include)
-    if media.form.startswith("PartialObjectMetadata"):
-        return _META + _metadata_only(resource, record)[1:]
     return record.json(resource)
 
 
@@ -88,9 +76,6 @@ def many(resource: ApiResource, page: ListPage, media: Media) -> bytes:
         return table(resource, page.records, page.metadata(), media.include)
     kind, version = f"{resource.kind}List", resource.api_version
     items = [record.item(resource) for record in page.records]
-    if media.form.startswith("PartialObjectMetadata"):
-        kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
-        items = [_metadata_only(resource, record) for record in page.records]
     head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": page.metadata()})
     return b'%b,"items":[%b]}' % (head[:-1], b",".join(items))
 
@@ -107,7 +92,3 @@ def watched(resource: ApiResource, media: Media) -> Callable[[StoredObject], byt
         return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include, headed=first)
 
     return row
-
-
-def _metadata_only(resource: ApiResource, record: StoredObject) -> bytes:
-    return b'{"metadata":%b}' % bytes(_PARTIAL.decode(record.item(resource)).metadata)
