@@ -3,9 +3,7 @@
 import gc
 import importlib
 
-from webhook.kube.loaders import loaders
-
 for name in ("certs", "doctor", "install", "reconcile", "scan", "serve", "uninstall"):
     importlib.import_module(f"webhook.cli.{name}")
-loaders()
+importlib.import_module("kubernetes.aio.config.kube_config")
 gc.freeze()

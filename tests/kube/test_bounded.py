@@ -15,7 +15,6 @@ UNBOUNDED = {
     "webhook/admission/kubectl_yaml.py": "by texts in manifests that a command reads; no server reads any",
     "webhook/kube/client.py": "by types of the program",
     "webhook/kube/instants.py": "by whole seconds, and by texts that are instants: others raise, and no error is kept",
-    "webhook/kube/loaders.py": "without arguments",
     "webhook/kube/quantity.py": "by texts that are quantities: others raise, and no error is kept",
     "webhook/policy/cel/cost.py": "by powers of two",
     "webhook/preemption/devices/device_selector.py": "without arguments",

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -12,7 +13,6 @@ from tests.kube.server import Server, answer
 from webhook.kube import endpoint as endpoints
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
-from webhook.kube.loaders import loaders
 
 NAMESPACES = "/api/v1/namespaces"
 
@@ -141,18 +141,54 @@ async def test_a_server_below_a_path(server, tmp_path):
         assert (await client.get(f"{NAMESPACES}/a"))["metadata"]["name"] == "a"
 
 
-async def test_in_a_pod_the_service_account_is_used(server, tmp_path, monkeypatch):
-    """Without a kubeconfig the pod's own service account is used."""
-    incluster_config = loaders().incluster_config
-    (tmp_path / "token").write_text("mounted")
+@pytest.fixture
+def account(monkeypatch, tmp_path):
+    """The directory of a pod's service account."""
+    (tmp_path / "token").write_text("mounted\n")
     (tmp_path / "ca.crt").write_text(CERTIFICATE)
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(endpoints, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return tmp_path
+
+
+async def test_in_a_pod_the_service_account_is_used(account, monkeypatch):
+    """Without a kubeconfig the pod's own service account is used; its token and authority are read again."""
     found = await endpoints.discover()
     assert found.url == "https://[fd00::1]:443"
-    assert (await found.headers())["Authorization"].lower() == "bearer mounted"
+    assert await found.headers() == {"Authorization": "Bearer mounted"}
+    (account / "token").write_text("newer")
+    loaded = []
+    monkeypatch.setattr(
+        found, "tls", type("Context", (), {"load_verify_locations": lambda _, cafile: loaded.append(cafile)})()
+    )
+    await found.renew(force=False)
+    assert await found.headers() == {"Authorization": "Bearer newer"}
+    assert loaded == []
+    os.utime(account / "ca.crt", (1, 1))
+    await found.renew(force=True)
+    assert loaded == [str(account / "ca.crt")]
+
+
+@pytest.mark.parametrize(
+    ("lacks", "told"),
+    [
+        pytest.param("token", "No such file.*token", id="no-token"),
+        pytest.param("ca.crt", "No such file", id="no-authority"),
+        pytest.param("KUBERNETES_SERVICE_PORT", "KUBERNETES_SERVICE_PORT is not set", id="no-port"),
+        pytest.param("content", "token is empty", id="empty-token"),
+    ],
+)
+async def test_a_service_account_that_cannot_be_used_is_named(account, monkeypatch, lacks, told):
+    """What a pod's account lacks is an error that says where it was looked for."""
+    if lacks == "content":
+        (account / "token").write_text("")
+    elif (account / lacks).exists():
+        (account / lacks).unlink()
+    else:
+        monkeypatch.delenv(lacks)
+    with pytest.raises(ConfigError, match=f"service account in {account}.*{told}"):
+        await endpoints.discover()
 
 
 @pytest.mark.parametrize(
@@ -182,51 +218,18 @@ async def test_without_any_configuration_it_says_what_to_do():
         await Client.connect()
 
 
-def run_python(code):
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return finished.stdout.split()
-
-
-def test_finding_a_cluster_stays_lean():
-    """The package's loaders come without the rest of it, which would cost 20 MB."""
-    code = """
-import sys
-from webhook.kube.loaders import loaders
-print("requests" in sys.modules, "pydantic" in sys.modules, hasattr(loaders().kube_config, "load_kube_config"))
-print("requests" in sys.modules, "pydantic" in sys.modules, "kubernetes" in sys.modules)
-"""
-    assert run_python(code) == ["False", "False", "True", "False", "False", "False"]
-
-
-def test_a_kubeconfig_is_read_lean(tmp_path):
-    """Reading a kubeconfig with a token brings neither the package nor what it depends on: 2 MB instead of 22."""
-    config = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    (tmp_path / "config").write_text(json.dumps(config))
+def test_in_a_pod_nothing_is_imported(account):
+    """What reads kubeconfigs takes 20 MB, which a process in a cluster does without."""
     code = f"""
-import asyncio, sys
-from webhook.kube.endpoint import discover
-print(asyncio.run(discover({str(tmp_path / "config")!r})).authorization)
-print(*(name in sys.modules for name in ("kubernetes", "pydantic", "requests")))
+import asyncio, pathlib, sys
+from webhook.cli import reconcile, serve
+from webhook.kube import endpoint
+endpoint.SERVICE_ACCOUNT = pathlib.Path({str(account)!r})
+print(asyncio.run(endpoint.discover()).authorization, *sys.modules)
 """
-    assert run_python(code) == ["Bearer", "secret", "False", "False", "False"]
-
-
-@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
-@pytest.mark.slow
-def test_others_get_the_package_whole(first):
-    """Whoever imports the official client in the same process gets all of it, be it before or after."""
-    ours = "from webhook.kube.loaders import loaders; assert loaders().configuration().verify_ssl\n"
-    theirs = (
-        "import kubernetes, kubernetes.aio\n"
-        "assert kubernetes.client.CoreV1Api and kubernetes.aio.client.CoreV1Api().api_client\n"
-        "assert kubernetes.aio.config.kube_config.ApiClient\n"
-    )
-    assert run_python((theirs + ours if first else ours + theirs) + "print('fine')") == ["fine"]
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout.startswith("Bearer mounted")
+    assert not {"kubernetes", "pydantic", "requests"} & set(finished.stdout.split())
 
 
 CERTIFICATE = """\

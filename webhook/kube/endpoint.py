@@ -1,7 +1,7 @@
 """Where the API server is and how to be let in: address, TLS, credentials that renew themselves.
 
-Kubeconfig and in-cluster loading are the `kubernetes` package's (tokens, client certificates, exec plugins, OIDC).
-What is needed of it is imported when a cluster is looked up and not before (`webhook.kube.loaders`).
+A pod's service account is read here. Reading a kubeconfig is the `kubernetes` package's work (tokens, client
+certificates, exec plugins, OIDC), which is imported when there is one and not before.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ import asyncio
 import os
 import ssl
 import time
-from abc import ABC, abstractmethod
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
-from webhook.kube.loaders import loaders
-
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _RENEW_AFTER = 60.0
 """Seconds after which credentials are looked at again, as in the `kubernetes` package."""
 
@@ -99,105 +98,16 @@ async def discover(kubeconfig: str | None = None) -> Endpoint:
 
     Raises ConfigError saying what was looked at and what would be right.
     """
-    source = _source(kubeconfig)
+    paths = _kubeconfig_paths(kubeconfig)
+    where = f"kubeconfig {paths}" if paths else f"service account in {SERVICE_ACCOUNT}"
     try:
-        return await source.endpoint()
-    except ConfigError:
-        raise
+        return await _of_kubeconfig(paths) if paths else _of_service_account()
     except Exception as error:  # the package raises its own, YAML's, TypeError and KeyError alike
-        raise ConfigError(f"{source.where}: {error or type(error).__name__}") from error
+        raise ConfigError(f"{where}: {error or type(error).__name__}") from error
 
 
-class _Source(ABC):
-    """What the `kubernetes` package read, turned into an endpoint and kept current."""
-
-    where: str
-
-    def __init__(self) -> None:
-        self._files: dict[str, int] = {}
-
-    @abstractmethod
-    async def load(self, config: Any) -> None:
-        """Fill the package's Configuration."""
-
-    @abstractmethod
-    async def reload(self, config: Any, force: bool) -> None:
-        """Renew what may have changed in the Configuration."""
-
-    async def endpoint(self) -> Endpoint:
-        """The endpoint of the cluster; it renews itself through this source."""
-        config = loaders().configuration()
-        await self.load(config)
-        tls = None
-        if config.host.startswith("https"):
-            tls = tls_context(config.ssl_ca_cert, config.cert_file, config.key_file, verify=config.verify_ssl)
-            self._changed_files(config)
-
-        async def renew(endpoint: Endpoint, force: bool) -> None:
-            await self.reload(config, force)
-            endpoint.authorization = await _authorization(config)
-            if endpoint.tls is None or not self._changed_files(config):
-                return
-            # New connections take the new files; those that are open go on with what they have
-            if config.ssl_ca_cert:
-                endpoint.tls.load_verify_locations(cafile=config.ssl_ca_cert)
-            if config.cert_file:
-                endpoint.tls.load_cert_chain(config.cert_file, config.key_file)
-
-        return Endpoint(
-            config.host,
-            tls=tls,
-            authorization=await _authorization(config),
-            server_name=config.tls_server_name,
-            proxy=config.proxy,
-            renew=renew,
-        )
-
-    def _changed_files(self, config: Any) -> bool:
-        paths = [path for path in (config.ssl_ca_cert, config.cert_file, config.key_file) if path]
-        stamps = {path: Path(path).stat().st_mtime_ns for path in paths}
-        changed = stamps != self._files
-        self._files = stamps
-        return changed
-
-
-class _Kubeconfig(_Source):
-    """One or several kubeconfig files, as kubectl merges them."""
-
-    def __init__(self, paths: str) -> None:
-        super().__init__()
-        self.where = f"kubeconfig {paths}"
-        self._paths = paths
-        self._loader: Any = None
-
-    async def load(self, config: Any) -> None:
-        load: Any = loaders().kube_config.load_kube_config
-        self._loader = await load(config_file=self._paths, client_configuration=config, persist_config=False)
-
-    async def reload(self, config: Any, force: bool) -> None:
-        user = self._loader._user  # noqa: SLF001 - the package's own refresh_token() reads the same
-        if force or user is None or "exec" not in user:
-            await self.load(config)
-        elif hasattr(self._loader, "exec_plugin_expiry"):
-            # The loader runs the plugin again only if its credential is about to expire.
-            await self._loader.load_from_exec_plugin()
-            config.api_key["BearerToken"] = self._loader.token
-
-
-class _InCluster(_Source):
-    """The service account mounted into this pod; the package reads its token again every minute."""
-
-    where = "service account in /var/run/secrets/kubernetes.io/serviceaccount"
-
-    async def load(self, config: Any) -> None:
-        loaders().incluster_config.load_incluster_config(client_configuration=config)
-
-    async def reload(self, config: Any, force: bool) -> None:
-        if force:
-            await self.load(config)
-
-
-def _source(kubeconfig: str | None) -> _Source:
+def _kubeconfig_paths(kubeconfig: str | None) -> str:
+    """The kubeconfig files to read; empty in a pod that has none. Raises ConfigError."""
     paths = kubeconfig or os.environ.get("KUBECONFIG") or ""
     if not paths and (home := Path("~/.kube/config").expanduser()).is_file():
         paths = str(home)
@@ -208,13 +118,93 @@ def _source(kubeconfig: str | None) -> _Source:
         )
     if paths and not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
         raise ConfigError(f"kubeconfig {paths}: there is no such file")
-    return _Kubeconfig(paths) if paths else _InCluster()
+    return paths
 
 
-async def _authorization(config: Any) -> str | None:
-    settings = await config.auth_settings()
-    value: str | None = settings.get("BearerToken", {}).get("value")
-    return value
+async def _of_kubeconfig(paths: str) -> Endpoint:
+    """One or several kubeconfig files, as kubectl merges them; they are read again when credentials are renewed."""
+    # 20 MB and 0.4 s, which processes in a cluster do without
+    from kubernetes.aio.client import Configuration  # noqa: PLC0415
+    from kubernetes.aio.config import kube_config  # noqa: PLC0415
+
+    config, files, tls = Configuration(), _TlsFiles(), None
+    load: Any = partial(
+        kube_config.load_kube_config, config_file=paths, client_configuration=config, persist_config=False
+    )
+    loader: Any = await load()
+
+    async def authorization() -> str | None:
+        value: str | None = (await config.auth_settings()).get("BearerToken", {}).get("value")
+        return value
+
+    async def renew(endpoint: Endpoint, force: bool) -> None:
+        nonlocal loader
+        # A plugin runs again when its credential is about to expire, or was refused, and not every minute
+        expires = getattr(loader, "exec_plugin_expiry", None)
+        if force or "exec" not in (loader._user or ()):  # noqa: SLF001 - the package's refresh_token() reads the same
+            loader = await load()
+        elif expires is not None:
+            await loader.load_from_exec_plugin()
+            config.api_key["BearerToken"] = loader.token
+        endpoint.authorization = await authorization()
+        files.take(endpoint.tls, config.ssl_ca_cert, config.cert_file, config.key_file)
+
+    if config.host.startswith("https"):
+        tls = tls_context(config.ssl_ca_cert, config.cert_file, config.key_file, verify=config.verify_ssl)
+    files.take(tls, config.ssl_ca_cert, config.cert_file, config.key_file)
+    return Endpoint(
+        config.host,
+        tls=tls,
+        authorization=await authorization(),
+        server_name=config.tls_server_name,
+        proxy=config.proxy,
+        renew=renew,
+    )
+
+
+def _of_service_account() -> Endpoint:
+    """The service account that is mounted into this pod; its token is read again every minute."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not port:
+        raise ConfigError("KUBERNETES_SERVICE_PORT is not set")
+    authority, files = str(SERVICE_ACCOUNT / "ca.crt"), _TlsFiles()
+
+    def authorization() -> str:
+        token = (SERVICE_ACCOUNT / "token").read_text().strip()
+        if not token:
+            raise ConfigError("its token is empty")
+        return f"Bearer {token}"
+
+    async def renew(endpoint: Endpoint, force: bool) -> None:
+        del force
+        endpoint.authorization = authorization()
+        files.take(endpoint.tls, authority)
+
+    tls = tls_context(authority, None, None)
+    files.take(tls, authority)
+    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Endpoint(url, tls=tls, authorization=authorization(), renew=renew)
+
+
+class _TlsFiles:
+    """The files of a TLS context, which it takes in again when one of them has changed."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def take(
+        self, tls: ssl.SSLContext | None, ca_file: str | None, cert: str | None = None, key: str | None = None
+    ) -> None:
+        """Let new connections use these files; those that are open go on with what they have. Raises OSError."""
+        if tls is None:
+            return
+        files = {path: Path(path).stat().st_mtime_ns for path in (ca_file, cert, key) if path}
+        if files != self._taken:
+            if ca_file:
+                tls.load_verify_locations(cafile=ca_file)
+            if cert:
+                tls.load_cert_chain(cert, key)
+        self._taken = files
 
 
 def environment_proxy(url: str) -> str | None:
