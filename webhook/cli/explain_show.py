@@ -116,7 +116,7 @@ def _now_together(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: 
     """What the reconciler would do for the gang of the pod now, in words."""
     evaluator = Evaluator(state, EvictionLimiter(), clock)
     recall_evictions(evaluator, policy_set)
-    waiting = state.members.of(group_of(pod))
+    waiting = state.waiting_members(group_of(pod))
     ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
     gated = tuple(member for member in waiting if member.spec.scheduling_gates)
     members = GangMembers(group_of(pod), ready, gated, ())

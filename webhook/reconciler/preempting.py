@@ -177,7 +177,7 @@ class Preempting:
     def _members(self, pod: Pod, policy: PreemptionPolicy) -> GangMembers:
         """The members of the pod's group that have no node."""
         key, wall = group_of(pod), self._evaluator.clock.wall()
-        waiting = [member for member in self._state.members.of(key) if key_of(member) not in self._manager.plans]
+        waiting = [member for member in self._state.waiting_members(key) if key_of(member) not in self._manager.plans]
         ready = [
             member
             for member in waiting
@@ -190,7 +190,7 @@ class Preempting:
 
     def _secured(self, key: GroupKey) -> list[Plan]:
         """The plans for members of a group that go on: not those that lack a member, and will find that."""
-        known = (self._manager.plans.get(key_of(member)) for member in self._state.members.of(key))
+        known = (self._manager.plans.get(key_of(member)) for member in self._state.waiting_members(key))
         return [plan for plan in known if plan is not None and not missing_member(plan, self._manager.context)]
 
     def _record(self, key: GroupKey, placed: Sequence[tuple[Pod, Evicts | Waits]]) -> GangRecord:

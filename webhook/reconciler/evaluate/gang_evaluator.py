@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -30,7 +30,7 @@ from webhook.reconciler.evaluate.evaluator import Evaluator, schedule_begins, un
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
 from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
-from webhook.reconciler.evaluate.victim_exclusions import among_last_resort, excluded_now, last_resort
+from webhook.reconciler.evaluate.victim_exclusions import LimitsNow, among_last_resort, excluded_now, last_resort
 
 _MOST_MEMBERS = 256
 """Members of one plan: each of them names all."""
@@ -104,24 +104,10 @@ def evaluate_gang(
         evicted=past.evicted_lately(),
         keeps_budgets=policy.eviction is EvictionMode.EVICT,
     )
-    decision, beyond, avoided, taker = GangDecision(gang), 0, set(left_out), ""
-    for _ in range(_TRIES):
-        for excluded in (exclusions | last, exclusions):
-            on_others = partial(decided, left_out=avoided)
-            decision, beyond = _within_rates(evaluator, on_others, excluded, limits.rates)
-            if (decision.placements and not beyond) or not last.any():
-                break
-        early = _early_taker(evaluator, decision, members.ready) if decision.placements and not beyond else None
-        if early is None:
-            break
-        decision, taker = GangDecision(gang), taker or early.who
-        avoided.add(early.node)
-    if taker and not decision.placements:
-        return past.kept_from(Unschedulable(ONE_BY_ONE.format(taker), behind=True))
-    if beyond:
-        due = left.until if beyond == NOT_NOW else None
-        reason = "more pods would have to go than the policy's limits allow"
-        return past.kept_from(Unschedulable(reason, limited=True, due=due))
+    masks = (exclusions | last, exclusions) if last.any() else (exclusions,)
+    decision = _placed(evaluator, decided, members.ready, masks, limits=limits, left_out=left_out)
+    if isinstance(decision, Unschedulable):
+        return past.kept_from(decision)
     if not decision.placements:
         begins = schedule_begins(policy, rules, at)
         due = left.again if begins is None else begins
@@ -141,6 +127,38 @@ def evaluate_gang(
         for pod, what in _outcomes(evaluator, decision, leaving)
     )
     return Together(tuple(placed), decision.outside | frozenset(left_out))
+
+
+def _placed(
+    evaluator: Evaluator,
+    decided: Callable[..., GangDecision],
+    ready: Collection[Pod],
+    masks: Sequence[NDArray[np.bool_]],
+    *,
+    limits: LimitsNow,
+    left_out: Collection[str],
+) -> GangDecision | Unschedulable:
+    """The decision within the rates with the first of the `masks` excluded that leaves enough, or what keeps it.
+
+    Nobody is evicted where pods would take a part of a member's devices: then other nodes are looked for.
+    """
+    avoided, taker = set(left_out), ""
+    for _ in range(_TRIES):
+        for excluded in masks:
+            decision, beyond = _within_rates(evaluator, partial(decided, left_out=avoided), excluded, limits.rates)
+            if decision.placements and not beyond:
+                break
+        early = _early_taker(evaluator, decision, ready) if decision.placements and not beyond else None
+        if early is None:
+            break
+        taker = taker or early.who
+        avoided.add(early.node)
+    if taker and (early is not None or not decision.placements):
+        return Unschedulable(ONE_BY_ONE.format(taker), behind=True)
+    if beyond:
+        due = limits.left.until if beyond == NOT_NOW else None
+        return Unschedulable("more pods would have to go than the policy's limits allow", limited=True, due=due)
+    return decision
 
 
 class _EarlyTaker(NamedTuple):

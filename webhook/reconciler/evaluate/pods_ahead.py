@@ -219,7 +219,7 @@ class PodsAhead:
         """Whether a pod is placed only together with other members of its gang."""
         if not pod.spec.scheduling_group:
             return False
-        return form_gang(self._state.snapshot, self._state.members.of(group_of(pod))).missing > 1
+        return form_gang(self._state.snapshot, self._state.waiting_members(group_of(pod))).missing > 1
 
     def _rooms(self, candidates: Candidates) -> list[tuple[Ints, Rows]]:
         """What is free in each state that may come up, and the rows of the pods that have left besides the victims."""

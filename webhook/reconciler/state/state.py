@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from webhook.kube.client import Client
 from webhook.kube.informer import Informer
@@ -28,6 +28,7 @@ from webhook.kube.resources import Resource
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
+from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.confined_pods import ConfinedPods
 from webhook.reconciler.state.deallocations import Deallocations
@@ -35,11 +36,11 @@ from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.expectations import Expectations
 from webhook.reconciler.state.named_claims import NamedClaims
 from webhook.reconciler.state.plan_victims import PlanVictim
-from webhook.reconciler.state.waiting_members import WaitingMembers
 from webhook.reconciler.state.waiting_pods import WaitingPods
 
 log = logging.getLogger(__name__)
 
+_Group = TypeVar("_Group", str, GroupKey)
 _TURN = 0.005
 """Seconds of reading pods again after which others get their turn."""
 
@@ -59,7 +60,6 @@ class State:
         self.index = Indexes()
         self.waiting = WaitingPods(self.snapshot)
         self.confined = ConfinedPods(self.snapshot)
-        self.members = WaitingMembers()
         self._unread: list[str] = []
         """Pods that are yet to be read again for the annotations `_added` to those that are kept."""
         self._added: set[str] = set()
@@ -158,6 +158,10 @@ class State:
     def pods_on(self, node: str) -> list[PlanVictim]:
         """The pods on a node, as a plan names its victims."""
         return [PlanVictim(pod.namespace, pod.name, pod.uid) for pod in self.snapshot.pods_on(node)]
+
+    def waiting_members(self, group: GroupKey) -> list[Pod]:
+        """The pods of a group that have no node, those held back by scheduling gates included."""
+        return [pod for key in sorted(self.index.members.get(group, ())) if (pod := self.pods.get(key)) is not None]
 
     def lower_nominated(self, node: str, priority: int, but: str) -> list[Pod]:
         """Pending pods of lower priority nominated to the node, as the watch last showed them."""
@@ -305,13 +309,11 @@ class State:
                 self.index.put(key, new)
                 self.waiting.put(key, new)
                 self.confined.put(key, new)
-                self.members.put(key, new)
             else:
                 self._take_again(CLAIMS, self.named_claims.drop(key))
                 self.index.drop(key)
                 self.waiting.drop(key)
                 self.confined.drop(key)
-                self.members.drop(key)
 
 
 class Indexes:
@@ -324,16 +326,22 @@ class Indexes:
         """Node to the pending pods nominated to it."""
         self.owned: dict[str, set[str]] = {}
         """Owner (`kube.pods.workload_of`) to its pods on nodes."""
+        self.members: dict[GroupKey, set[str]] = {}
+        """Group to its pods that wait for a node."""
         self._nomination: dict[str, str] = {}
         self._owner: dict[str, str] = {}
+        self._group: dict[str, GroupKey] = {}
 
     def put(self, key: str, pod: Pod) -> None:
         """Add or update a pod."""
         if not pod.spec.node_name:
             self.drop(key)
             _file(self.nominated, self._nomination, key, pod.status.nominated_node_name)
+            if not pod.metadata.deletion_timestamp and (group := group_of(pod)) is not NO_GROUP:
+                _file(self.members, self._group, key, group)
             return
         _file(self.nominated, self._nomination, key, "")
+        _file(self.members, self._group, key, None)
         _file(self.owned, self._owner, key, workload_of(pod))
         if pod.metadata.deletion_timestamp:
             self.leaving[key] = pod
@@ -344,6 +352,7 @@ class Indexes:
         """Forget a pod."""
         _file(self.nominated, self._nomination, key, "")
         _file(self.owned, self._owner, key, "")
+        _file(self.members, self._group, key, None)
         self.leaving.pop(key, None)
 
 
@@ -353,16 +362,16 @@ def _keep_start(old: Pod | None, new: Pod) -> None:
         new.status.start_time = old.status.start_time
 
 
-def _file(groups: dict[str, set[str]], group_of: dict[str, str], key: str, group: str) -> None:
-    """Move a key to a group, to none if the name is empty; groups without keys are forgotten."""
-    before = group_of.get(key, "")
+def _file(groups: dict[_Group, set[str]], group_of_key: dict[str, _Group], key: str, group: _Group | None) -> None:
+    """Move a key to a group, to none if the group is empty; groups without keys are forgotten."""
+    before = group_of_key.get(key)
     if before == group:
         return
     if before:
-        del group_of[key]
+        del group_of_key[key]
         groups[before].discard(key)
         if not groups[before]:
             del groups[before]
     if group:
-        group_of[key] = group
+        group_of_key[key] = group
         groups.setdefault(group, set()).add(key)
