@@ -61,24 +61,6 @@ async def test_eviction_within_the_budget_marks_and_deletes(admin):
     assert (target["reason"], target["message"]) == ("EvictionByEvictionAPI", "Eviction API: evicting")
 
 
-async def test_exhausted_budget_is_429_with_its_cause(admin):
-    """A budget without disruptions left refuses with the numbers in the cause."""
-    names = await running_web(admin, 2)
-    await admin.create(BUDGETS, budget("web", WEB, minAvailable=2))
-    await settled_budget(admin, "web", disruptionsAllowed=0, currentHealthy=2)
-    with pytest.raises(ApiError) as caught:
-        await evict(admin, names[0])
-    error = caught.value
-    assert (error.status, error.reason) == (429, "TooManyRequests")
-    assert error.message == "Cannot evict pod as it would violate the pod's disruption budget."
-    assert error.details["causes"] == [
-        {
-            "reason": "DisruptionBudget",
-            "message": "The disruption budget web needs 2 healthy pods and has 2 currently",
-        }
-    ]
-
-
 async def test_simultaneous_evictions_never_overspend(admin):
     """Of many evictions at once exactly as many succeed as the budget allows."""
     names = await running_web(admin, 6)

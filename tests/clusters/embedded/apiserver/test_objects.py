@@ -86,18 +86,6 @@ async def test_dry_run(client):
     assert (await client.get(f"{MAPS}/a"))["data"] == {"k": "v"}
 
 
-async def test_outdated_update(client):
-    """Who changes an outdated object is told to look again."""
-    old = await client.create(MAPS, config_map())
-    await client.patch(f"{MAPS}/a", {"data": {"k": "w"}})
-    for call in (
-        client.replace(f"{MAPS}/a", old),
-        client.patch(f"{MAPS}/a", {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"]}}),
-    ):
-        error = await refusal(call)
-        assert (error.status, error.reason) == (409, "Conflict")
-
-
 async def test_update_without_a_version(client):
     """Some kinds may be replaced unconditionally; a lease may not."""
     await client.create(MAPS, config_map())

@@ -29,39 +29,28 @@ def _rule(groups: str, resources: str, verbs: list[str]) -> Object:
 _EVENTS = _rule(",events.k8s.io", "events", ["create", "patch", "update"])
 _PODS = _rule("", "pods", ["create", "delete", "get", "list", "patch", "watch"])
 
-CONTROLLERS: dict[str, list[Object]] = {
-    "replicaset-controller": [
+
+def _of_pods(group: str, plural: str) -> list[Object]:
+    """What the controller of a workload needs that makes pods."""
+    return [
         _EVENTS,
         _PODS,
-        _rule("apps", "replicasets", [*READ, "update"]),
-        _rule("apps", "replicasets/status replicasets/finalizers", ["update", "patch"]),
-    ],
+        _rule(group, plural, [*READ, "patch", "update"]),
+        _rule(group, f"{plural}/status {plural}/finalizers", ["update", "patch"]),
+    ]
+
+
+CONTROLLERS: dict[str, list[Object]] = {
+    "replicaset-controller": _of_pods("apps", "replicasets"),
+    "statefulset-controller": _of_pods("apps", "statefulsets"),
+    "daemon-set-controller": [*_of_pods("apps", "daemonsets"), _rule("", "nodes", READ)],
+    "job-controller": _of_pods("batch", "jobs"),
     "deployment-controller": [
         _EVENTS,
         _rule("apps", "deployments", [*READ, "patch", "update"]),
         _rule("apps", "deployments/status deployments/finalizers", ["update", "patch"]),
         _rule("apps", "replicasets", [*READ, "create", "delete", "patch", "update"]),
         _rule("", "pods", READ),
-    ],
-    "daemon-set-controller": [
-        _EVENTS,
-        _PODS,
-        _rule("", "nodes", READ),
-        _rule("apps", "daemonsets", READ),
-        _rule("apps", "daemonsets/status daemonsets/finalizers", ["update", "patch"]),
-        _rule("", "pods/binding", ["create"]),
-    ],
-    "statefulset-controller": [
-        _EVENTS,
-        _PODS,
-        _rule("apps", "statefulsets", READ),
-        _rule("apps", "statefulsets/status statefulsets/finalizers", ["update", "patch"]),
-    ],
-    "job-controller": [
-        _EVENTS,
-        _PODS,
-        _rule("batch", "jobs", [*READ, "update", "patch"]),
-        _rule("batch", "jobs/status jobs/finalizers", ["update", "patch"]),
     ],
     "disruption-controller": [
         _EVENTS,

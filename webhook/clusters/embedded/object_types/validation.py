@@ -253,20 +253,10 @@ def _pod_change_causes(before: Object, after: Object) -> list[Cause]:
         allowed.pop("schedulingGates", None)
         if "schedulingGates" in after:
             allowed["schedulingGates"] = after["schedulingGates"]
-    difference = ""
-    for key in sorted({*allowed, *after}):
-        if allowed.get(key) != after.get(key):
-            name = key[0].upper() + key[1:]
-            difference += f'- "{name}": {_go_value(allowed.get(key))},\n+ "{name}": {_go_value(after.get(key))},\n'
-    if not difference:
+    changed = sorted(key for key in {*allowed, *after} if allowed.get(key) != after.get(key))
+    if not changed:
         return []
-    return [Cause("spec", "FieldValueForbidden", f"{_MAY_CHANGE}\n{difference}")]
-
-
-def _go_value(value: object) -> str:
-    if isinstance(value, str):
-        return f'"{value}"'
-    return "null" if value is None else str(value)
+    return [Cause("spec", "FieldValueForbidden", f"{_MAY_CHANGE}\n{', '.join(changed)}")]
 
 
 def _shown(value: Any) -> str:

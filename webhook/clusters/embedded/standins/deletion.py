@@ -7,7 +7,6 @@ controller empties a namespace that is being deleted, then lets it go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from webhook.clusters.embedded.protocol.api_resources import RESOURCES as ROWS
 from webhook.clusters.embedded.standins.informers import Metadata
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
-from webhook.kube.object_cache import Change, ObjectCache
+from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import ObjectMeta, OwnerReference
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, POD, Resource
@@ -36,20 +35,6 @@ GRACE_SECONDS = 0.5
 """From a namespace's event to its handling; Kubernetes waits 5 s, so that everyone hears of the deletion first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """An object's place."""
-
-    resource: Resource
-    key: str
-
-    @property
-    def path(self) -> str:
-        """Its URL."""
-        namespace, _, name = self.key.rpartition("/")
-        return self.resource.path(namespace or None, name)
-
-
 class GarbageCollector(Controller):
     """Watches the metadata of every object that may own or be owned."""
 
@@ -58,10 +43,9 @@ class GarbageCollector(Controller):
     def __init__(self, context: ControllerContext, client: Client) -> None:
         super().__init__(context, workers=4)
         self._client = client
-        self._caches: dict[str, ObjectCache[Any]] = {}
         self._resources: dict[tuple[str, str], Resource] = {}
-        self._places: dict[str, Where] = {}
-        """Uid to place, of everything that exists."""
+        self._known: dict[str, tuple[Resource, ObjectMeta]] = {}
+        """By uid, everything that exists."""
         self._dependents: dict[str, set[str]] = {}
         """Uid of an owner to the uids of what it owns."""
         for resource in RESOURCES:
@@ -69,7 +53,6 @@ class GarbageCollector(Controller):
                 continue
             cache = context.informers.cache(resource, Pod if resource.plural == POD.plural else Metadata)
             cache.handlers.append(partial(self._notice, resource))
-            self._caches[resource.path()] = cache
             self._resources[resource.api_version, resource.kind] = resource
 
     def _notice(self, resource: Resource, change: Change[Any]) -> None:
@@ -84,59 +67,57 @@ class GarbageCollector(Controller):
                 if not rows:
                     self._dependents.pop(owner.uid, None)
             if change.new is None:
-                self._places.pop(old.uid, None)
+                self._known.pop(old.uid, None)
                 for uid in self._dependents.get(old.uid, ()):
                     self.queue.add(uid)
         if change.new is None:
             return
         metadata: ObjectMeta = change.new.metadata
-        self._places[metadata.uid] = Where(resource, change.key)
+        self._known[metadata.uid] = resource, metadata
         for owner in metadata.owner_references or ():
             self._dependents.setdefault(owner.uid, set()).add(metadata.uid)
         if metadata.deletion_timestamp and {FOREGROUND, ORPHAN} & set(metadata.finalizers or ()):
             self.queue.add(metadata.uid)
         if metadata.owner_references and not metadata.deletion_timestamp:
             uids = [owner.uid for owner in metadata.owner_references]
-            if any(self._metadata(uid) is None or self._waits_for_dependents(uid) for uid in uids):
+            if any(uid not in self._known or self._waits_for_dependents(uid) for uid in uids):
                 self.queue.add(metadata.uid)
 
-    def _metadata(self, uid: str) -> ObjectMeta | None:
-        place = self._places.get(uid)
-        cached = self._caches[place.resource.path()].get(place.key) if place else None
-        return cached.metadata if cached is not None and cached.metadata.uid == uid else None
-
     def _waits_for_dependents(self, uid: str) -> bool:
-        metadata = self._metadata(uid)
-        return metadata is not None and bool(metadata.deletion_timestamp) and FOREGROUND in (metadata.finalizers or ())
+        _, metadata = self._known.get(uid, (None, ObjectMeta()))
+        return bool(metadata.deletion_timestamp) and FOREGROUND in (metadata.finalizers or ())
 
     async def sync(self, uid: str) -> None:
         """Look at the object of this uid: is it to be deleted, or does one of its finalizers ask for something."""
-        metadata, place = self._metadata(uid), self._places.get(uid)
-        if metadata is None or place is None:
+        if uid not in self._known:
             return
+        resource, metadata = self._known[uid]
+        path = resource.path(metadata.namespace, metadata.name)
         finalizers, dependents = metadata.finalizers or [], list(self._dependents.get(uid, ()))
         try:
             if not metadata.deletion_timestamp:
-                await self._attempt_to_delete(place, metadata, metadata.owner_references or [])
+                await self._attempt_to_delete(path, metadata, metadata.owner_references or [])
             elif ORPHAN in finalizers:
                 for dependent in dependents:
                     await self._disown(dependent, {uid})
-                await self._drop_finalizer(place, metadata, ORPHAN)
+                await self._drop_finalizer(path, metadata, ORPHAN)
             elif FOREGROUND in finalizers and dependents:
                 for dependent in dependents:
                     self.queue.add(dependent)
             elif FOREGROUND in finalizers:
-                await self._drop_finalizer(place, metadata, FOREGROUND)
+                await self._drop_finalizer(path, metadata, FOREGROUND)
         except ApiError as error:
             if error.status == CONFLICT:
                 self.queue.add_after(uid, 0.05)
             elif error.status != NOT_FOUND:
                 raise
 
-    async def _attempt_to_delete(self, place: Where, metadata: ObjectMeta, owners: list[OwnerReference]) -> None:
+    async def _attempt_to_delete(self, path: str, metadata: ObjectMeta, owners: list[OwnerReference]) -> None:
         """Delete an object without an owner left; strike out owners that are gone where others remain."""
         waiting = {owner.uid for owner in owners if self._waits_for_dependents(owner.uid)}
-        gone = {owner.uid for owner in owners if owner.uid not in waiting and await self._is_gone(place, owner)}
+        gone = {
+            owner.uid for owner in owners if owner.uid not in waiting and await self._is_gone(metadata.namespace, owner)
+        }
         lost = waiting | gone
         if not lost:
             return
@@ -148,16 +129,15 @@ class GarbageCollector(Controller):
         if FOREGROUND in finalizers or (waiting and self._dependents.get(metadata.uid)):
             policy = "Foreground"
         body = {"propagationPolicy": policy, "preconditions": {"uid": metadata.uid}}
-        await self._client.delete(place.path, body)
+        await self._client.delete(path, body)
 
-    async def _is_gone(self, dependent: Where, owner: OwnerReference) -> bool:
-        """Whether an owner does not exist; what the caches do not show is looked up."""
-        if self._metadata(owner.uid) is not None:
+    async def _is_gone(self, namespace: str, owner: OwnerReference) -> bool:
+        """Whether an owner of something in that namespace does not exist; what the caches do not show is looked up."""
+        if owner.uid in self._known:
             return False
         resource = self._resources.get((owner.api_version, owner.kind))
         if resource is None:
             return False
-        namespace = dependent.key.rpartition("/")[0]
         if resource.namespaced and not namespace:
             return True
         try:
@@ -171,25 +151,23 @@ class GarbageCollector(Controller):
         return bool(current.metadata.uid != owner.uid)
 
     async def _disown(self, uid: str, owners: set[str]) -> None:
-        metadata, place = self._metadata(uid), self._places.get(uid)
-        if metadata is None or place is None:
+        if uid not in self._known:
             return
-        current = await self._client.get(place.path)
+        resource, metadata = self._known[uid]
+        path = resource.path(metadata.namespace, metadata.name)
+        current = await self._client.get(path)
         if current["metadata"]["uid"] != uid:
             return
-        left = [
-            reference
-            for reference in current["metadata"].get("ownerReferences") or ()
-            if reference["uid"] not in owners
-        ]
+        references = current["metadata"].get("ownerReferences") or ()
+        left = [reference for reference in references if reference["uid"] not in owners]
         version = current["metadata"]["resourceVersion"]
         body = {"metadata": {"resourceVersion": version, "ownerReferences": left or None}}
-        await self._client.patch(place.path, body, kind="merge")
+        await self._client.patch(path, body, kind="merge")
 
-    async def _drop_finalizer(self, place: Where, metadata: ObjectMeta, finalizer: str) -> None:
+    async def _drop_finalizer(self, path: str, metadata: ObjectMeta, finalizer: str) -> None:
         left = [name for name in metadata.finalizers or () if name != finalizer]
         body = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": left or None}}
-        await self._client.patch(place.path, body, kind="merge")
+        await self._client.patch(path, body, kind="merge")
 
 
 class NamespaceController(Controller):
