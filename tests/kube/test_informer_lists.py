@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.bench.large_cluster import LargeCluster
-from tests.kube.server import answer, held, reply, status, truth, until
+from tests.kube.server import answer, held, status, truth, until
 from webhook.kube import informer as caches
 from webhook.kube import resources
 from webhook.kube.client import Chunk, ChunkMeta
@@ -68,7 +68,6 @@ async def test_a_remade_object_is_a_deletion_and_an_addition(server, follow):
     [
         pytest.param(("ERROR", status(410, "Expired")), id="410"),
         pytest.param(("ERROR", status(504, "Timeout", **TOO_LARGE)), id="too-large"),
-        pytest.param(("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "7"}}), id="older-bookmark"),
     ],
 )
 async def test_a_version_of_no_use_is_a_reason_to_list(server, follow, event):
@@ -199,34 +198,19 @@ async def test_listing_again_makes_no_second_copy(monkeypatch):
     assert peak < 1.35 * before
 
 
-def older_list(version):
-    return reply(json.dumps({"metadata": {"resourceVersion": str(version)}, "items": []}).encode())
-
-
-async def test_an_older_server_does_not_take_the_copy_back(server, follow):
-    """A list from a server that lags behind is not believed."""
-    server.put(f"{A}/one")
-    _, changes = follow()
-    await until(lambda: server.watches)
-    server.fault(answer(410, "Expired"), contains="watch=")
-    server.fault(older_list(50), contains="limit=", times=2)
-    server.cut_watches()
-    await until(lambda: len(server.asked("GET", "limit=")) == 4)
-    await until(lambda: server.watches)
-    assert changes == [("added", "a/one")]
-
-
-async def test_a_restored_server_is_believed_in_the_end(server, follow):
-    """A server that stays behind was restored from a backup: after three lists its state is the truth."""
-    server.put(f"{A}/one")
+async def test_a_restored_server_is_believed(server, follow):
+    """What a server lists that was restored from a backup is the truth, also of an object of the same version."""
+    server.put(f"{A}/one", spec={"nodeName": "n1"})
+    server.put(f"{A}/two")
     cache, _ = follow()
     await until(lambda: server.watches)
-    server.version, server.objects = 10, {}
+    server.version, server.objects = 100, {}
     server.log.clear()
-    server.put(f"{A}/two")
+    server.put(f"{A}/one", spec={"nodeName": "n2"})
     server.fault(answer(410, "Expired"), contains="watch=")
     server.cut_watches()
-    await until(lambda: held(cache) == {"a/two": "11"}, 10)
+    await until(lambda: held(cache) == {"a/one": "101"}, 10)
+    assert cache.get("a/one").spec.node_name == "n2"
 
 
 async def test_whatever_happens_it_ends_up_equal_to_the_server(server, follow):

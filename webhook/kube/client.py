@@ -11,7 +11,7 @@ import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 import msgspec
 
@@ -20,8 +20,13 @@ from webhook.kube.errors import NO_ANSWER, UNDECODABLE, ApiError
 from webhook.kube.resources import Resource
 from webhook.kube.transport import Transport
 
-T = TypeVar("T")
 Json = dict[str, Any]
+if TYPE_CHECKING:  # what is not asked for as a type comes as a dictionary; Python has such defaults from 3.13 on
+    import typing_extensions
+
+    T = typing_extensions.TypeVar("T", default=Json)
+else:
+    T = TypeVar("T")
 PatchKind = Literal["merge", "strategic", "json", "apply"]
 
 _JSON = "application/json"
@@ -116,21 +121,18 @@ class Client:
         """Close the connections."""
         await self._transport.close()
 
-    @overload
-    async def get(self, path: str, as_: type[T], **query: Any) -> T: ...
-    @overload
-    async def get(self, path: str, **query: Any) -> Json: ...
-    async def get(self, path: str, as_: Any = dict, **query: Any) -> Any:
+    async def get(self, path: str, as_: type[T] = dict, **query: Any) -> T:  # type: ignore[assignment]
         """Read one object."""
         return await self._ask(as_, "GET", path, query)
 
-    @overload
     async def list(
-        self, path: str, as_: type[T], *, limit: int = 500, **query: Any
-    ) -> tuple[builtins.list[T], str]: ...
-    @overload
-    async def list(self, path: str, *, limit: int = 500, **query: Any) -> tuple[builtins.list[Json], str]: ...
-    async def list(self, path: str, as_: Any = dict, *, limit: int = 500, **query: Any) -> Any:
+        self,
+        path: str,
+        as_: type[T] = dict,  # type: ignore[assignment]
+        *,
+        limit: int = 500,
+        **query: Any,
+    ) -> tuple[builtins.list[T], str]:
         """Read a collection page by page: its objects and its resourceVersion.
 
         A list whose next page has expired (410) is begun again once.
@@ -199,23 +201,14 @@ class Client:
         async for page in self.pages(last, as_, limit=limit, resume=resume):
             yield page
 
-    @overload
-    async def create(self, path: str, body: Any, as_: type[T], **query: Any) -> T: ...
-    @overload
-    async def create(self, path: str, body: Any, **query: Any) -> Json: ...
-    async def create(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
+    async def create(self, path: str, body: Any, as_: type[T] = dict, **query: Any) -> T:  # type: ignore[assignment]
         """POST an object to its collection or to a sub-resource."""
         return await self._ask(as_, "POST", path, query, body=body)
 
-    @overload
-    async def replace(self, path: str, body: Any, as_: type[T], **query: Any) -> T: ...
-    @overload
-    async def replace(self, path: str, body: Any, **query: Any) -> Json: ...
-    async def replace(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
+    async def replace(self, path: str, body: Any, as_: type[T] = dict, **query: Any) -> T:  # type: ignore[assignment]
         """PUT an object; one that carries an outdated `metadata.resourceVersion` conflicts (409)."""
         return await self._ask(as_, "PUT", path, query, body=body)
 
-    @overload
     async def patch(
         self,
         path: str,
@@ -223,40 +216,16 @@ class Client:
         *,
         kind: PatchKind = "merge",
         warnings: builtins.list[str] | None = None,
-        as_: type[T],
+        as_: type[T] = dict,  # type: ignore[assignment]
         **query: Any,
-    ) -> T: ...
-    @overload
-    async def patch(
-        self,
-        path: str,
-        body: Any,
-        *,
-        kind: PatchKind = "merge",
-        warnings: builtins.list[str] | None = None,
-        **query: Any,
-    ) -> Json: ...
-    async def patch(
-        self,
-        path: str,
-        body: Any,
-        *,
-        kind: PatchKind = "merge",
-        warnings: builtins.list[str] | None = None,
-        as_: Any = dict,
-        **query: Any,
-    ) -> Any:
+    ) -> T:
         """PATCH an object; `apply` needs `fieldManager` in the query. The server's warnings are added to `warnings`."""
         content_type = _PATCH_TYPES[kind]
         return await self._ask(as_, "PATCH", path, query, body=body, content_type=content_type, warnings=warnings)
 
-    @overload
-    async def delete(self, path: str, body: Any = None, *, as_: type[T], **query: Any) -> T: ...
-    @overload
-    async def delete(self, path: str, body: Any = None, **query: Any) -> Json: ...
-    async def delete(self, path: str, body: Any = None, *, as_: Any = dict, **query: Any) -> Any:
+    async def delete(self, path: str, body: Any = None, **query: Any) -> Json:
         """DELETE an object; `body` is its DeleteOptions (preconditions, gracePeriodSeconds)."""
-        return await self._ask(as_, "DELETE", path, query, body=body)
+        return await self._ask(dict, "DELETE", path, query, body=body)
 
     async def user_name(self) -> str:
         """As whom the API server knows this client (SelfSubjectReview, as `kubectl auth whoami`). Raises ApiError."""
@@ -299,7 +268,7 @@ class Client:
 
     async def _ask(
         self,
-        as_: Any,
+        as_: type[T],
         method: str,
         path: str,
         query: dict[str, Any],
@@ -307,17 +276,18 @@ class Client:
         body: Any = None,
         content_type: str = _JSON,
         warnings: builtins.list[str] | None = None,
-    ) -> Any:
+    ) -> T:
         data = None if body is None else msgspec.json.encode(body)
         answer = await self._transport.send(method, path, query, data, content_type, warnings=warnings)
         return _decode(as_, answer, method, path)
 
 
-def _decode(as_: Any, answer: bytes, method: str, path: str) -> Any:
+def _decode(as_: type[T], answer: bytes, method: str, path: str) -> T:
     try:
-        return _decoder(as_).decode(answer)
+        decoded: T = _decoder(as_).decode(answer)  # type: ignore[arg-type]  # types are hashable
     except msgspec.DecodeError as error:
         raise ApiError(200, UNDECODABLE, f"{method} {path}: the answer is not what was asked for: {error}") from error
+    return decoded
 
 
 @lru_cache(maxsize=128)

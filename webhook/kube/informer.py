@@ -1,17 +1,14 @@
 """A local copy of one resource, kept current by list and watch.
 
 A state machine. *List* reads everything, tells the differences and leads to *watch*. *Watch* follows the changes from
-there. When it ends or fails, after a wait if it failed, a *check* asks which version the server has, and watching goes
-on from the last resourceVersion. Only if that version is of no use does the way lead back to list:
+there. When it ends or fails, after a wait if it failed, watching goes on from the last resourceVersion. Only if that
+version is of no use does the way lead back to list: it has expired (410, as an answer or as an event), or the server is
+not there yet. A watch from a version in the future is answered by silence (docs/kubernetes-behaviour.md K24), so before
+each further watch a list of one object tells which version the server has.
 
-- it has expired (410, as an answer or as an event);
-- the server has an older one, by a check or a bookmark, or says that it is not there yet (`ResourceVersionTooLarge`):
-  perhaps etcd was restored from a backup. A watch from a version in the future is answered by silence, so it is not
-  begun (docs/kubernetes-behaviour.md K24).
-
-Lists are consistent reads in pages, never from a replica's watch cache (`resourceVersion=0`): that may be older than
-what is known, and it is answered without pages, a gigabyte at once for 150 000 pods. What a list finds unchanged is
-dropped page by page, so no second copy of everything comes to be.
+Lists are the truth of their time, also one that is older than what is known. They are consistent reads in pages, never
+from a replica's watch cache (`resourceVersion=0`): that may be older, and it is answered without pages, a gigabyte at
+once for 150 000 pods. What a list finds unchanged is dropped page by page, so no second copy of everything comes to be.
 
 Silence is no fault. A quiet watch may get no bookmark for minutes; its end is bounded by `timeoutSeconds` and on this
 side, and a peer that is gone is found by TCP keep-alive (`webhook.kube.transport`).
@@ -47,12 +44,8 @@ _NOT_SERVED = frozenset({403, 404})
 _LOOK_AGAIN = 60.0
 """Seconds until an optional resource that is not served is looked for again."""
 _TOO_LARGE = "ResourceVersionTooLarge"
-_BACKWARDS = "WentBackwards"
-"""`ApiError.reason` if the server sends a version older than what is known."""
 _PAGE = 500
 """Objects a page of a list."""
-_BELIEVE_OLDER = 3
-"""Lists older than what is known already, in a row, before they are taken for a restored server's truth."""
 _WATCH_SECONDS = (300, 600)
 """Bounds of a watch's `timeoutSeconds`, as in client-go: many clients must not come back at once."""
 _OVERDUE = 30.0
@@ -123,7 +116,6 @@ class Informer(ObjectCache[T]):
         self._decoder = msgspec.json.Decoder(type_)
         self._selectors = {"fieldSelector": field_selector or None, "labelSelector": label_selector or None}
         self._version = ""
-        self._older_lists = 0
         self._backoff = Backoff()
         self._lists = Backoff(longest=_CALM / 2)
         self._listed_at = -math.inf
@@ -159,7 +151,7 @@ class Informer(ObjectCache[T]):
                     continue
                 delay = max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_WAIT))
                 # Whether watching from the same version again cannot succeed
-                useless = error.status == _EXPIRED or error.reason == _BACKWARDS or _TOO_LARGE in error.causes()
+                useless = error.status == _EXPIRED or _TOO_LARGE in error.causes()
                 if useless and self._step != self._list:
                     delay = max(delay, self._to_list())
                 elif self._step == self._watch:
@@ -200,14 +192,11 @@ class Informer(ObjectCache[T]):
     async def _list(self) -> None:
         """Read everything and tell the differences, once all of it has been read."""
         missing, news, version = dict.fromkeys(self._items), dict[str, T](), ""
-        restored = False
         async with aclosing(self._pages(_PAGE, self._type)) as pages:
             async for page in pages:
                 self._heard_at = time.monotonic()
-                if not version:
-                    version = page.metadata.resource_version
-                    restored = self._is_restored(version)
-                await self._compare(page.items or [], missing, news, restored=restored)
+                version = version or page.metadata.resource_version
+                await self._compare(page.items or [], missing, news, older=_older(version, self._version))
         # First who is gone, so that no room seems taken twice, then what is new
         begun = time.monotonic()
         self.whole.clear()
@@ -228,11 +217,11 @@ class Informer(ObjectCache[T]):
     def _pages(self, limit: int, type_: type[Any]) -> Any:
         return self._client.pages(self._path, type_, limit=limit, **self._selectors)
 
-    async def _compare(self, items: list[Any], missing: dict[str, None], news: dict[str, T], *, restored: bool) -> None:
+    async def _compare(self, items: list[Any], missing: dict[str, None], news: dict[str, T], *, older: bool) -> None:
         """Take what a page holds out of `missing`, and what is not known of it into `news`; uses `items` up.
 
-        A list is the truth of its time, so an object's version counts if it is another one than the known: an older
-        one, too, as after a backup was restored and the cluster has gone on from there.
+        An object counts if its version is another one than the known: an older one, too, as after a backup was restored
+        and the cluster has gone on from there. In an `older` list each counts: of equal versions, too, they may differ.
         """
         begun = time.monotonic()
         items.reverse()  # so that each object can go as soon as it was looked at
@@ -247,20 +236,8 @@ class Informer(ObjectCache[T]):
             key, version = key_of(obj), obj.metadata.resource_version
             missing.pop(key, None)
             known = self._items.get(key)
-            if known is None or restored or version != known.metadata.resource_version:
+            if known is None or older or version != known.metadata.resource_version:
                 news[key] = self._kept(obj)
-
-    def _is_restored(self, version: str) -> bool:
-        """Whether a list older than what is known is to be believed; raises ApiError while it is not."""
-        if not _older(version, self._version):
-            self._older_lists = 0
-            return False
-        self._older_lists += 1
-        if self._older_lists < _BELIEVE_OLDER:
-            raise ApiError(NO_ANSWER, "Stale", f"the list is of {version}, but {self._version} is known already")
-        log.warning("cache %s: the server went back from %s to %s", self._path, self._version, version)
-        self._older_lists = 0
-        return True
 
     async def _watch(self) -> None:
         """Follow one watch to its end; raises ApiError if it fails, or brought nothing for too long."""
@@ -301,33 +278,28 @@ class Informer(ObjectCache[T]):
         self._heard_at = time.monotonic()
 
     async def _check(self) -> None:
-        """Look whether the server's version is still at least the one that is known: a list of one object tells."""
+        """Watch on if the server has come as far as what is known; list again if it has not, as after a restore."""
         async with aclosing(self._pages(1, _Named)) as pages:
             page = await anext(pages)
         self._hear()
         version = page.metadata.resource_version
-        if _older(version, self._version):
-            raise ApiError(NO_ANSWER, _BACKWARDS, f"the server is at {version}, but {self._version} is known already")
-        self._step = self._watch
+        if not _older(version, self._version):
+            self._step = self._watch
+            return
+        log.warning("cache %s: listing again, the server is at %s after %s", self._path, version, self._version)
+        self._step = self._list
 
     def _receive(self, kind: str, raw: bytes) -> None:
         """Take one event of a watch, unless it tells what is known already: late and repeated events are ordinary.
 
-        Raises ApiError for an error event or a version that goes backwards.
+        Raises ApiError for an error event.
         """
         if kind == "ERROR":
             raise status_error(raw)
-        if kind == "BOOKMARK":
-            version = _named(raw)[1]
-            if _older(version, self._version):
-                raise ApiError(
-                    NO_ANSWER, _BACKWARDS, f"a bookmark is of {version}, but {self._version} is known already"
-                )
-            self._version = version or self._version
-            return
-        obj = self._decode(raw)
+        obj = None if kind == "BOOKMARK" else self._decode(raw)
         if obj is None:
-            self._version = _named(raw)[1] or self._version
+            version = _named(raw)[1]
+            self._version = self._version if _older(version, self._version) else version or self._version
             return
         new = self._kept(obj)
         key, version = key_of(new), new.metadata.resource_version
