@@ -76,7 +76,7 @@ def in_front() -> None:
                 spec = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
                 made = {"metadata": {"name": name, "namespace": "default"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
                 claim = msgspec.convert(made, PersistentVolumeClaim)
-                setting._put(setting.state.caches[PERSISTENT_VOLUME_CLAIM], f"default/{name}", claim)
+                setting.state.caches[PERSISTENT_VOLUME_CLAIM].take(f"default/{name}", claim)
             setting.add(preemptor(f"front-{number}", priority=200, class_name="other", spec=spec))
         times = []
         for _ in range(9):

@@ -1,7 +1,5 @@
 """Small builders for pods, nodes and snapshots, and decisions as plain data."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

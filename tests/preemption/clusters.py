@@ -3,8 +3,6 @@
 `plain(seed, *features)` makes small crowded clusters whose nodes and pods have the named features.
 """
 
-from __future__ import annotations
-
 import random
 
 from tests.preemption.parts import (

@@ -1,7 +1,5 @@
 """The large, full cluster that figures are taken on, as JSON data."""
 
-from __future__ import annotations
-
 import random
 
 from tests.preemption.parts import APPS, HOST, ZONE, Json, instant, make_budget, make_namespace, make_pod

@@ -5,8 +5,6 @@ step by step, with the places where it remembers instead of counting: taken host
 change by one per pod, and inter-pod affinity is skipped where it had nothing to say before any pod was nominated.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from decimal import Decimal

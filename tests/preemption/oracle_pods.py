@@ -1,7 +1,5 @@
 """The oracle's reading of single pods and nodes: amounts, selectors, tolerations, ports."""
 
-from __future__ import annotations
-
 from collections import Counter
 from decimal import Decimal
 from typing import Any

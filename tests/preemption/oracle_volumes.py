@@ -1,7 +1,5 @@
 """The oracle's volumes: claims judged for one node and one set of pods at a time, each rule where it is asked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.preemption.oracle_pods import number, requirement_holds, selects

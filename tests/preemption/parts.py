@@ -1,7 +1,5 @@
 """Parts of random clusters, as JSON data."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any

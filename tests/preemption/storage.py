@@ -1,7 +1,5 @@
 """Claims, volumes, storage classes and attach limits of random clusters, as JSON data."""
 
-from __future__ import annotations
-
 import random
 
 from tests.preemption.parts import HOST, ZONE, Json

@@ -1,7 +1,5 @@
 """A control plane in this process and reconcilers at work on it, for what needs faults or a look inside."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """What the tests of several modules here ask for."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

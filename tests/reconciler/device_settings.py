@@ -1,7 +1,5 @@
 """Nodes with devices that pods hold by claims, preemptors for devices, and a reconciler with a plan for one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -51,16 +49,16 @@ class Devices(Setting):
         super().__init__(*map(node, nodes), under=policy(victims=Victims(mode=VictimMode.OPT_OUT)))
         caches = self.state.caches
         gpu = {"metadata": {"name": "gpu"}, "spec": {}}
-        self._put(caches[DEVICE_CLASS], "gpu", msgspec.convert(gpu, DeviceClass))
+        caches[DEVICE_CLASS].take("gpu", msgspec.convert(gpu, DeviceClass))
         for host, count in nodes.items():
-            self._put(caches[RESOURCE_SLICE], host, devices_of(host, count))
+            caches[RESOURCE_SLICE].take(host, devices_of(host, count))
             for number in range(count):
                 self.add(pod(f"{host}-{number}", "100m", node=host, annotations={}, spec=uses(f"c-{host}-{number}")))
                 self.claim(claim(f"c-{host}-{number}", held=(f"d{number}",), on=host, by=(f"{host}-{number}",)))
 
     def claim(self, one: ResourceClaim) -> None:
         """Let the watch show a claim."""
-        self._put(self.state.caches[RESOURCE_CLAIM], f"default/{one.metadata.name}", one)
+        self.state.caches[RESOURCE_CLAIM].take(f"default/{one.metadata.name}", one)
 
     def wants(self, name: str, count: int, **fields: Any) -> Pod:
         """A preemptor for so many devices, and its claim."""

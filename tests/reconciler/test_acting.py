@@ -1,7 +1,5 @@
 """Carrying plans out on a control plane: order, budgets, nominations and their end (docs/semantics.md E)."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """What taking other policies into use costs: many pods are looked at again, and others get their turn meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """The steady clock: jumps of the system clock neither end a window early nor keep it open."""
 
-from __future__ import annotations
-
 import pytest
 
 from webhook.reconciler.clock import SteadyClock

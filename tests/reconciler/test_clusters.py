@@ -4,8 +4,6 @@ One table says which kinds there are and who judges them (`harness.table`). `mak
 put in for a trial was found by the first forty or by none of 200. `make soak SEEDS=6000` runs as many as it is told.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """What servers, networks and clocks do: nothing is lost, nobody is evicted twice, no pod gets two plans."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import AsyncExitStack

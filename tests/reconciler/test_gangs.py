@@ -1,7 +1,5 @@
 """Gangs in the control loop: all members are nominated before anybody goes, whatever happens in between."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial

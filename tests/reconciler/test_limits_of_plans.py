@@ -1,7 +1,5 @@
 """What holds whoever writes on pods, whoever leads, and whatever a server refuses: rates, whole groups, whole gangs."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Victims are told before they are asked to leave, keep their time whoever leads, and are told if they may stay."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

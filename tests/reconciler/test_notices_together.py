@@ -1,7 +1,5 @@
 """Notices of victims that go together, of plans that share one, and of plans that meet trouble."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import msgspec

@@ -1,7 +1,5 @@
 """Faults that once emptied nodes for nothing: the mechanism keeps each away (docs/semantics.md E9), and only that."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the page's model says of a reconciler: its queue, its plans, what it decided, and the ladder of priorities."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

@@ -1,7 +1,5 @@
 """Plans as the page shows them: those of a gang as one, and victims that go as one group together."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Whom the reconciler acts for: all of mark, managed class, Pending, found unschedulable by a named scheduler."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -53,11 +51,11 @@ async def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
 
     def show(value: int) -> None:
         body = {"metadata": {"name": "high"}, "value": value, "preemptionPolicy": "Never"}
-        setting._put(setting.state.caches[PRIORITY_CLASS], "high", msgspec.convert(body, PriorityClass))
+        setting.state.caches[PRIORITY_CLASS].take("high", msgspec.convert(body, PriorityClass))
 
     show(7)
     desk = Desk(setting)
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     (line,) = desk.lines("no preemption")
     assert "PriorityClass high was made again: its value is 7, and the priority is 100" in line["reason"]

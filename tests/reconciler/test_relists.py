@@ -1,7 +1,5 @@
 """What is decided, and who is evicted, while a cache takes in a list: nothing and nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 

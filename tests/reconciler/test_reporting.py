@@ -1,7 +1,5 @@
 """What Events say, and how often: on victims, on preemptors that wait, and the series that evictions count in."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest

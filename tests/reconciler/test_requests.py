@@ -1,7 +1,5 @@
 """What a plan asks of the API server: no request too many, and evictions side by side."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Pods that want to grow in place: who is evicted for them (docs/reconciler.md#pods-that-want-to-grow)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -143,7 +141,7 @@ async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
         setting.state.caches[resource].take("default/g", group)
     setting.add(grows("p", "5", "2", **of_gang))
     desk = Desk(setting)
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     assert names_of_plan(desk, "default/p") == {"v0"}
     await desk.reconciler.stop()
@@ -157,7 +155,7 @@ async def test_a_policy_that_begins_to_allow_growth():
     setting.policy_set.use(Policies(preemption=(off,)))
     setting.add(grows("p", "5", "2"))
     desk = Desk(setting)
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     assert "default/p" not in desk.reconciler.queue
     desk.reconciler.use(Policies(preemption=(on,)))
@@ -177,7 +175,7 @@ async def test_its_plan_lasts_until_the_kubelet_has_granted_it():
     made.metadata.annotations = {PLAN: encode(plan.record)}
     led = on_full_node(made)
     fresh = Desk(led)
-    fresh.reconciler._look_at_all()
+    fresh.reconciler.look_at_all()
     fresh.reconciler.turn()
     assert fresh.reconciler.plans["default/p"].record.resize
     await fresh.reconciler.stop()
@@ -192,7 +190,7 @@ async def test_it_comes_to_the_queue_when_the_kubelet_defers_it():
     setting = on_full_node(pod("stays", "2", node="n1", priority=1000))
     setting.add(grows("p", "2", "2", reason=""))
     desk = Desk(setting)
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     assert "default/p" not in desk.reconciler.queue
     setting.add(grows("p", "7", "2"))
     assert "default/p" in desk.reconciler.queue

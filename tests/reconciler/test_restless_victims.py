@@ -1,7 +1,5 @@
 """Whoever may change a pod, as its own container may, cannot keep it by changing it all the time."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from functools import partial

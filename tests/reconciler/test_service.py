@@ -1,7 +1,5 @@
 """What people see of a reconciler: its private port, its metrics, and `giveway explain`."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import sys

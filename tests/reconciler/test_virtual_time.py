@@ -1,7 +1,5 @@
 """The loop of simulated clusters: time passes at once, and who does not wait is found."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -108,7 +108,7 @@ class Reconciler:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
             self.ledger.recalled = recall_evictions(self.evaluator, self.policy_set, self.ledger.open())
             # 2. Every preemptor comes to the queue, and every plan on a pod is found.
-            self._look_at_all()
+            self.look_at_all()
             # 3. From now on changes of the cluster say what there is to do.
             await self.work()
         finally:
@@ -132,7 +132,7 @@ class Reconciler:
             self.queue.wake(self.clock.monotonic())
             self._wake()
 
-    def _look_at_all(self) -> None:
+    def look_at_all(self) -> None:
         """Let every pod be looked at, bit by bit."""
         self._unseen |= dict.fromkeys(self.state.pods.items())
 

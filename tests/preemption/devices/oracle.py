@@ -4,8 +4,6 @@ Nothing of `webhook` is used. Selectors are `(attribute, value)` pairs, which th
 side. Amounts are whole numbers.
 """
 
-from __future__ import annotations
-
 from itertools import combinations, product
 
 

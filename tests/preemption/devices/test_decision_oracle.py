@@ -3,8 +3,6 @@
 The oracle shares no code with `webhook`: it tries every set of devices and every set of pods.
 """
 
-from __future__ import annotations
-
 import random
 from itertools import combinations
 

@@ -3,8 +3,6 @@
 Clusters are those of `random_gangs`: pods ask for whole CPUs, nodes have a zone and a pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, NamedTuple

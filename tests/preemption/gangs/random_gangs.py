@@ -1,7 +1,5 @@
 """Random clusters of up to eight nodes with a gang that waits, as JSON data."""
 
-from __future__ import annotations
-
 import random
 
 from tests.preemption.building import Json, budget, node, pod

@@ -1,7 +1,5 @@
 """Gangs whose members ask for devices: each gets its own, in turn, and nobody goes for a part; against every choice."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from itertools import chain, combinations

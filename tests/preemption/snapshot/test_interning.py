@@ -1,7 +1,5 @@
 """Ids of repeated values, and columns over them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod, rules, snapshot_of

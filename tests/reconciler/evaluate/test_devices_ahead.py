@@ -1,7 +1,5 @@
 """Pods of higher priority that wait take devices first: nobody is evicted for those (docs/semantics.md D11)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -136,9 +134,9 @@ SERVED = "example.com/gpu"
 def test_an_extended_resource_that_a_class_serves(own: str, front: str, plugin: bool):
     """Whether devices are asked for by claim or by an extended resource, who is in front takes them first."""
     setting = whole_node(4)
-    setting._put(setting.state.caches[DEVICE_CLASS], "served", served_class())
+    setting.state.caches[DEVICE_CLASS].take("served", served_class())
     if plugin:
-        setting._put(setting.state.nodes, "n2", with_plugin("n2"))
+        setting.state.nodes.take("n2", with_plugin("n2"))
     if front == "claim":
         in_front(setting, "first", 3)
     else:

@@ -1,7 +1,5 @@
 """Pods that want fewer devices take what comes free first: nobody is evicted for them (docs/reconciler.md#devices)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """What is done for one preemptor: nothing, wait, evict, or nothing that helps."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.reconciler.builders import START, Setting, budget, names, node, pod, policy, preemptor

@@ -1,7 +1,5 @@
 """How the rates of a policy choose among plans, and when a preemptor that they hold back is tried again."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.reconciler.builders import START, Setting, names, node, pod, policy, preemptor

@@ -1,7 +1,5 @@
 """What evicting did not help: excluded for longer each time, and forgotten in the end."""
 
-from __future__ import annotations
-
 from tests.reconciler.builders import pod
 from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
 

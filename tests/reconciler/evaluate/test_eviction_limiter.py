@@ -1,7 +1,5 @@
 """Rates per owner, node and cluster: what they leave, and until when."""
 
-from __future__ import annotations
-
 from webhook.policy.model.limits import Limits, Rate
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction, Remaining
 

@@ -1,7 +1,5 @@
 """Extenders against a real server on loopback: the wire format, and asking without waiting (docs/semantics.md D5)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import asynccontextmanager

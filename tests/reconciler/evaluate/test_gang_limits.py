@@ -199,7 +199,7 @@ def test_room_that_comes_up_for_members_on_one_node(front, waits):
     """Pods in front take it first, and what is left has to do for all members that are to be there."""
     setting = setting_of(Limits(), [pod("leaving", "4", node="n0", deleted=rfc3339(START + 5))])
     for number in (1, 2, 3):
-        setting.state.nodes._remove(f"n{number}", setting.state.nodes.get(f"n{number}"))
+        setting.state.nodes.take(f"n{number}", None)
     if front:
         setting.add(preemptor("front", str(front), priority=200, labels={"app": "front"}))
     ready = tuple(preemptor(f"gang-{number}", "1500m", labels={GANG: "gang"}) for number in range(2))

@@ -1,7 +1,5 @@
 """Room that a pod of higher priority takes is left to it: in a decision, in waiting, and before an eviction."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

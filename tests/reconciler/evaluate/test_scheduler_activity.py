@@ -1,7 +1,5 @@
 """When a scheduler is overdue that leaves pods pending which fit (docs/semantics.md D8)."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """One verdict for all preemptors of one shape: who shares it, how long it holds, and what thousands of them cost."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
@@ -178,7 +176,7 @@ async def test_attempts_are_each_ones_own(monkeypatch: pytest.MonkeyPatch):
     setting.add(pod("low", "8", node="n1"), preemptor("a", "8"), preemptor("b", "8"))
     desk = Desk(setting)
     setting.add(preemptor("a", "8"), preemptor("b", "8"))
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.queue.get("default/a").attempt_failed(setting.clock.monotonic())
     await desk.work(1.0)
     assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]

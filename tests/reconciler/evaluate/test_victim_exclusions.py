@@ -1,7 +1,5 @@
 """Victims that are asked to leave and do not: passed over if they are kept, waited for if they are on their way."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 

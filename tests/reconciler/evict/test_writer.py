@@ -1,7 +1,5 @@
 """How many requests go out at a time, and what becomes of those that wait when the lease is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 

@@ -1,7 +1,5 @@
 """Faults of preemptors that may not be together in a zone, or are spread over zones, when nominated side by side."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.preemption.building import node

@@ -1,7 +1,5 @@
 """A small cluster in which a fault once emptied nodes for nothing, and the judgement of it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Faults of leaders that come and go, and whose clocks are wrong."""
 
-from __future__ import annotations
-
 import math
 
 from tests.preemption.building import node

@@ -1,7 +1,5 @@
 """Faults of pods in front of the preemptor, of nominations beside its own, and of plans that share a victim."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

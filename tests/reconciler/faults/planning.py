@@ -1,7 +1,5 @@
 """Faults of choosing victims, and of judging a plan before its victims are asked."""
 
-from __future__ import annotations
-
 import msgspec
 
 from tests.preemption.building import budget, node

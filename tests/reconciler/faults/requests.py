@@ -1,7 +1,5 @@
 """Faults of asking the API server, and of waiting for what it shows."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random clusters in which host ports, anti-affinity and taints bind pods to others, and the trouble of the others."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random clusters under policies that count what evictions cost and whose they were."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random wishes for devices, and pods that hold some when a random cluster begins."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import partial

@@ -4,8 +4,6 @@ Claims are allocated by the oracle, which shares no code with the decision, rese
 plane: kube-controller-manager deallocates a while after the last consumer is gone, and makes claims from templates.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import random

@@ -1,7 +1,5 @@
 """Whether gangs are treated as one in a simulated cluster, by what the server has: nothing inside the reconciler."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

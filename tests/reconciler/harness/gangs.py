@@ -1,7 +1,5 @@
 """Gangs and groups in random clusters: they come beside pods that preempt by themselves, and change on the way."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Random clusters in which running pods want to grow, and the kubelet's part in that."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import random

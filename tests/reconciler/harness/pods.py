@@ -1,7 +1,5 @@
 """Pods, groups and nodes of simulated clusters, as plain JSON."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random clusters by features: what happens to themselves, to the API server, to the scheduler, to the leader."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

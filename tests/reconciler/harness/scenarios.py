@@ -1,7 +1,5 @@
 """Small clusters of which every step is known: how they live, and what must be right in the end."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

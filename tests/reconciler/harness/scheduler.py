@@ -1,7 +1,5 @@
 """kube-scheduler's part in a simulated cluster, played by the oracle, which shares no code with the decision."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from typing import Any, Protocol

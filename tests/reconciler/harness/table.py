@@ -1,7 +1,5 @@
 """The kinds of random clusters, who judges them, and clusters of longer runs in which something was wrong once."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

@@ -4,8 +4,6 @@ For each mechanism random clusters live without it until a judge finds something
 `test_clusters` runs. Only this file knows where the mechanisms are.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable
@@ -59,7 +57,8 @@ def main() -> None:
         found = first_found(mechanism)
         missed += found is None
         said = f"seed {found[0]}: {found[1][0]}" if found else f"nothing is found in {SEEDS} clusters"
-        print(f"without {name}: {said}", flush=True)
+        sys.stdout.write(f"without {name}: {said}\n")
+        sys.stdout.flush()
     sys.exit(bool(missed))
 
 

@@ -1,7 +1,5 @@
 """A loop and clocks in whose minutes nobody waits."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import uuid

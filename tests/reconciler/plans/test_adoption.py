@@ -1,7 +1,5 @@
 """What a new leader believes of the plans and decisions that it finds on pods."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -119,7 +117,7 @@ def grouped() -> Setting:
 async def test_a_decision_says_where_the_others_of_a_group_are():
     """A victim on the node of the plan needs no node of its own; both name the group that they go with."""
     desk = Desk(grouped())
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     (line,) = desk.lines("decision")
     assert {victim["pod"]: victim.get("node") for victim in line["victims"]} == {"default/a": None, "default/b": "n2"}
@@ -130,7 +128,7 @@ async def test_a_decision_says_where_the_others_of_a_group_are():
 async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
     """By the pods that are there."""
     desk = Desk(grouped())
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     (plan,) = desk.reconciler.plans.values()
     asks = preemptor("p", "5", nominated="n1")
@@ -216,7 +214,7 @@ async def test_a_plan_on_a_pod_that_cannot_be_read():
     unreadable.metadata.annotations = {PLAN: encode(written("v"))}
     setting.add(pod("v", "8", node="n1"), unreadable, preemptor("b"))
     desk = Desk(setting)
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     assert [(line["preemptor"], line["ending"]) for line in desk.lines("plan ended")] == [("default/a", "outdated")]
     assert "default/b" in desk.reconciler.queue
@@ -237,7 +235,7 @@ async def test_plans_of_an_earlier_leader_are_taken_over_in_turns(monkeypatch: p
         setting.add(pod(f"v{number}", "8", node=f"n{number}"), made)
     setting.add(pod("v8", "8", node="n8"), preemptor("new", "8"))
     desk, turns = Desk(setting), 0
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     while len(desk.reconciler.plans) < 8 and turns < 20:
         assert "default/new" not in desk.reconciler.plans
         desk.reconciler.turn()
@@ -259,7 +257,7 @@ async def test_a_plan_with_too_many_victims_to_name_them_is_taken_over():
     made.metadata.annotations = {PLAN: encode(record)}
     setting.add(*(pod(name, "1", node="n1") for name in names[100:]), made)
     desk = Desk(setting)
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     plan = desk.reconciler.plans["default/p"]
     assert {victim.key for victim in plan.record.victims if victim.name} == {f"default/{name}" for name in names[100:]}
@@ -296,7 +294,7 @@ async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[s
             setting.add(pod(key, "1", node=on, labels={GANG: name}))
     setting.add(made)
     desk = Desk(setting)
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     plan = desk.reconciler.plans["default/p"]
     assert {(victim.key, victim.group) for victim in plan.record.victims if victim.name} == {
@@ -328,7 +326,7 @@ async def test_a_rate_that_was_granted_stays_granted(allowed: int, evicted: int,
     desk = Desk(setting)
     other = PlannedEviction("", "n2")
     desk.reconciler.evaluator.limiter.note([other] * evicted, setting.clock.now)
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     setting.clock.now += 1.0
     desk.reconciler.evaluator.limiter.note([other] * since, setting.clock.now)

@@ -1,7 +1,5 @@
 """Schedulers that clear nominations: the plan goes on without, and who takes the room is named for what it is."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """A dry run: what would happen, rehearsed with expectations and rates, and nothing written."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The evictions that are written on the Lease: what comes back of them, how much is written, what is not believed."""
 
-from __future__ import annotations
-
 import base64
 import zlib
 

@@ -1,7 +1,5 @@
 """The plans of a gang belong together, also those of members that join later, and those that are about to end."""
 
-from __future__ import annotations
-
 import msgspec
 
 from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor

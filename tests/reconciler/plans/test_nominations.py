@@ -1,7 +1,5 @@
 """Whose nomination a plan takes, and what it costs those who lose theirs."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

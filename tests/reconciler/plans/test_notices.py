@@ -1,7 +1,5 @@
 """Who may be asked, by the notices of a plan: a table beside an oracle that goes through all victims one by one."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

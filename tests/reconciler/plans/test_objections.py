@@ -1,7 +1,5 @@
 """What happens between nomination and eviction stops a plan that no longer makes sense."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 
@@ -65,8 +63,8 @@ def test_looked_at_again_before_evicting():
         ),
         pytest.param(lambda s: s.remove("default/p1"), "deleted", id="the preemptor is gone"),
         pytest.param(lambda s: s.add(preemptor("p1", node="n9")), "bound", id="the preemptor is bound"),
-        pytest.param(lambda s: s.state.nodes._remove("n1", node("n1")), "node-gone", id="the node is gone"),
-        pytest.param(lambda s: s._put(s.state.nodes, "n2", node("n2")), "without preemption", id="a node came"),
+        pytest.param(lambda s: s.state.nodes.take("n1", None), "node-gone", id="the node is gone"),
+        pytest.param(lambda s: s.state.nodes.take("n2", node("n2")), "without preemption", id="a node came"),
     ],
 )
 def test_objections(happens, why: str):

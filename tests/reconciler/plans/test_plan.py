@@ -1,7 +1,5 @@
 """A plan: what is written of it, how a new leader goes on with it, and who may change it."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import itertools
@@ -94,7 +92,7 @@ async def test_a_new_leader_goes_on(notice: float, there: bool, expected: type[A
     made.metadata.annotations = {PLAN: encode(record.with_notice(notice))}
     setting.add(*([pod("v", "8", node="n1")] if there else []), made)
     desk = Desk(setting)
-    desk.reconciler._look_at_all()
+    desk.reconciler.look_at_all()
     desk.reconciler.turn()
     plan = desk.reconciler.plans["default/p"]
     assert (plan.nominated, plan.evicting) == (True, START - 60)

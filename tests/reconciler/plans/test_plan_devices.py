@@ -1,7 +1,5 @@
 """A plan holds its devices, its victims end together, and what others take is seen (docs/reconciler.md#devices)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -211,7 +209,7 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
     made.metadata.annotations = {PLAN: encode(record)}
     fresh.add(made)
     led = Desk(fresh)
-    led.reconciler._look_at_all()
+    led.reconciler.look_at_all()
     led.reconciler.turn()
     taken = led.reconciler.plans["default/p"]
     assert taken.devices == plan.devices

@@ -1,7 +1,5 @@
 """Who is blamed when the room that a plan made is gone: an owner that put a pod back there, and nobody else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec
@@ -84,7 +82,7 @@ async def test_nobody_is_blamed_for_a_node_that_changed(spec: dict, why: str):
     changed = msgspec.convert(
         {"metadata": {"name": "n1"}, "spec": spec, "status": {"allocatable": {"cpu": "8"}}}, type(node("n1"))
     )
-    setting._put(setting.state.nodes, "n1", changed)
+    setting.state.nodes.take("n1", changed)
     action = manager.next_action(plan)
     assert isinstance(action, End)
     assert (action.ending, why in action.note) == (Ending.NODE_CHANGED, True), action

@@ -1,7 +1,5 @@
 """A group that goes whole goes whole though its plan is interrupted, and nobody is left of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.preemption.building import node

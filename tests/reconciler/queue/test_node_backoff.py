@@ -1,7 +1,5 @@
 """Nodes that kube-scheduler does not take are left out for a growing while, and what comes of that."""
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Any

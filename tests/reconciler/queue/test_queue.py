@@ -1,7 +1,5 @@
 """The queue: order, back-off, flush, and who is woken (docs/semantics.md F)."""
 
-from __future__ import annotations
-
 import pytest
 
 from webhook.reconciler.queue.queue import FLUSH, Queue, QueueState

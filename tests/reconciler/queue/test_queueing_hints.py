@@ -1,7 +1,5 @@
 """Which change could help a preemptor that found no room (docs/semantics.md F3)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """What is written on a preemptor: read back as written, and never trusted to be well formed."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Which pods could run on no other node: the same answer for every decision, and newer when the cluster is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -41,8 +39,8 @@ def volume(setting: Setting, *terms: dict[str, Any], **labels: str) -> dict[str,
     meta = {"name": "data", "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     claim = msgspec.convert({"metadata": meta, "spec": {"volumeName": "pv"}}, PersistentVolumeClaim)
     caches = setting.state.caches
-    setting._put(caches[PERSISTENT_VOLUME], "pv", made)
-    setting._put(caches[PERSISTENT_VOLUME_CLAIM], "default/data", claim)
+    caches[PERSISTENT_VOLUME].take("pv", made)
+    caches[PERSISTENT_VOLUME_CLAIM].take("default/data", claim)
     return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 
 
@@ -131,11 +129,11 @@ def test_what_is_known_of_nodes_and_volumes_is_newest():
     setting.add(pod("a", node="n1", spec={"nodeSelector": {ZONE: "a"}}))
     pinned = lambda: set(setting.state.confined.on_one_node())  # noqa: E731
     assert pinned() == {"default/a"}
-    setting._put(setting.state.nodes, "n2", host("n2", "a"))
+    setting.state.nodes.take("n2", host("n2", "a"))
     assert pinned() == set()
-    setting._put(setting.state.nodes, "n2", host("n2", "b"))
+    setting.state.nodes.take("n2", host("n2", "b"))
     assert pinned() == {"default/a"}
-    setting._put(setting.state.nodes, "n3", host("n3", "a"))
+    setting.state.nodes.take("n3", host("n3", "a"))
     assert pinned() == set()
     spec = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
     setting.add(pod("b", node="n1", spec=spec))

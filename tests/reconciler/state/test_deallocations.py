@@ -1,7 +1,5 @@
 """Claims of pods that are gone count as kube-controller-manager will leave them, until the watch shows that."""
 
-from __future__ import annotations
-
 from tests.reconciler.device_settings import claim
 from webhook.reconciler.state.deallocations import Deallocations
 

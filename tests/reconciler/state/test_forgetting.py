@@ -1,7 +1,5 @@
 """What is kept of objects goes with them, whatever names and values they bring."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

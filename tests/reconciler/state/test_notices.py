@@ -1,7 +1,5 @@
 """Notices as annotations: what is written is read again, and what giveway would not write is none."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """The state: what was done counts until the watch shows it, not a moment longer, and what is gone leaves nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
@@ -253,13 +251,13 @@ def test_nothing_is_left_of_what_is_gone():
         team, meta = f"team-{number}", {"namespace": f"team-{number}"}
         covering = budget("web", 1, labels)
         covering.metadata.namespace = team
-        setting._put(state.budgets, f"{team}/web", covering)
+        state.budgets.take(f"{team}/web", covering)
         victim = pod("v", node="n1", labels=labels, **meta)
         setting.add(victim)
         state.expect("plan", (f"{team}/p", "uid"), "n1", [victim], {victim.metadata.uid: START})
         setting.remove(f"{team}/v")
         state.give_up("plan", ())
-        state.budgets._remove(f"{team}/web", covering)
+        state.budgets.take(f"{team}/web", None)
     assert empty(state.index)
     assert (len(state.expectations), len(state.disruptions), state.disruptions._covers) == (0, 0, {})
     assert state.snapshot.budgets.rows == 1, "the row of a budget that is gone is used again"

@@ -61,7 +61,7 @@ def show(setting: Setting, *there: PersistentVolumeClaim | PersistentVolume) -> 
     """Let the watch show these claims and volumes."""
     for one in there:
         resource = PERSISTENT_VOLUME_CLAIM if isinstance(one, PersistentVolumeClaim) else PERSISTENT_VOLUME
-        setting._put(setting.state.caches[resource], key_of(one), one)
+        setting.state.caches[resource].take(key_of(one), one)
 
 
 @pytest.mark.parametrize("kind", ["named", "made for the pod"])
