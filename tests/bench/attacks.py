@@ -17,7 +17,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from tests.admission.builders import UID, make_pod, make_review
-from tests.serving.openssl import OpenSslClient
+from tests.bench.openssl import OpenSslClient
 
 _PAUSE = 0.05
 """Seconds until a client that was turned away comes back."""
@@ -157,6 +157,7 @@ class _Attacker:
             while True:
                 writer.write(TRIVIAL * 100)
                 await writer.drain()
+                await asyncio.sleep(0)  # whoever does not read does not notice an end, and would try on without end
         finally:
             writer.transport.abort()
 

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.admission.builders import make_class
 from tests.serving.certificates import Authority
 from webhook.admission.context import Objects
 from webhook.manager.manager import Manager, ManagerOptions
@@ -101,6 +102,13 @@ def start(tmp_path, authority):
             yield Running(manager, webhook, session, log)
 
     return starting
+
+
+@pytest.fixture
+async def running(start):
+    """A server that knows the class `high`."""
+    async with start(objects=Objects([make_class("high", 100)])) as one:
+        yield one
 
 
 @pytest.fixture

@@ -109,63 +109,71 @@ def slow(monkeypatch):
     let_go.set()
 
 
-async def test_others_are_answered_meanwhile(start, slow):
+async def test_others_are_answered_meanwhile(running, slow):
     """A dear review holds up none that is not."""
     begun, let_go = slow
-    async with start(objects=Objects([HIGH])) as running:
-        dear = asyncio.create_task(running.post("/mutate", named("dear")))
-        for _ in range(20):
-            assert (await running.post("/mutate", make_review(make_pod(priorityClassName="high"))))[0] == 200
-        assert not dear.done()
-        let_go.set()
-        assert (await dear)[0] == 200
+    dear = asyncio.create_task(running.post("/mutate", named("dear")))
+    for _ in range(20):
+        assert (await running.post("/mutate", make_review(make_pod(priorityClassName="high"))))[0] == 200
+    assert not dear.done()
+    let_go.set()
+    assert (await dear)[0] == 200
     assert begun == ["dear"]
 
 
-async def test_one_at_a_time_in_fair_turns(start, slow):
+async def test_one_at_a_time_in_fair_turns(running, slow):
     """An address that sends many waits for its own, and another one for no more than one of these that waits, too."""
     begun, let_go = slow
-    async with start(objects=Objects([HIGH])) as running:
-        handler = running.server.handler
-        sent = [("10.0.0.66", f"many-{number}") for number in range(4)] + [("10.0.0.1", "honest")]
-        tasks = [
-            asyncio.create_task(handler._review(address, handler.context, "mutate", named(name)))
-            for address, name in sent
-        ]
-        await asyncio.sleep(0.1)
-        assert begun == ["many-0"]
-        let_go.set()
-        found = await asyncio.gather(*tasks)
+    handler = running.server.handler
+    sent = [("10.0.0.66", f"many-{number}") for number in range(4)] + [("10.0.0.1", "honest")]
+    tasks = [
+        asyncio.create_task(handler._review(address, handler.context, "mutate", named(name))) for address, name in sent
+    ]
+    await asyncio.sleep(0.1)
+    assert begun == ["many-0"]
+    let_go.set()
+    found = await asyncio.gather(*tasks)
     assert [one.facts.name for one in found] == [name for _, name in sent]
     assert begun == ["many-0", "many-1", "honest", "many-2", "many-3"]
 
 
-async def test_a_deadline_leaves_it_to_its_end(start, slow):
+async def test_a_deadline_leaves_it_to_its_end(running, slow):
     """A review that is given up is answered in time; the next dear one begins when its thread has come to its end."""
     begun, let_go = slow
-    async with start(objects=Objects([HIGH])) as running:
-        began = time.monotonic()
-        status, answer = await running.post("/mutate?timeout=500ms", named("late"))
-        assert (status, answer["status"]["reason"]) == (504, "Timeout")
-        assert time.monotonic() - began < 5
-        following = asyncio.create_task(running.post("/mutate", named("next")))
-        await asyncio.sleep(0.1)
-        assert begun == ["late"]
-        let_go.set()
-        assert (await following)[0] == 200
-        assert running.server.handler._bodies.bytes == 0
+    began = time.monotonic()
+    status, answer = await running.post("/mutate?timeout=500ms", named("late"))
+    assert (status, answer["status"]["reason"]) == (504, "Timeout")
+    assert time.monotonic() - began < 5
+    following = asyncio.create_task(running.post("/mutate", named("next")))
+    await asyncio.sleep(0.1)
+    assert begun == ["late"]
+    let_go.set()
+    assert (await following)[0] == 200
+    assert running.server.handler._bodies.bytes == 0
 
 
-async def test_policies_hold_up_no_dear_review(start, slow):
+async def test_policies_hold_up_no_dear_review(running, slow):
     """To read and compile a large set takes seconds, so it has turns of its own."""
     _, let_go = slow
-    async with start(objects=Objects([HIGH])) as running:
-        handler = running.server.handler
-        policies = json.dumps(config_map({"a.yaml": ""})).encode()
-        await handler._dearest.enter("10.0.0.1")  # a set is being compiled
-        judged = asyncio.create_task(handler._review("10.0.0.2", handler.context, "validate", policies))
-        let_go.set()
-        assert (await running.post("/mutate", named("dear")))[0] == 200
-        assert not judged.done()
-        handler._dearest.leave()
-        assert (await judged).code == 200
+    handler = running.server.handler
+    policies = json.dumps(config_map({"a.yaml": ""})).encode()
+    await handler._dearest.enter("10.0.0.1")  # a set is being compiled
+    judged = asyncio.create_task(handler._review("10.0.0.2", handler.context, "validate", policies))
+    let_go.set()
+    assert (await running.post("/mutate", named("dear")))[0] == 200
+    assert not judged.done()
+    handler._dearest.leave()
+    assert (await judged).code == 200
+
+
+async def test_an_address_with_many_ordinary_reviews_waits_for_its_own(running):
+    """So many are answered in one round of the event loop; then those of other addresses come in between."""
+    order = []
+    handler, body = running.server.handler, json.dumps(pod_of(1)).encode()
+
+    async def ask(address: str) -> None:
+        await handler._review(address, handler.context, "validate", body)
+        order.append(address)
+
+    await asyncio.gather(*(ask("10.0.0.66") for _ in range(100)), ask("10.0.0.1"))
+    assert order.index("10.0.0.1") < 2 * review_handler._A_ROUND + 2

@@ -79,21 +79,20 @@ async def metric(running, name: str, **labels: str) -> float:
         pytest.param((head(2) + b"{}") * 300, id="requests-in-a-row"),
     ],
 )
-async def test_what_is_dear_to_parse_ends_its_connection(start, connect, sent):
+async def test_what_is_dear_to_parse_ends_its_connection(running, connect, sent):
     """What has more lines than any request is not parsed, so others have their turn."""
-    async with start(objects=Objects([HIGH])) as running:
-        reader, writer = await connect(running)
-        writer.write(head(len(GOOD)) + GOOD)
-        assert await answered(reader) == 200
-        writer.write(sent)
-        longest = 0.0
-        for _ in range(400):
-            began = time.thread_time()
-            await asyncio.sleep(0)
-            longest = max(longest, time.thread_time() - began)
-        assert longest < 0.015
-        assert await ended(reader)
-        assert await metric(running, "giveway_connections_closed_total", reason="lines") == 1
+    reader, writer = await connect(running)
+    writer.write(head(len(GOOD)) + GOOD)
+    assert await answered(reader) == 200
+    writer.write(sent)
+    longest = 0.0
+    for _ in range(400):
+        began = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - began)
+    assert longest < 0.015
+    assert await ended(reader)
+    assert await metric(running, "giveway_connections_closed_total", reason="lines") == 1
 
 
 async def present(running, count: int) -> bool:
@@ -126,64 +125,59 @@ async def test_a_connection_that_ends_with_its_request_is_no_failure(start, conn
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
-async def test_a_body_in_chunks_is_reviewed(start, connect):
+async def test_a_body_in_chunks_is_reviewed(running, connect):
     """A client that does not say the length of a body gets the same answer."""
-    async with start(objects=Objects([HIGH])) as running:
-        reader, writer = await connect(running)
-        writer.write(chunked(GOOD, 100) * 2)
-        assert [await answered(reader), await answered(reader)] == [200, 200]
+    reader, writer = await connect(running)
+    writer.write(chunked(GOOD, 100) * 2)
+    assert [await answered(reader), await answered(reader)] == [200, 200]
 
 
-async def test_bodies_that_do_not_come_hold_up_nobody(start, connect):
+async def test_bodies_that_do_not_come_hold_up_nobody(running, connect):
     """A review is answered at once beside forty clients without credentials that sent a byte and wait."""
-    async with start(objects=Objects([HIGH])) as running:
-        for _ in range(40):
-            _, writer = await connect(running)
-            writer.write(head(5000) + b"{")
-        async with asyncio.timeout(1):
-            assert await ask(*await connect(running)) == 200
+    for _ in range(40):
+        _, writer = await connect(running)
+        writer.write(head(5000) + b"{")
+    async with asyncio.timeout(1):
+        assert await ask(*await connect(running)) == 200
 
 
-async def test_a_body_must_come_at_a_minimum_rate(start, connect, monkeypatch):
+async def test_a_body_must_come_at_a_minimum_rate(running, connect, monkeypatch):
     """A byte now and then is not enough: the request is ended long before its own deadline."""
     monkeypatch.setattr(bodies, "_PAUSE", 0.2)
-    async with start() as running:
-        reader, writer = await connect(running)
-        writer.write(head(5000))
-        for _ in range(50):
-            writer.write(b" ")
-            await asyncio.sleep(0.02)
-            if reader._buffer:
-                break
-        assert await answered(reader) == 504
-        line = await running.logged(message="review", code=504)
-        assert line["error"].startswith("the body came too slowly")
-        assert await metric(running, "giveway_requests_ended_total", reason="slow") == 1
+    reader, writer = await connect(running)
+    writer.write(head(5000))
+    for _ in range(50):
+        writer.write(b" ")
+        await asyncio.sleep(0.02)
+        if reader._buffer:
+            break
+    assert await answered(reader) == 504
+    line = await running.logged(message="review", code=504)
+    assert line["error"].startswith("the body came too slowly")
+    assert await metric(running, "giveway_requests_ended_total", reason="slow") == 1
 
 
-async def test_a_body_that_came_while_the_server_was_held_up_is_not_late(start, connect, monkeypatch):
+async def test_a_body_that_came_while_the_server_was_held_up_is_not_late(running, connect, monkeypatch):
     """What has arrived counts, also if this process had no time to look."""
     monkeypatch.setattr(bodies, "_PAUSE", 0.3)
-    async with start(objects=Objects([HIGH])) as running:
-        reader, writer = await connect(running)
-        writer.write(head(len(GOOD)) + GOOD[:10])
-        await until(lambda: unfinished(running, 1))
-        writer.write(GOOD[10:])
-        time.sleep(0.6)  # noqa: ASYNC251 - the server shares this loop: nobody gets a turn
-        assert await answered(reader) == 200
+    reader, writer = await connect(running)
+    writer.write(head(len(GOOD)) + GOOD[:10])
+    await until(lambda: unfinished(running, 1))
+    writer.write(GOOD[10:])
+    time.sleep(0.6)  # noqa: ASYNC251 - the server shares this loop: nobody gets a turn
+    assert await answered(reader) == 200
 
 
-async def test_a_large_body_at_a_fair_rate_is_read(start, connect, monkeypatch):
+async def test_a_large_body_at_a_fair_rate_is_read(running, connect, monkeypatch):
     """What keeps coming is waited for, longer than any pause may be."""
     monkeypatch.setattr(bodies, "_PAUSE", 0.2)
-    async with start(objects=Objects([HIGH])) as running:
-        reader, writer = await connect(running)
-        writer.write(head(len(GOOD) + 200_000))
-        for _ in range(20):
-            writer.write(b" " * 10_000)
-            await asyncio.sleep(0.02)
-        writer.write(GOOD)
-        assert await answered(reader) == 200
+    reader, writer = await connect(running)
+    writer.write(head(len(GOOD) + 200_000))
+    for _ in range(20):
+        writer.write(b" " * 10_000)
+        await asyncio.sleep(0.02)
+    writer.write(GOOD)
+    assert await answered(reader) == 200
 
 
 async def unfinished(running, count: int) -> bool:
@@ -246,18 +240,17 @@ async def test_connections_that_only_shake_hands_halfway_are_bounded_too(start, 
             writer.close()
 
 
-async def test_all_that_an_api_server_begins_at_once_get_their_handshake(start):
+async def test_all_that_an_api_server_begins_at_once_get_their_handshake(running):
     """It has a connection for each review under way, 600 by default: none of them is ended because many begin."""
-    async with start(objects=Objects([HIGH])) as running:
-        begun = [socket.create_connection(("127.0.0.1", running.server.secure_port)) for _ in range(600)]
-        for one in begun:
-            one.send(b"\x16")  # the beginning of a handshake
-            one.setblocking(False)
-        await until(lambda: present(running, len(begun)))
-        for one in begun:
-            with pytest.raises(BlockingIOError):
-                one.recv(1)
-            one.close()
+    begun = [socket.create_connection(("127.0.0.1", running.server.secure_port)) for _ in range(600)]
+    for one in begun:
+        one.send(b"\x16")  # the beginning of a handshake
+        one.setblocking(False)
+    await until(lambda: present(running, len(begun)))
+    for one in begun:
+        with pytest.raises(BlockingIOError):
+            one.recv(1)
+        one.close()
 
 
 async def test_if_every_connection_is_busy_the_longest_busy_one_goes(start, connect, monkeypatch):
@@ -275,19 +268,18 @@ async def test_if_every_connection_is_busy_the_longest_busy_one_goes(start, conn
         assert await unfinished(running, 1)
 
 
-async def test_a_server_that_cannot_accept_is_not_ready(start, connect, monkeypatch):
+async def test_a_server_that_cannot_accept_is_not_ready(running, connect, monkeypatch):
     """At the limit of open files nobody gets in, and readiness says so until somebody does."""
     monkeypatch.setattr(listener, "_RECENT_SECONDS", 0.3)
-    async with start(objects=Objects([HIGH])) as running:
-        with monkeypatch.context() as patched:
-            patched.setattr(running.server._acceptor, "serve", no_file)
-            with pytest.raises(OSError):
-                await connect(running)
-            await until(lambda: ready(running, 503))
-            _, report = await running.get("/readyz")
-            assert "[-]listener failed: [Errno 24] Too many open files" in report
-        await until(lambda: ready(running, 200))
-        assert await ask(*await connect(running)) == 200
+    with monkeypatch.context() as patched:
+        patched.setattr(running.server._acceptor, "serve", no_file)
+        with pytest.raises(OSError):
+            await connect(running)
+        await until(lambda: ready(running, 503))
+        _, report = await running.get("/readyz")
+        assert "[-]listener failed: [Errno 24] Too many open files" in report
+    await until(lambda: ready(running, 200))
+    assert await ask(*await connect(running)) == 200
 
 
 async def no_file(connection):
@@ -299,18 +291,17 @@ async def ready(running, status: int) -> bool:
     return (await running.get("/readyz"))[0] == status
 
 
-async def test_a_connection_must_begin_a_request_in_time(start, connect, monkeypatch):
+async def test_a_connection_must_begin_a_request_in_time(running, connect, monkeypatch):
     """One whose first head does not come is closed; one that carried a review is kept."""
     monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
-    async with start(objects=Objects([HIGH])) as running:
-        honest = await connect(running)
-        assert await ask(*honest) == 200
-        reader, writer = await connect(running)
-        writer.write(b"POST /mutate HTTP/1.1\r\nHost: a")
-        async with asyncio.timeout(2):
-            assert await ended(reader)
-        assert await ask(*honest) == 200
-        assert await metric(running, "giveway_connections_closed_total", reason="head") == 1
+    honest = await connect(running)
+    assert await ask(*honest) == 200
+    reader, writer = await connect(running)
+    writer.write(b"POST /mutate HTTP/1.1\r\nHost: a")
+    async with asyncio.timeout(2):
+        assert await ended(reader)
+    assert await ask(*honest) == 200
+    assert await metric(running, "giveway_connections_closed_total", reason="head") == 1
 
 
 @pytest.mark.parametrize(
@@ -345,15 +336,14 @@ async def test_garbage_is_refused_without_a_traceback(start, connect, caplog, ca
     assert "Traceback" not in capsys.readouterr().err
 
 
-async def test_probes_are_answered_beside_connections_that_hang(start):
+async def test_probes_are_answered_beside_connections_that_hang(running):
     """The private port closes its oldest connections when there are too many."""
-    async with start() as running:
-        opened = [await asyncio.open_connection("127.0.0.1", running.manager.health_port) for _ in range(200)]
-        assert (await running.get("/readyz"))[0] == 200
-        assert await asyncio.wait_for(opened[0][0].read(), 2) == b""
-        assert sum(not reader.at_eof() for reader, _ in opened) <= 64
-        for _, writer in opened:
-            writer.close()
+    opened = [await asyncio.open_connection("127.0.0.1", running.manager.health_port) for _ in range(200)]
+    assert (await running.get("/readyz"))[0] == 200
+    assert await asyncio.wait_for(opened[0][0].read(), 2) == b""
+    assert sum(not reader.at_eof() for reader, _ in opened) <= 64
+    for _, writer in opened:
+        writer.close()
 
 
 @pytest.mark.parametrize(
@@ -363,19 +353,17 @@ async def test_probes_are_answered_beside_connections_that_hang(start):
         pytest.param([b"x%d: " % number + b"x" * 1000 for number in range(60)], id="many"),
     ],
 )
-async def test_a_head_that_does_not_end_takes_little(start, connect, fields):
+async def test_a_head_that_does_not_end_takes_little(running, connect, fields):
     """It is refused before it is whole, so that a thousand of them do not take the memory."""
-    async with start(objects=Objects(classes=[HIGH])) as running:
-        reader, writer = await connect(running)
-        writer.write(b"POST /mutate HTTP/1.1\r\nHost: a\r\n" + b"\r\n".join([*fields, b""]))
-        assert b" 400 " in await asyncio.wait_for(reader.readline(), 5)
+    reader, writer = await connect(running)
+    writer.write(b"POST /mutate HTTP/1.1\r\nHost: a\r\n" + b"\r\n".join([*fields, b""]))
+    assert b" 400 " in await asyncio.wait_for(reader.readline(), 5)
 
 
-async def test_a_head_with_a_token_and_fields_of_proxies_is_read(start, connect):
+async def test_a_head_with_a_token_and_fields_of_proxies_is_read(running, connect):
     """An API server may show a token, and what stands between may add fields."""
     fields = [b"Authorization: Bearer " + b"x" * 1800, *(b"X-Hop-%d: value" % number for number in range(20)), b""]
-    async with start(objects=Objects(classes=[HIGH])) as running:
-        reader, writer = await connect(running)
-        first, _, rest = head(len(GOOD)).partition(b"\r\n")
-        writer.write(first + b"\r\n" + b"\r\n".join(fields) + rest + GOOD)
-        assert await asyncio.wait_for(answered(reader), 5) == 200
+    reader, writer = await connect(running)
+    first, _, rest = head(len(GOOD)).partition(b"\r\n")
+    writer.write(first + b"\r\n" + b"\r\n".join(fields) + rest + GOOD)
+    assert await asyncio.wait_for(answered(reader), 5) == 200

@@ -18,7 +18,7 @@ from tests.admission.builders import (
     patch_of,
 )
 from tests.serving.conftest import trusting
-from webhook.admission.context import Objects, Overlay
+from webhook.admission.context import Overlay
 from webhook.admission.webhook import HANDLERS
 from webhook.kube.errors import ApiError
 from webhook.serving.cluster_objects import GivenObjects
@@ -31,44 +31,40 @@ def error(code, reason, message, uid=""):
     return {"uid": uid, "allowed": False, "status": {"code": code, "reason": reason, "message": message}}
 
 
-async def test_a_review_is_answered_over_tls(start):
+async def test_a_review_is_answered_over_tls(running):
     """A pod's review comes back with its patch."""
-    async with start(objects=Objects([HIGH])) as running:
-        status, answer = await running.post("/mutate?timeout=10s", GOOD)
+    status, answer = await running.post("/mutate?timeout=10s", GOOD)
     assert status == 200
     assert [op["path"] for op in patch_of(answer)] == ["/spec/priority", "/spec/preemptionPolicy"]
 
 
-async def test_another_content_type_is_a_415(start):
+async def test_another_content_type_is_a_415(running):
     """A body of another type is not looked at."""
-    async with start() as running:
-        status, answer = await running.post("/mutate", GOOD, headers={"Content-Type": "text/plain"})
+    status, answer = await running.post("/mutate", GOOD, headers={"Content-Type": "text/plain"})
     assert status == 415
     text = "Content-Type is 'text/plain'; application/json was expected"
     assert answer == error(415, "UnsupportedMediaType", text)
 
 
-async def test_a_content_type_may_have_parameters(start):
+async def test_a_content_type_may_have_parameters(running):
     """`application/json; charset=utf-8` is JSON."""
-    async with start(objects=Objects([HIGH])) as running:
-        status, _ = await running.post("/mutate", GOOD, headers={"Content-Type": "application/json; charset=utf-8"})
+    status, _ = await running.post("/mutate", GOOD, headers={"Content-Type": "application/json; charset=utf-8"})
     assert status == 200
 
 
-async def test_the_largest_objects_are_judged(start):
+async def test_the_largest_objects_are_judged(running):
     """An UPDATE carries two objects of the 3 MB that the API server takes."""
     largest = make_pod(
         containers=[{"name": "c", "image": "i", "args": ["x" * 3 * 1024 * 1024]}],
         priorityClassName="high",
         priority=100,
     )
-    async with start(objects=Objects([HIGH])) as running:
-        status, answer = await running.post("/validate", make_review(largest, largest))
+    status, answer = await running.post("/validate", make_review(largest, largest))
     assert (status, answer["allowed"]) == (200, True)
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])
-async def test_an_oversized_body_that_is_no_review_is_a_413(start, chunked):
+async def test_an_oversized_body_that_is_no_review_is_a_413(running, chunked):
     """Without a uid there is no answer that an API server would accept."""
     big = b" " * (8 * 1024 * 1024 + 1)
 
@@ -76,12 +72,9 @@ async def test_an_oversized_body_that_is_no_review_is_a_413(start, chunked):
         for at in range(0, len(big), 65536):
             yield big[at : at + 65536]
 
-    async with start() as running:
-        headers = {"Content-Type": "application/json"}
-        async with running.session.post(
-            running.url + "/mutate", data=chunks() if chunked else big, headers=headers
-        ) as got:
-            status, answer = got.status, (await got.json())["response"]
+    headers = {"Content-Type": "application/json"}
+    async with running.session.post(running.url + "/mutate", data=chunks() if chunked else big, headers=headers) as got:
+        status, answer = got.status, (await got.json())["response"]
     assert status == 413
     text = "the body is larger than 8388608 bytes, and it does not begin with the uid of an AdmissionReview"
     assert answer == error(413, "RequestEntityTooLarge", text)
@@ -90,14 +83,13 @@ async def test_an_oversized_body_that_is_no_review_is_a_413(start, chunked):
 @pytest.mark.parametrize("size", [9, 27, 40], ids="{} MB".format)
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 @pytest.mark.slow
-async def test_an_oversized_review_is_refused_and_not_an_error(start, path, size):
+async def test_an_oversized_review_is_refused_and_not_an_error(running, path, size):
     """An error would let it pass wherever failurePolicy is Ignore, and a tenant can make any object that large."""
     padded = make_review(make_pod(meta={"annotations": {"a": "<" * (size * 1_000_000 // 6)}}))
     body = json.dumps(padded).replace("<", "\\u003c").encode()
-    async with start() as running:
-        status, answer = await running.post(path, body)
-        line = await running.logged(message="review")
-        metrics = (await running.get("/metrics"))[1]
+    status, answer = await running.post(path, body)
+    line = await running.logged(message="review")
+    metrics = (await running.get("/metrics"))[1]
     assert status == 200
     assert answer["uid"] == UID
     assert answer["allowed"] is False
@@ -118,20 +110,18 @@ async def test_only_reviews_are_served_on_the_secure_port(start, method, path, s
         assert answer.status == status
 
 
-async def test_what_is_no_review_is_a_400(start):
+async def test_what_is_no_review_is_a_400(running):
     """The HTTP status says so too, so that failurePolicy decides."""
-    async with start() as running:
-        status, answer = await running.post("/validate", b"")
+    status, answer = await running.post("/validate", b"")
     assert status == 400
     assert answer == error(400, "BadRequest", "the body is empty; an AdmissionReview was expected")
 
 
-async def test_a_handler_that_raises_is_a_500_and_logged(start, monkeypatch):
+async def test_a_handler_that_raises_is_a_500_and_logged(running, monkeypatch):
     """A bug is answered well formed, and its traceback is in the log."""
     monkeypatch.setitem(HANDLERS, ("mutate", "", "pods", ""), lambda *_: 1 / 0)
-    async with start() as running:
-        status, answer = await running.post("/mutate", GOOD)
-        line = await running.logged(level="error")
+    status, answer = await running.post("/mutate", GOOD)
+    line = await running.logged(level="error")
     assert status == 500
     assert answer["uid"] == UID
     assert "ZeroDivisionError" in line["exception"]
@@ -226,16 +216,15 @@ async def test_a_server_that_stops_gives_requests_in_hand_its_timeout_and_no_mor
     assert 0.9 < took < 1.6
 
 
-async def test_a_body_that_never_comes_ends_in_time(start, authority):
+async def test_a_body_that_never_comes_ends_in_time(running, authority):
     """A client that stops sending does not hold its place."""
     head = b"POST /mutate?timeout=300ms HTTP/1.1\r\nHost: a\r\n"
     head += b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-    async with start() as running:
-        reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
-        writer.write(head)
-        status = await asyncio.wait_for(reader.readline(), 2)
-        writer.close()
-        await running.logged(message="review", code=504)
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
+    writer.write(head)
+    status = await asyncio.wait_for(reader.readline(), 2)
+    writer.close()
+    await running.logged(message="review", code=504)
     assert status == b"HTTP/1.1 504 Gateway Timeout\r\n"
 
 
@@ -265,8 +254,7 @@ async def test_a_client_that_leaves_is_no_bug(start, authority, caplog, traced):
 
 
 @pytest.mark.slow
-async def test_concurrent_reviews_are_all_answered(start):
+async def test_concurrent_reviews_are_all_answered(running):
     """More reviews at once than are worked on at once: the others wait their turn."""
-    async with start(objects=Objects([HIGH])) as running:
-        answers = await asyncio.gather(*(running.post("/mutate", GOOD) for _ in range(150)))
+    answers = await asyncio.gather(*(running.post("/mutate", GOOD) for _ in range(150)))
     assert {status for status, _ in answers} == {200}

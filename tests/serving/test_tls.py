@@ -80,10 +80,9 @@ async def test_an_old_client_ca_is_forgotten(start, authority, tmp_path, name, v
             (await asyncio.to_thread(shake_hands, sock, others, name)).close()
 
 
-async def test_no_session_is_kept_for_a_client_to_come_back_to(start, connect):
+async def test_no_session_is_kept_for_a_client_to_come_back_to(running, connect):
     """API servers do not resume TLS sessions, and a ticket takes a fifth of the time of a handshake."""
-    async with start() as running:
-        reader, writer = await connect(running)
-        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-        await reader.readline()
-        assert writer.get_extra_info("ssl_object").session.has_ticket is False
+    reader, writer = await connect(running)
+    writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    await reader.readline()
+    assert writer.get_extra_info("ssl_object").session.has_ticket is False

@@ -99,14 +99,9 @@ class CachedObjects(ObjectSource):
         """The PodGroup `namespace/name`; None where they are not served, or may not be watched."""
         return self._groups.get(key)
 
-    def on_namespace(self, name: str, call: Callable[[], object]) -> None:
+    def on_namespace(self, name: str, call: Callable[[], None]) -> None:
         """Call this whenever the namespace of that name changes."""
-
-        def note(change: Change[Namespace]) -> None:
-            if change.key == name:
-                call()
-
-        self._namespaces.handlers.append(note)
+        self._namespaces.handlers.append(lambda change: call() if change.key == name else None)
 
     def missing(self) -> list[str]:
         """The resources not heard of yet."""

@@ -23,8 +23,6 @@ from webhook.serving.fair_turns import FairTurns
 
 Asker = tuple[str, str]
 """The address from which a review came, and the namespace it is about."""
-_Key = tuple[str, str]
-"""A resource, and the name of an object or `namespace/name`."""
 
 _AT_A_TIME, _RATE, _BURST = 16, 200.0, 200.0
 """Look-ups at a time, a second, and at once after a quiet second."""
@@ -43,7 +41,7 @@ class _Running:
 
 
 class Lookups:
-    """All live look-ups: `get` asks the API server for an object of a resource, None if there is none.
+    """All live look-ups, by resource and `name` or `namespace/name`: `get` asks the API server, None if there is none.
 
     The watches of the `caches`, by resource, tell of changes. What is `optional` refuses nobody by being missing.
     """
@@ -53,8 +51,8 @@ class Lookups:
     ) -> None:
         self._get, self._caches, self._optional = get, caches, optional
         self._turns, self._next = FairTurns(_AT_A_TIME), 0.0
-        self._running: dict[tuple[_Key, Asker], _Running] = {}
-        self._remembered: Newest[_Key, tuple[float, Any]] = Newest(_MOST_REMEMBERED)
+        self._running: dict[tuple[tuple[str, str], Asker], _Running] = {}
+        self._remembered: Newest[tuple[str, str], tuple[float, Any]] = Newest(_MOST_REMEMBERED)
         for resource, cache in caches.items():
             cache.handlers.append(partial(self._hear, resource))
 
@@ -78,7 +76,7 @@ class Lookups:
             if not running.waiting and not running.task.done():
                 running.task.cancel()
 
-    async def _look_up(self, key: _Key, asker: Asker, running: _Running) -> Any:
+    async def _look_up(self, key: tuple[str, str], asker: Asker, running: _Running) -> Any:
         try:
             await self._turns.enter(*asker)
             try:
@@ -92,7 +90,7 @@ class Lookups:
             self._remembered[key] = (began, answer)
         return answer
 
-    async def _ask(self, key: _Key, running: _Running) -> tuple[float, Any]:
+    async def _ask(self, key: tuple[str, str], running: _Running) -> tuple[float, Any]:
         """When it was asked, and the answer: another address may have asked meanwhile."""
         loop = asyncio.get_running_loop()
         self._next = max(self._next, loop.time() - _BURST / _RATE) + 1 / _RATE
@@ -108,10 +106,9 @@ class Lookups:
         for (key, _), running in self._running.items():
             running.overtaken |= key == told
 
-    def _known(self, key: _Key) -> tuple[float, Any] | None:
+    def _known(self, key: tuple[str, str]) -> tuple[float, Any] | None:
         """When and what was answered, if that still counts."""
         known = self._remembered.get(key)
-        resource, _ = key
-        if known is None or not (self._caches[resource].watching or (resource in self._optional and known[1] is None)):
+        if known is None or not (self._caches[key[0]].watching or (key[0] in self._optional and known[1] is None)):
             return None
         return known if asyncio.get_running_loop().time() - known[0] < _REMEMBERED else None

@@ -56,8 +56,9 @@ class AdmissionMetrics:
         expiry = "When the serving certificate expires, in seconds since the epoch."
         self.certificate_expiry = Gauge("giveway_certificate_expiry_timestamp_seconds", expiry, registry=registry)
         lookups = "Objects looked up live before an answer, by resource."
-        resources = (CLASSES, NAMESPACES, POD_GROUPS)
-        self.live_lookups = counter("giveway_live_lookups", lookups, "resource", known=resources)
+        self.live_lookups = counter(
+            "giveway_live_lookups", lookups, "resource", known=(CLASSES, NAMESPACES, POD_GROUPS)
+        )
         closed = (
             "Connections ended by the server, by reason: room (one gave way to a new one), head (no review came), lines"
             " (more at once than a request has) or unread (its client does not take what it is sent)."

@@ -34,10 +34,11 @@ _AT_ONCE = 32 * 1024
 """Bytes of a review that are decoded while the others wait."""
 _VALUES_AT_ONCE = 2048
 """Values of such a review. Small ones cost most: an empty map of three bytes takes as long as a text of a thousand."""
+_A_ROUND = 8
+"""Such reviews that are answered in one round of the event loop; more wait for the next ones, address by address."""
 _TIMEOUT, _SHARE = 10.0, 0.8
 """Seconds if the query names none (the API server's own default) and at most, and the share that a review may take."""
 _JSON = "application/json"
-_HEADERS = {"Content-Type": _JSON}
 _PHASES: dict[str, Phase] = {f"/{phase}": phase for phase in get_args(Phase)}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -52,7 +53,7 @@ class ReviewHandler:
         self._source, self._unready = source, unready
         self._metrics, self._lines = metrics, lines
         self._bodies = Bodies(lambda reason: metrics.requests_ended.labels(reason).inc())
-        self._dear, self._dearest = FairTurns(1), FairTurns(1)
+        self._ordinary, self._dear, self._dearest = FairTurns(_A_ROUND), FairTurns(1), FairTurns(1)
         source.looked_up = lambda resource: metrics.live_lookups.labels(resource).inc()
         self.context: Context | None = None
         """What reviews are judged by; None until it is known which policies are in force."""
@@ -71,7 +72,7 @@ class ReviewHandler:
         reviewed = await self._answer(request, connection.address, phase, _budget(query))
         connection.owner.finish(connection, verdict=reviewed.code == 200)
         self._tell(phase, reviewed, time.perf_counter() - began)
-        response = web.Response(body=reviewed.body, status=reviewed.code, headers=_HEADERS)
+        response = web.Response(body=reviewed.body, status=reviewed.code, headers={"Content-Type": _JSON})
         if self.draining or not request.content.is_eof():
             response.force_close()
         return response
@@ -93,9 +94,10 @@ class ReviewHandler:
             return _oversized(error.args[0])
         except NoRoomError:
             return refuse(503, f"more than {BUDGET} bytes of reviews are under way, most of them from this address")
-        except TimeoutError as error:
-            late = f"the review was not finished within {seconds:g} s, its share of the timeout"
-            return refuse(504, str(error) or late)
+        except TimeoutError as late:
+            return refuse(
+                504, str(late) or f"the review was not finished within {seconds:g} s, its share of the timeout"
+            )
         except (web.RequestPayloadError, ConnectionError) as error:
             error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
             return refuse(400, "the body is not encoded as its header says, or the client has gone before it was whole")
@@ -119,6 +121,8 @@ class ReviewHandler:
     async def _review(self, address: str, context: Context, phase: Phase, body: bytes) -> Reviewed:
         """Answer a review by what is known: now, or beside the others if it is dear; policies are the dearest."""
         if len(body) <= _AT_ONCE and sum(map(body.count, (b",", b"{", b"["))) <= _VALUES_AT_ONCE:
+            await self._ordinary.enter(address)
+            asyncio.get_running_loop().call_soon(self._ordinary.leave)  # in the next round of the event loop
             with suppress(AllowanceError):
                 return review(context, phase, body)
         with suppress(AllowanceError):

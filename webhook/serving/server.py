@@ -70,7 +70,7 @@ class ReviewServer:
     ) -> None:
         self.options, self.source = options, source
         self._metrics, self._supervisor = metrics, supervisor
-        self._connections: Connections | None = None
+        self._connections: Connections
         self._acceptor: Acceptor | None = None
         self._accepting: list[asyncio.Task[None]] = []
         self.certificate: ServingCertificate | None = None
@@ -97,10 +97,9 @@ class ReviewServer:
         )
 
     async def __aenter__(self) -> Self:
-        certificate = self._load()
-        sock = bind(self.options.bind_address, self.options.secure_port, "--secure-port")
         closed = self._metrics.connections_closed
-        self._connections = Connections(self.handler, certificate.context, lambda reason: closed.labels(reason).inc())
+        self._connections = Connections(self.handler, self._load().context, lambda reason: closed.labels(reason).inc())
+        sock = bind(self.options.bind_address, self.options.secure_port, "--secure-port")
         self._acceptor = Acceptor(sock, self._connections.serve)
         self._accepting = [asyncio.create_task(self._supervisor.keep("listener", self._acceptor.accept))]
         return self
@@ -108,7 +107,6 @@ class ReviewServer:
     async def __aexit__(self, *exc_info: object) -> None:
         self.handler.draining = True
         assert self._acceptor is not None
-        assert self._connections is not None
         await cancelled(self._accepting)
         self._acceptor.socket.close()
         await self._connections.close(self.options.shutdown_timeout)
@@ -137,7 +135,6 @@ class ReviewServer:
 
     async def reload_certificate(self) -> bool:
         """Take the certificate files into use as they are now; False if they are broken, and the last ones stay."""
-        assert self._connections is not None
         try:
             fresh = self._load()
         except TlsError as error:
