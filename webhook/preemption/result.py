@@ -164,9 +164,13 @@ class Decision:
         """How much each of these pods gives of what the preemptor lacks on its node: 1 for all of one thing."""
         self._check_fresh()
         state, nodes = self._state, self._state.snapshot.pods.node[rows].astype(np.intp)
-        relief = np.zeros(len(rows)) if state.ports is None else (state.ports.bits(rows) != 0).any(axis=0) * 1.0
-        for counter, used, most in zip(state.counters, state.with_nominated.counters, state.limit, strict=True):
-            lacks = np.maximum(used - most, 0)[nodes].astype(np.float64)
+        relief, ports = np.zeros(len(rows)), state.meters.get("ports")
+        if ports is not None:
+            relief += (ports.shares(rows, nodes) != 0).any(axis=0)
+        for counter in state.counters:
+            if counter.again is not None:
+                continue
+            lacks = np.maximum(counter.beside - counter.limit, 0)[nodes].astype(np.float64)
             given = np.minimum(counter.share(rows, nodes), lacks)
             relief += np.divide(given, lacks, out=np.zeros(len(rows)), where=lacks > 0)
         return relief

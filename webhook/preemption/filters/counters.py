@@ -4,15 +4,17 @@ Whether the preemptor fits depends on the pods of a node only through numbers th
 bytes, the number of pods, pods that match a term in the node's topology domain, and so on. So every counter is a
 row of `base` (its value on every node now), a row of `limit` (the most at which the preemptor still fits) and
 `share(pods)` (what each pod adds on its node). Taking pods away and putting them back is then arithmetic on whole
-rows. Two things are no counters: taken host ports are a set of bits per node (as in kube-scheduler, where removing
-one of two pods with the same port frees it), and required affinity must have at least one match (`Affinity`).
+rows. Taken host ports are no counter but a set of bits per node (as in kube-scheduler, where removing one of two pods
+with the same port frees it). Required affinity must have at least one match: it counts what is missing to that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Share = NDArray[Any]
 
 UNBOUNDED = 2**62
 """A limit that nothing reaches."""
@@ -57,18 +60,99 @@ class PlacedPods:
         return np.append(pods.node[placed], pods.nominated[self._coming]).astype(np.intp)
 
 
-class Counter(NamedTuple):
-    """One thing pods use up; `share` gives what pods (by row, of any shape) add on nodes (by row, broadcast to it)."""
+class MeterRoom(Protocol):
+    """What is left of one thing on some nodes once pods are gone, and while they come back; one entry a node."""
 
+    def fits_beside(self, share: Share, fits: Mask) -> None:
+        """Take out of `fits` the nodes on which the preemptor does not fit beside pods that add this."""
+
+    def put_back(self, share: Share, stays: Mask) -> None:
+        """Let the pods that add this be there again on the nodes where they stay."""
+
+
+class Meter(Protocol):
+    """One thing that pods on a node use up.
+
+    `adds` is how what several pods add goes together; if it is None, each pod has layers of its own.
+    """
+
+    @property
+    def adds(self) -> np.ufunc | None: ...  # noqa: D102  # said above
+
+    def shares(self, rows: Rows, nodes: Rows) -> Share:
+        """What pods (by row, of any shape) add on nodes (by row, broadcast to it): layers of that shape."""
+
+    def rooms(self, nodes: Rows, gone: Share) -> Sequence[MeterRoom]:
+        """What is left on these nodes once pods are gone that add so much together."""
+
+
+@dataclass(eq=False)
+class Counter:
+    """One thing pods use up, as a number; `share` gives what pods add on nodes, `beside` counts the nominated ones.
+
+    The preemptor fits up to the `limit`, and `again` from another number on if there is one: then nominated pods may
+    stand in its favour, and it has to fit without them, too.
+    """
+
+    adds = np.add
     stage: str
     base: Ints
     limit: Ints
     share: Callable[[Rows, Rows], Ints]
     name: str = ""
+    again: Ints | None = None
+    beside: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.beside = self.base
+
+    def nominate(self, rows: Rows, nodes: Rows) -> None:
+        """Count these pods as nominated to these nodes."""
+        self.beside = self.base.copy()
+        np.add.at(self.beside, nodes, self.share(rows, nodes))
+
+    def without(self, rows: Rows, nodes: Rows) -> Counter:
+        """The same once these pods are gone from these nodes."""
+        less = copy(self)
+        less.beside = self.beside.copy()
+        np.subtract.at(less.beside, nodes, self.share(rows, nodes))
+        return less
+
+    def fails(self, *, nominated: bool) -> Mask:
+        """The nodes on which the preemptor does not fit."""
+        used = self.beside if nominated else self.base
+        return used > self.limit if self.again is None else (used > self.limit) & (used < self.again)
+
+    def shares(self, rows: Rows, nodes: Rows) -> Share:
+        """What the pods add."""
+        return self.share(rows, nodes)[np.newaxis]
+
+    def rooms(self, nodes: Rows, gone: Share) -> list[MeterRoom]:
+        """How much it may still grow beside the nominated pods, and without them."""
+        both = self.again is not None and self.beside is not self.base
+        loads = [self.beside, self.base] if both else [self.beside]
+        return [_Slack(self, load[nodes] - gone[0], nodes) for load in loads]
+
+
+class _Slack:
+    """By how much a number may grow."""
+
+    def __init__(self, counter: Counter, used: Ints, nodes: Rows) -> None:
+        self._bounds = [bound[nodes] - used for bound in (counter.limit, counter.again) if bound is not None]
+
+    def fits_beside(self, share: Share, fits: Mask) -> None:
+        within: Mask = share[0] <= self._bounds[0]
+        for again in self._bounds[1:]:
+            within |= share[0] >= again
+        fits &= within
+
+    def put_back(self, share: Share, stays: Mask) -> None:
+        for bound in self._bounds:
+            np.subtract(bound, share[0], out=bound, where=stays)
 
 
 class FilterCheck(NamedTuple):
-    """One reason not to fit: a fixed mask of nodes, a range of counters, ports, volumes, or required affinity."""
+    """One reason not to fit: a fixed mask of nodes, a range of counters, ports, volumes, or devices."""
 
     reason: str
     resolvable: bool
@@ -78,26 +162,51 @@ class FilterCheck(NamedTuple):
     last: int = 0
 
 
-class AffinityBounds(NamedTuple):
-    """Required pod affinity, as bounds for the change in the number of matching pods on each node.
-
-    The preemptor fits while the change is at least `least` (a match remains in every term's domain) or at most
-    `most` (no match remains anywhere, and the preemptor matches its own terms, so that it may be the first).
-    """
-
-    least: Ints
-    most: Ints
-    share: Callable[[Rows, Rows], Ints]
-
-
-class PortUsage(NamedTuple):
+@dataclass(eq=False)
+class PortUsage:
     """Taken host ports that conflict with the preemptor's, as bits of one or more words; the words are the first axis.
 
-    `base` has those of every node, `bits` gives those of pods by row. On one node no two ports have the same bit.
+    `base` has those of every node, `reserved` those that nominated pods will take, `bits` gives those of pods by row.
+    On one node no two ports have the same bit.
     """
 
+    adds = np.bitwise_or
     base: Ints
     bits: Callable[[Rows], Ints]
+    reserved: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reserved = np.zeros_like(self.base)
+
+    def nominate(self, rows: Rows, nodes: Rows) -> None:
+        """Count these pods as nominated to these nodes."""
+        for word, bits in zip(self.reserved, self.bits(rows), strict=True):
+            np.bitwise_or.at(word, nodes, bits)
+
+    def fails(self, *, nominated: bool) -> Mask:
+        """The nodes on which a port is taken."""
+        taken = self.base | self.reserved if nominated else self.base
+        failing: Mask = np.bitwise_or.reduce(taken) != 0
+        return failing
+
+    def shares(self, rows: Rows, _nodes: Rows) -> Share:
+        """The ports of the pods."""
+        return self.bits(rows)
+
+    def rooms(self, nodes: Rows, gone: Share) -> list[MeterRoom]:
+        """The ports that stay taken."""
+        return [_Ports(self.base[:, nodes] & ~gone, self.reserved[:, nodes])]
+
+
+class _Ports:
+    def __init__(self, taken: Ints, reserved: Ints) -> None:
+        self._taken, self._reserved = taken, reserved
+
+    def fits_beside(self, share: Share, fits: Mask) -> None:
+        fits &= ~(self._taken | self._reserved | share).any(axis=0)
+
+    def put_back(self, share: Share, stays: Mask) -> None:
+        self._taken = np.where(stays, self._taken | share, self._taken & ~share)
 
 
 def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> list[Counter]:

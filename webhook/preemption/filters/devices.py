@@ -60,6 +60,8 @@ _REASONS = {
 class DeviceFilter:
     """What the preemptor needs of devices; `searched` are the nodes on which it needs any."""
 
+    adds = None
+
     def __init__(self, snapshot: Snapshot, incoming: PodInfo, needs: PodNeeds, without: Rows) -> None:
         self._snapshot, self._needs = snapshot, needs
         # What is held for itself, and for plans of lower priority, is not in its way
@@ -198,9 +200,13 @@ class DeviceFilter:
         pools = pools_of(self._snapshot, node).pools
         return any(device.device.allow_multiple_allocations for pool in pools for device in pool.devices)
 
-    def holders(self, rows: Rows) -> Rows:
-        """Of the pods in these rows, of any shape, those that use a claim, so that their removal may free devices."""
-        return rows * self._uses_claim[rows]
+    def shares(self, rows: Rows, _nodes: Rows) -> Rows:
+        """Of the pods in these rows those that use a claim, so that their removal may free devices; else 0."""
+        return (rows * self._uses_claim[rows])[np.newaxis]
+
+    def rooms(self, nodes: Rows, gone: Rows) -> list[_DeviceRoom]:
+        """The devices that are free on these nodes while pods come back."""
+        return [_DeviceRoom(self, nodes, gone)]
 
     @cached_property
     def _uses_claim(self) -> Mask:
@@ -260,6 +266,50 @@ class DeviceFilter:
         for name, nodes in self.delegated.items():
             mask &= nodes if name in resources else ~nodes
         return mask
+
+
+class _DeviceRoom:
+    """The pods `gone` from each node that may have held devices: rows, one column a node, 0 for none.
+
+    On nodes that `DeviceFilter.states` tells of, the devices that are taken are bits; of the others it is remembered
+    which pods are gone. `_known` says on which nodes the preemptor's claims can be had as things stand.
+    """
+
+    def __init__(self, devices: DeviceFilter, nodes: Rows, gone: Rows) -> None:
+        self._devices, self._nodes = devices, nodes
+        searched = devices.searched[nodes]
+        self._known = ~searched
+        self._told = searched & devices.states.told[nodes]
+        self._taken = devices.states.taken[nodes] & ~self._held_by(gone)
+        others = np.flatnonzero(searched & ~self._told)
+        self._gone = dict(zip(others.tolist(), (set(rows) - {0} for rows in gone[:, others].T.tolist()), strict=True))
+
+    def fits_beside(self, share: Rows, fits: Mask) -> None:
+        """Take out of `fits` the nodes on which the devices cannot be had once the pods in these rows are back, too.
+
+        There are the rows of one pod a node, or of the pods of one unit, one column a node.
+        """
+        asked = fits & (share.any(axis=0) | ~self._known)
+        told = np.flatnonzero(asked & self._told)
+        if len(told):
+            taken = self._taken[told] | self._held_by(share[:, told])
+            fits[told] = self._devices.fit_in_states(self._nodes[told], taken)
+        for column in np.flatnonzero(asked & ~self._told).tolist():
+            if column in self._gone:
+                gone = self._gone[column].difference(share[:, column].tolist())
+                fits[column] = self._devices.fits(int(self._nodes[column]), gone)
+
+    def put_back(self, share: Rows, stays: Mask) -> None:
+        """The pods in these rows, one column a node, are back where they may stay."""
+        self._known |= stays
+        self._taken[stays] |= self._held_by(share[:, stays])
+        for column in np.flatnonzero(stays & ~self._told).tolist():
+            if column in self._gone:
+                self._gone[column].difference_update(share[:, column].tolist())
+
+    def _held_by(self, rows: Rows) -> Bits:
+        held: Bits = np.bitwise_or.reduce(self._devices.states.of_pod[rows], axis=0)
+        return held
 
 
 class _TakenBits:

@@ -14,17 +14,10 @@ from numpy.typing import NDArray
 
 from webhook.preemption.devices.requests import ClaimRefusal, DemandError, NotModelledError
 from webhook.preemption.filters import counters, topology, volumes
-from webhook.preemption.filters.counters import (
-    UNBOUNDED,
-    AffinityBounds,
-    Counter,
-    FilterCheck,
-    PlacedPods,
-    PortUsage,
-)
+from webhook.preemption.filters.counters import UNBOUNDED, Counter, FilterCheck, PlacedPods, PortUsage
 from webhook.preemption.filters.devices import DeviceFilter, device_filter
 from webhook.preemption.filters.placement import declaring_mask, placement_checks
-from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
+from webhook.preemption.filters.volume_limits import EXCEEDED, AttachLimits
 from webhook.preemption.snapshot.pod_info import PodInfo, claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -36,50 +29,36 @@ NO_PODS = np.zeros(0, np.intp)
 """Rows of no pods."""
 
 
-class NodeUsage(NamedTuple):
-    """What is used up, one column a node: a row a counter, conflicting ports as bits, matches of required affinity.
-
-    `ports` are those that pods on the node hold, `reserved` those that pods nominated to it will, a row a word
-    (`PortUsage`). `matches` is the change from what is there now. `volumes` are the users of attached volumes
-    (`AttachLimits.users`).
-    """
-
-    counters: Ints
-    ports: Ints
-    reserved: Ints
-    matches: Ints
-    volumes: Ints
-
-
 @dataclass
 class PreFilterState:
     """One preemptor on one snapshot: what uses what up, and what must hold.
 
-    `without_nominated` is what the pods on the nodes use up, `with_nominated` the same with the nominated
-    ones, if there are any. `error` ends the attempt before any node is looked at.
+    `meters` are those that are no counters, by the kind of their check. There are `nominated` pods if these are counted
+    besides. `error` ends the attempt before any node is looked at.
     """
 
     snapshot: Snapshot
     incoming: PodInfo
     counters: list[Counter]
-    limit: Ints
-    ports: PortUsage | None
-    affinity: AffinityBounds | None
-    limits: AttachLimits | None
-    without_nominated: NodeUsage
-    with_nominated: NodeUsage
+    meters: dict[str, PortUsage | AttachLimits] = field(default_factory=dict)
     devices: DeviceFilter | None = None
     error: str = ""
     checks: list[FilterCheck] = field(default_factory=list)
+    nominated: bool = False
 
     def shares(self, rows: Rows, nodes: Rows) -> Ints:
         """What pods (by row) on nodes (by row) add to each counter: one row a counter, one column a pod."""
         return np.stack([counter.share(rows, nodes) for counter in self.counters])
 
     @property
+    def width(self) -> int:
+        """How many rows nodes have."""
+        return len(self.counters[0].base)
+
+    @property
     def is_local(self) -> bool:
         """Whether a pod counts on its own node only, and for as much as it adds there."""
-        return not (self.incoming.grows or self.ports or self.affinity or self.limits or self.devices) and all(
+        return not (self.incoming.grows or self.meters or self.devices) and all(
             counter.stage == "resources" for counter in self.counters
         )
 
@@ -123,7 +102,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     ports = counters.port_bits(snapshot, incoming, live) if incoming.ports else None
     storage = volumes.check(snapshot, incoming, live) if claims_of(incoming.pod) else volumes.NO_STORAGE
     spread = topology.spread_counters(snapshot, incoming, inside) if incoming.spread else []
-    affinity, anti = topology.affinity_counters(snapshot, incoming, live, inside)
+    affinity = topology.affinity_counters(snapshot, incoming, live, inside)
     devices, refusal, error = None, storage.refusal, ""
     try:
         devices = device_filter(snapshot, incoming, without)
@@ -134,34 +113,22 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     except NotModelledError as raised:
         incoming = incoming._replace(beyond=f"it asks for devices, and {raised}")
     if devices:
-        resources = [_where_listed(counter, devices) for counter in resources]
-    used = [*resources, *storage.counters, *spread, *anti]
-    nothing = np.zeros(snapshot.nodes.rows, np.int64)
-    limits = storage.limits
-    without_nominated = NodeUsage(
-        counters=np.stack([counter.base for counter in used]),
-        ports=ports.base if ports else nothing[np.newaxis],
-        reserved=np.zeros_like(ports.base) if ports else nothing[np.newaxis],
-        matches=nothing,
-        volumes=limits.users if limits else nothing,
-    )
-    limit = np.stack([counter.limit for counter in used])
-    state = PreFilterState(
-        snapshot, incoming, used, limit, ports, affinity, limits, without_nominated, without_nominated, devices, error
-    )
+        for counter in resources:
+            if (served := devices.delegated.get(counter.name)) is not None:
+                counter.limit = np.where(served, UNBOUNDED, counter.limit)  # it counts where it is listed
+    used = [*resources, *storage.counters, *spread, *affinity]
+    meters = {kind: meter for kind, meter in (("ports", ports), ("volumes", storage.limits)) if meter is not None}
+    state = PreFilterState(snapshot, incoming, used, meters, devices, error)
     checks = _checks(state, storage, refusal)
     state.checks = [check for check in checks if check.mask is None or check.mask.any()]
-    state.with_nominated = _add_nominated(state, nominees)
+    if len(nominees):
+        _nominate(state, nominees)
     return state
 
 
 def _growth(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> PreFilterState:
     """A pod that wants to grow where it is: its node's resources beside the pods there, as the kubelet counts."""
     used = counters.growth_counters(snapshot, incoming, without)
-    nothing = np.zeros(snapshot.nodes.rows, np.int64)
-    row = nothing[np.newaxis]
-    load = NodeUsage(np.stack([counter.base for counter in used]), row, row, nothing, nothing)
-    limit = np.stack([counter.limit for counter in used])
     elsewhere = np.ones(snapshot.nodes.rows, np.bool_)
     if (node := snapshot.nodes.find(incoming.pod.spec.node_name)) is not None:
         elsewhere[node] = False
@@ -169,7 +136,7 @@ def _growth(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> PreFilterSt
         FilterCheck("node(s) didn't match the requested node name", False, "mask", elsewhere),
         FilterCheck("", True, "resources", None, 0, len(used)),
     ]
-    return PreFilterState(snapshot, incoming, used, limit, None, None, None, load, load, checks=checks)
+    return PreFilterState(snapshot, incoming, used, checks=checks)
 
 
 def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
@@ -177,10 +144,7 @@ def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
     if not state.is_local:
         return prefilter(state.snapshot, state.incoming, gone)
     nodes = state.snapshot.pods.node[gone].astype(np.intp)
-    less = state.with_nominated.counters.copy()
-    for counter, share in zip(less, state.shares(gone, nodes), strict=True):
-        np.subtract.at(counter, nodes, share)
-    return replace(state, with_nominated=state.with_nominated._replace(counters=less))
+    return replace(state, counters=[counter.without(gone, nodes) for counter in state.counters])
 
 
 def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
@@ -200,10 +164,10 @@ def _failures(state: PreFilterState, left_out: Rows) -> Failures:
     """What `run_filters` says. Raises DemandError."""
     if state.error:
         return _ended(state, left_out, state.error)
-    code, resolvable, lacking = _run(state, state.with_nominated)
+    code, resolvable, lacking = _run(state, nominated=True)
     fits = code == 0
-    if state.with_nominated is not state.without_nominated and (state.affinity or state.limits):
-        codes, curable, short = _run(state, state.without_nominated)
+    if state.nominated and ("volumes" in state.meters or any(counter.again is not None for counter in state.counters)):
+        codes, curable, short = _run(state, nominated=False)
         code[fits], resolvable[fits], lacking[:, fits] = codes[fits], curable[fits], short[:, fits]
         fits = code == 0
     fits[left_out] = False
@@ -211,16 +175,10 @@ def _failures(state: PreFilterState, left_out: Rows) -> Failures:
 
 
 def _ended(state: PreFilterState, left_out: Rows, error: str) -> Failures:
-    count = state.limit.shape[1]
+    count = state.width
     nothing = np.zeros(count, np.bool_)
     code = np.full(count, -1, np.int16)
     return Failures(code, nothing, nothing[:0, np.newaxis], NO_PODS, left_out, state.checks, state.counters, error)
-
-
-def _where_listed(counter: Counter, devices: DeviceFilter) -> Counter:
-    """The counter of an extended resource counts only on nodes that list the resource."""
-    mask = devices.delegated.get(counter.name)
-    return counter if mask is None else counter._replace(limit=np.where(mask, UNBOUNDED, counter.limit))
 
 
 def nodes_where_preemption_might_help(failures: Failures) -> Rows:
@@ -240,12 +198,12 @@ def _checks(state: PreFilterState, storage: volumes.Storage, refusal: str) -> li
     for row, counter in enumerate(state.counters):
         rows_of[counter.stage] = (rows_of.get(counter.stage, (row, 0))[0], row + 1)
     checks = placement_checks(nodes, incoming, refusal)
-    if state.ports:
+    if "ports" in state.meters:
         checks.append(FilterCheck("node(s) didn't have free ports for the requested pod ports", True, "ports"))
     checks.append(FilterCheck("", True, "resources", None, *rows_of["resources"]))
     if "claims" in rows_of:
         checks.append(FilterCheck(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
-    if state.limits:
+    if "volumes" in state.meters:
         checks.append(FilterCheck(EXCEEDED, True, "volumes"))
     checks += [FilterCheck(reason, False, "mask", mask) for reason, mask in storage.masks]
     unspread = "node(s) didn't match pod topology spread constraints"
@@ -254,12 +212,13 @@ def _checks(state: PreFilterState, storage: volumes.Storage, refusal: str) -> li
         checks.append(FilterCheck(f"{unspread} (missing required label)", False, "mask", missing))
         first = rows_of["spread"][0] + number
         checks.append(FilterCheck(unspread, True, "counters", None, first, first + 1))
-    if state.affinity:
+    if "affinity" in rows_of:
         outside = np.zeros(nodes.rows, np.bool_)
         for term in incoming.affinity:
             outside |= nodes.label(term.topology_key) < 0
         checks.append(FilterCheck("node(s) didn't match pod affinity rules", False, "mask", outside))
-        checks.append(FilterCheck("node(s) didn't match pod affinity rules", False, "affinity"))
+        unmatched = "node(s) didn't match pod affinity rules"
+        checks.append(FilterCheck(unmatched, False, "counters", None, *rows_of["affinity"]))
     for stage, reason in (
         ("anti-affinity", "node(s) didn't match pod anti-affinity rules"),
         ("existing-anti-affinity", "node(s) didn't satisfy existing pods anti-affinity rules"),
@@ -274,38 +233,33 @@ def _checks(state: PreFilterState, storage: volumes.Storage, refusal: str) -> li
     return checks
 
 
-def _run(state: PreFilterState, load: NodeUsage) -> tuple[NDArray[np.int16], Mask, Mask]:
-    """`code`, `resolvable` and `lacking` of `Failures` under this load: the first failing check on every known node."""
-    over, count = load.counters > state.limit, state.limit.shape[1]
+def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], Mask, Mask]:
+    """`code`, `resolvable` and `lacking` of `Failures`: the first failing check on every known node.
+
+    The `nominated` pods count, or they do not.
+    """
+    count = state.width
     code = np.where(state.snapshot.nodes.valid[:count], 0, -1).astype(np.int16)
     resolvable = np.zeros(count, np.bool_)
     lacking = np.zeros((0, count), np.bool_)
     judged: NDArray[np.int8] | None = None
     for number, check in enumerate(state.checks, start=1):
         cures: Mask | bool = check.resolvable
-        match check.kind:
-            case "ports":
-                fails = (load.ports | load.reserved).any(axis=0)
-            case "affinity":
-                assert state.affinity is not None
-                fails = (load.matches < state.affinity.least) & (load.matches > state.affinity.most)
-            case "volumes":
-                assert state.limits is not None
-                attached = Attached(state.limits, load.volumes, np.arange(count))
-                fails = ~attached.fits_beside(np.zeros((1, count), np.intp))
-            case "mask":
-                assert check.mask is not None
-                fails = check.mask
-            case "devices":
-                assert state.devices is not None
-                judged = state.devices.judge(code == 0) if judged is None else judged
-                fails = judged == check.first
-            case _:
-                fails = over[check.first : check.last].any(axis=0)
+        used = state.counters[check.first : check.last]
+        if check.mask is not None:
+            fails = check.mask
+        elif check.kind == "devices":
+            assert state.devices is not None
+            judged = state.devices.judge(code == 0) if judged is None else judged
+            fails = judged == check.first
+        elif check.kind in state.meters:
+            fails = state.meters[check.kind].fails(nominated=nominated)
+        else:
+            over = np.stack([counter.fails(nominated=nominated) for counter in used])
+            fails = np.logical_or.reduce(over)
         if check.kind == "resources":
-            lacking = over[check.first : check.last]
-            hopeless = state.limit[check.first + 1 : check.last] < 0
-            cures = np.logical_not((lacking[1:] & hopeless).any(axis=0))
+            lacking, hopeless = over, np.stack([counter.limit < 0 for counter in used])
+            cures = np.logical_not((lacking[1:] & hopeless[1:]).any(axis=0))
         fails = fails & (code == 0)
         code[fails] = number
         resolvable |= fails & cures
@@ -334,26 +288,15 @@ def _reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
     return reserving
 
 
-def _add_nominated(state: PreFilterState, rows: Rows) -> NodeUsage:
-    """The load with the pods in these rows on the nodes they are nominated to.
+def _nominate(state: PreFilterState, rows: Rows) -> None:
+    """Count the pods in these rows on the nodes they are nominated to.
 
-    What counts by topology has them already if nominees count everywhere in their domains.
+    What counts by topology has them already under a policy.
     """
-    if not len(rows):
-        return state.without_nominated
     snapshot, nodes = state.snapshot, state.snapshot.pods.nominated[rows].astype(np.intp)
-    counters, ports, reserved, matches, volumes = state.without_nominated
-    counters = counters.copy()
-    for row, counter in enumerate(state.counters):
+    for counter in state.counters:
         if not (snapshot.under_policy and counter.stage in topology.STAGES):
-            np.add.at(counters[row], nodes, counter.share(rows, nodes))  # far faster in a vector than in a matrix
-    if state.ports:
-        reserved = reserved.copy()
-        for word, bits in zip(reserved, state.ports.bits(rows), strict=True):
-            np.bitwise_or.at(word, nodes, bits)
-    if state.affinity:
-        matches = matches.copy()
-        np.add.at(matches, nodes, state.affinity.share(rows, nodes))
-    if state.limits:
-        volumes = state.limits.with_pods(rows)
-    return NodeUsage(counters, ports, reserved, matches, volumes)
+            counter.nominate(rows, nodes)
+    for meter in state.meters.values():
+        meter.nominate(rows, nodes)
+    state.nominated = True

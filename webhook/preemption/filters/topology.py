@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects.placement import PodAffinityTerm
-from webhook.preemption.filters.counters import UNBOUNDED, AffinityBounds, Counter, PlacedPods
+from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods
 from webhook.preemption.filters.placement import required_mask, taint_mask
 from webhook.preemption.snapshot.pod_info import PodInfo, SpreadConstraint, Term, compile_terms
 from webhook.preemption.snapshot.pod_view import Identity
@@ -27,9 +27,7 @@ Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
-def affinity_counters(
-    snapshot: Snapshot, incoming: PodInfo, live: PlacedPods, inside: PlacedPods
-) -> tuple[AffinityBounds | None, list[Counter]]:
+def affinity_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods, inside: PlacedPods) -> list[Counter]:
     """The preemptor's required affinity, its anti-affinity by term, and existing pods' anti-affinity by topology.
 
     Affinity is to pods that are `live`, anti-affinity to all that are or will be `inside` a domain. Without any term of
@@ -39,7 +37,7 @@ def affinity_counters(
     existing = _existing_anti_affinity(snapshot, incoming, inside)
     hit = any(counter.base.any() for counter in existing)
     if not (hit or incoming.affinity or incoming.anti_affinity):
-        return None, []
+        return []
     nodes, identity = snapshot.nodes, snapshot.pods.identity
     own = []
     for term in incoming.anti_affinity:
@@ -47,7 +45,8 @@ def affinity_counters(
         counts = _domain_counts(snapshot, term.topology_key, inside.nodes[matches[identity[inside.rows]]])
         nobody = np.zeros(nodes.rows, np.int64)
         own.append(Counter("anti-affinity", _by_node(counts, domains), nobody, _share(identity, matches, domains >= 0)))
-    return (_own_affinity(snapshot, incoming, live) if incoming.affinity else None), own + existing
+    affinity = [_own_affinity(snapshot, incoming, live)] if incoming.affinity else []
+    return [*affinity, *own, *existing]
 
 
 def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
@@ -88,8 +87,12 @@ def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> 
     return counters
 
 
-def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> AffinityBounds:
-    """The preemptor's required affinity: how many matches may go from each node's domains before it fails."""
+def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Counter:
+    """The preemptor's required affinity: how many matches may go from each node's domains before it fails.
+
+    It fits while a match remains in every term's domain. If it matches its own terms, it may also be the first: once
+    no match remains anywhere.
+    """
     nodes = snapshot.nodes
     matches = _term_matches(snapshot, incoming.affinity)
     on = live.nodes[matches[snapshot.pods.identity[live.rows]]]
@@ -101,10 +104,15 @@ def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Af
         anywhere |= domains >= 0
     own = snapshot.namespace_labels(incoming.namespace)
     may_be_first = all(term.selects(incoming.namespace, incoming.labels, own) for term in incoming.affinity)
-    total = int(np.count_nonzero(anywhere[on]))
-    most = np.full(nodes.rows, -total if may_be_first else -UNBOUNDED, np.int64)
-    everywhere = np.ones(nodes.rows, np.bool_)
-    return AffinityBounds(1 - fewest, most, _share(snapshot.pods.identity, matches, everywhere))
+    total = int(np.count_nonzero(anywhere[on])) if may_be_first else UNBOUNDED
+    share = _share(snapshot.pods.identity, matches, np.ones(nodes.rows, np.bool_))
+    return Counter(
+        stage="affinity",
+        base=np.zeros(nodes.rows, np.int64),
+        limit=fewest - 1,
+        share=lambda rows, on_nodes: -share(rows, on_nodes),
+        again=np.full(nodes.rows, total, np.int64),
+    )
 
 
 def _existing_anti_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:

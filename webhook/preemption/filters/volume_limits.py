@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,16 @@ Mask = NDArray[np.bool_]
 EXCEEDED = "node(s) exceed max volume count"
 
 
-class AttachLimits(NamedTuple):
+@dataclass(eq=False)
+class AttachLimits:
     """The limits of the preemptor's drivers, and the volumes of these drivers that pods use, as pairs with the node.
 
     `limit` has a row a driver and a column a node, `own` the number of the preemptor's volumes by driver. Pair 0
-    stands for no volume. `users` is the number of pods on the node that use the pair's volume.
+    stands for no volume. `users` is the number of pods on the node that use the pair's volume, `beside` the same with
+    the nominated pods.
     """
 
+    adds = None
     limit: Ints
     own: Ints
     node: Rows
@@ -43,54 +46,64 @@ class AttachLimits(NamedTuple):
     users: Ints
     place: Rows
     pairs_at: Rows
+    beside: Ints = field(init=False)
 
-    def pairs_of(self, rows: Rows) -> Rows:
-        """The pairs of pods, by row and of any shape; the first axis is as long as the most volumes of a pod."""
+    def __post_init__(self) -> None:
+        self.beside = self.users
+
+    def shares(self, rows: Rows, _nodes: Rows) -> Rows:
+        """The pairs of pods; there are as many layers as the most volumes of a pod."""
         return np.moveaxis(self.pairs_at[self.place[rows]], -1, 0)
 
-    def with_pods(self, rows: Rows) -> Ints:
-        """The users with further pods, given by row, on the nodes they are nominated to."""
-        users = self.users.copy()
-        np.add.at(users, self.pairs_of(rows), 1)
-        return users
+    def nominate(self, rows: Rows, nodes: Rows) -> None:
+        """Count these pods as nominated to these nodes."""
+        self.beside = self.users.copy()
+        np.add.at(self.beside, self.shares(rows, nodes), 1)
+
+    def fails(self, *, nominated: bool) -> Mask:
+        """The nodes to which the preemptor's volumes cannot be attached."""
+        count = self.limit.shape[1]
+        fits = np.ones(count, np.bool_)
+        attached = Attached(self, self.beside if nominated else self.users, np.arange(count))
+        attached.fits_beside(np.zeros((1, count), np.intp), fits)
+        return ~fits
+
+    def rooms(self, nodes: Rows, gone: Rows) -> list[Attached]:
+        """What stays attached, beside the nominated pods and without them: they may go elsewhere."""
+        rooms = []
+        for users in (self.users,) if self.beside is self.users else (self.beside, self.users):
+            less = users.copy()
+            np.subtract.at(less, gone.ravel(), 1)
+            rooms.append(Attached(self, less, nodes))
+        return rooms
 
 
 class Attached:
-    """What is attached to some nodes while pods go and come back; one entry a node."""
+    """What is attached to some nodes while pods come back, `users` being those of the volumes; one entry a node."""
 
     def __init__(self, limits: AttachLimits, users: Ints, nodes: Rows) -> None:
         self._limits = limits
         self._limit = limits.limit[:, nodes]
         self._own = limits.own[:, None]
-        self._nodes = nodes
-        self._users = users.copy()
-        self._count()
-
-    def remove(self, pairs: Rows) -> None:
-        """Take away the pods with these pairs."""
-        np.subtract.at(self._users, pairs.ravel(), 1)
-        self._count()
-
-    def add(self, pairs: Rows, where: Mask) -> None:
-        """Put back one pod of every node where it stays; `pairs` has a row a volume and a column a node."""
-        pairs = pairs * where
-        self._others, self._present = self._beside(pairs)
-        np.add.at(self._users, pairs.ravel(), 1)
-
-    def fits_beside(self, pairs: Rows) -> Mask:
-        """Where the preemptor's volumes can be attached beside those of one more pod a node."""
-        others, present = self._beside(pairs)
-        fits: Mask = ((present == self._own) | (others + self._own <= self._limit)).all(axis=0)
-        return fits
-
-    def _count(self) -> None:
-        limits, shape = self._limits, self._limits.limit.shape
-        used = self._users > 0
+        self._users = users
+        shape = limits.limit.shape
+        used = users > 0
         used[0] = False
         cells = limits.driver * shape[1] + limits.node
         others = np.bincount(cells[used & ~limits.is_own], minlength=shape[0] * shape[1]).reshape(shape)
         present = np.bincount(cells[used & limits.is_own], minlength=shape[0] * shape[1]).reshape(shape)
-        self._others, self._present = others[:, self._nodes], present[:, self._nodes]
+        self._others, self._present = others[:, nodes], present[:, nodes]
+
+    def put_back(self, share: Rows, stays: Mask) -> None:
+        """Put back one pod of every node where it stays; `share` has a row a volume and a column a node."""
+        pairs = share * stays
+        self._others, self._present = self._beside(pairs)
+        np.add.at(self._users, pairs.ravel(), 1)
+
+    def fits_beside(self, share: Rows, fits: Mask) -> None:
+        """Take out of `fits` where the preemptor's volumes cannot be attached beside those of one more pod a node."""
+        others, present = self._beside(share)
+        fits &= ((present == self._own) | (others + self._own <= self._limit)).all(axis=0)
 
     def _beside(self, pairs: Rows) -> tuple[Ints, Ints]:
         """By driver and node, the volumes of others and the preemptor's own that are attached beside more pods."""

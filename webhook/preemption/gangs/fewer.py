@@ -147,8 +147,8 @@ class LikeMembers:
         self.state, self._need = state, need
         names = [counter.name for counter in state.counters]
         self._demand = np.array([state.incoming.amounts.get(name, 0) if name else 1 for name in names], np.int64)
-        load = state.with_nominated.counters[:, nodes]
-        self._free = (state.limit[:, nodes] - load + self._demand[:, None]).T
+        left = np.stack([counter.limit[nodes] - counter.beside[nodes] for counter in state.counters], axis=1)
+        self._free = left + self._demand
         self._place = np.full(state.snapshot.nodes.rows + 1, -1)  # -1, no node, reads the last one
         self._place[nodes] = np.arange(len(nodes))
 

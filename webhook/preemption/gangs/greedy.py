@@ -105,7 +105,7 @@ def find_room(
                 nodes = placer.put_on_fitting(pods, state, failures, need)
                 if not nodes:
                     if costs is None or not state.is_local:
-                        costs, search.touched = _Costs(state.limit.shape[1], units), None
+                        costs, search.touched = _Costs(state.width, units), None
                     left = min(len(pods), need - len(placer.placed))
                     nodes = search.evict(state, failures, costs, left // _SHARE if state.is_local else 1)
                     if state.devices is not None and nodes:

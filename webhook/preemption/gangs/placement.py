@@ -236,10 +236,10 @@ class Placer:
 def by_tightness(state: PreFilterState, nodes: Rows) -> Rows:
     """The nodes (rows) that a member fits on, those with the least left of what it asks for first, then by name."""
     left = np.zeros(len(nodes))
-    for number, counter in enumerate(state.counters):
+    for counter in state.counters:
         if counter.stage == "resources" and counter.name:
             amount = state.incoming.amounts[counter.name]
-            free = state.limit[number, nodes] - state.with_nominated.counters[number, nodes]
+            free = counter.limit[nodes] - counter.beside[nodes]
             left += np.minimum(free / amount, 1e6)
     names = state.snapshot.nodes.alphabetical()[nodes]
     return nodes[np.lexsort((names, left))]
