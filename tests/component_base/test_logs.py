@@ -140,7 +140,7 @@ def test_lists_in_a_line_are_bounded_too():
 
 def test_what_waits_for_the_reader_is_bounded(monkeypatch):
     """Lines that nobody reads take so much of the memory and no more; the others are counted."""
-    monkeypatch.setattr(logs, "_MOST_WAITING_BYTES", 10_000)
+    monkeypatch.setattr(logs, "_MOST_WAITING", 9)
     monkeypatch.setattr(logs, "_INTERVAL", 60)
     dropped = []
     lines = LogWriter(io.BytesIO(), "json", dropped.append)

@@ -16,7 +16,6 @@ from aiohttp import web
 from tests.page.pages import busy
 from tests.workloads import eventually
 from webhook.component_base.probes import LOOPBACK, ReadinessCheck, plain_port, probes
-from webhook.component_base.supervision import Supervisor
 from webhook.page import stream
 from webhook.page.app import add_page
 from webhook.page.model import PoliciesShown, PolicyShown
@@ -47,8 +46,8 @@ async def served():
     streams = add_page(app, changing(), pause=0.05)
     probing = probes(lambda: [ReadinessCheck("all", True)], lambda: b"", str)
     async with (
-        plain_port(app, LOOPBACK, 0, Supervisor(), "page") as page,
-        plain_port(probing, LOOPBACK, 0, Supervisor(), "probes") as health,
+        plain_port(app, LOOPBACK, 0) as page,
+        plain_port(probing, LOOPBACK, 0) as health,
     ):
         yield page, health, streams
 

@@ -120,7 +120,7 @@ async def _shown(cluster: EmbeddedCluster, port: int | None, policies: Policies)
         )
         watching = asyncio.create_task(supervisor.keep("caches", service.state.run))
         try:
-            async with debug_port(service, port, supervisor) as bound:
+            async with debug_port(service, port) as bound:
                 click.echo(f"# the page is at http://127.0.0.1:{bound}/", err=True)
                 yield
         finally:

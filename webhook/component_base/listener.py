@@ -1,4 +1,4 @@
-"""Listening sockets, and accepting from them; plain HTTP bounded in connections."""
+"""Listening sockets, and accepting from them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
-
 log = logging.getLogger(__name__)
 
 _BREATH_SECONDS = 0.1
@@ -20,8 +18,6 @@ _RECENT_SECONDS = 5.0
 _NO_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _AT_A_TIME = 64
 """Connections that are accepted before others have their turn."""
-_MOST_PLAIN = 64
-"""Connections of probes, Prometheus and people; the oldest goes first."""
 
 
 def bind(address: str, port: int, option: str = "") -> socket.socket:
@@ -78,12 +74,3 @@ class Acceptor:
                 self._failed_at, self._error = time.monotonic(), str(error)
                 log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(_BREATH_SECONDS)
-
-
-async def serve_plain(server: web.Server, connection: socket.socket) -> None:
-    """Serve plain HTTP to a few connections at a time; the oldest one goes when there are too many."""
-    present = server.connections
-    for protocol in present[: max(0, len(present) + 1 - _MOST_PLAIN)]:
-        if protocol.transport is not None:
-            protocol.transport.abort()
-    await asyncio.get_running_loop().connect_accepted_socket(server, connection)

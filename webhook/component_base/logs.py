@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import Any, BinaryIO, Literal
 
 import msgspec
@@ -17,10 +18,8 @@ from webhook.kube.instants import rfc3339
 
 LogFormat = Literal["json", "text"]
 
-_MOST_WAITING = 100_000
-"""Lines kept for a reader that does not read; further ones are dropped and counted."""
-_MOST_WAITING_BYTES = 16 * 1024 * 1024
-"""Bytes of these lines."""
+_MOST_WAITING = 8192
+"""Lines kept for a reader that does not read; further ones are dropped and counted. Some take 8 KB, most 300 bytes."""
 _LONGEST_TEXT = 1024
 """Characters of a field; of a message, an error or a traceback `_LONGEST_ACCOUNT`."""
 _LONGEST_ACCOUNT = 8192
@@ -30,8 +29,6 @@ _LONGEST_LINE = 64 * 1024
 _INTERVAL = 0.05
 _PLAIN = re.compile(r"[\w./:@*,+~%#()\[\]-]+")
 """What needs no quotes in a text line; letters of any script among it."""
-_BATCH = 500
-"""Lines written in one go."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -41,25 +38,20 @@ class LogWriter:
     Every line is bounded here, whoever wrote what is in it: each text that is a field, and the line as a whole.
     """
 
-    def __init__(self, stream: BinaryIO, format_: LogFormat, on_drop: Callable[[int], object] | None = None) -> None:
+    def __init__(self, stream: BinaryIO, format_: LogFormat, on_drop: Callable[[int], object] = bool) -> None:
         self._stream, self._on_drop = stream, on_drop
         self._render = _text_line if format_ == "text" else bytes
-        self._waiting: list[bytes] = []
-        self._bytes = 0
-        self._lock, self._dropped = threading.Lock(), 0
+        self._waiting: SimpleQueue[bytes] = SimpleQueue()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_out, name="log", daemon=True)
         self._thread.start()
 
     def write(self, line: Line) -> None:
         """Add a line."""
-        rendered = self._rendered(line)
-        with self._lock:
-            if len(self._waiting) < _MOST_WAITING and self._bytes + len(rendered) <= _MOST_WAITING_BYTES:
-                self._waiting.append(rendered)
-                self._bytes += len(rendered)
-            else:
-                self._dropped += 1
+        if self._waiting.qsize() < _MOST_WAITING:
+            self._waiting.put(self._rendered(line))
+        else:
+            self._on_drop(1)
 
     def close(self) -> None:
         """Write what is left and end the thread."""
@@ -72,26 +64,21 @@ class LogWriter:
         self._flush()
 
     def _flush(self) -> None:
-        with self._lock:
-            lines, self._waiting, self._bytes = self._waiting, [], 0
-            dropped, self._dropped = self._dropped, 0
-        if dropped and self._on_drop:
-            self._on_drop(dropped)
-        for start in range(0, len(lines), _BATCH):
-            batch = lines[start : start + _BATCH]
-            try:
-                self._stream.write(b"".join(batch))
-                self._stream.flush()
-            except (OSError, ValueError):
-                if self._on_drop:
-                    self._on_drop(len(batch))
+        lines = [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
+        if not lines:
+            return
+        try:
+            self._stream.write(b"".join(lines))
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._on_drop(len(lines))
 
     def _rendered(self, line: Line) -> bytes:
         try:
             encoded = _json_line(line)
             # Most lines are shorter than a text may be, so none of theirs is too long
-            if len(encoded) > _LONGEST_TEXT and _cut(line):
-                encoded = _json_line(line)
+            if len(encoded) > _LONGEST_TEXT:
+                encoded = _cut(encoded)
             if len(encoded) <= _LONGEST_LINE and len(rendered := self._render(encoded)) <= _LONGEST_LINE:
                 return rendered
             problem = f"of more than {_LONGEST_LINE} bytes"
@@ -148,20 +135,13 @@ Line = LogLine | dict[str, Any]
 """A line of the log, of known fields or of any."""
 
 
-def _cut(line: Line) -> bool:
-    """Cut the line's texts that are too long; whether there was one."""
-    fields = list(line) if isinstance(line, dict) else line.__struct_fields__
-    changed = False
-    for field in fields:
-        value = line[field] if isinstance(line, dict) else getattr(line, field)
-        most = _LONGEST_ACCOUNT if field in _ACCOUNTS else _LONGEST_TEXT
-        if isinstance(value, str) and len(value) > most:
-            changed = True
-            if isinstance(line, dict):
-                line[field] = bounded(value, most)
-            else:
-                setattr(line, field, bounded(value, most))
-    return changed
+def _cut(encoded: bytes) -> bytes:
+    """The line with those of its texts cut that are too long."""
+    fields = msgspec.json.decode(encoded)
+    for key, value in fields.items():
+        if isinstance(value, str):
+            fields[key] = bounded(value, _LONGEST_ACCOUNT if key in _ACCOUNTS else _LONGEST_TEXT)
+    return _json_line(fields)
 
 
 def _timestamp(seconds: float) -> str:

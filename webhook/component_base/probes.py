@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 import msgspec
@@ -12,11 +12,12 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from webhook.component_base.listener import Acceptor, bind, serve_plain
-from webhook.component_base.supervision import Supervisor
+from webhook.component_base.listener import bind
 
 _LAST_SECONDS = 1.0
 """For answers under way when the process ends, twice: aiohttp then waits as long for whoever does not take them."""
+_MOST_CONNECTIONS = 64
+"""Connections of probes, Prometheus and people; the oldest goes first."""
 LOOPBACK = "127.0.0.1"
 """Reached from inside the pod only, and by `kubectl port-forward`."""
 
@@ -94,25 +95,30 @@ def probes(
 
 
 @asynccontextmanager
-async def plain_port(
-    app: web.Application, address: str, port: int, supervisor: Supervisor, name: str, *, option: str = ""
-) -> AsyncIterator[int]:
-    """Serve an application; yields the port, which is a free one for 0. `name` is the task's. Raises OSError.
+async def plain_port(app: web.Application, address: str, port: int, *, option: str = "") -> AsyncIterator[int]:
+    """Serve an application; yields the port, which is a free one for 0.
 
-    `option` is the one that says the port, for the error.
+    Raises OSError, whose text names the `option` that says the port.
     """
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LAST_SECONDS)
     await runner.setup()
     try:
-        assert runner.server is not None
         with bind(address, port, option) as sock:
-            acceptor = Acceptor(sock, partial(serve_plain, runner.server))
-            accepting = asyncio.create_task(supervisor.keep(name, acceptor.accept), name=name)
+            listening = await asyncio.get_running_loop().create_server(partial(_connection, runner), sock=sock)
             try:
-                yield acceptor.port
+                yield sock.getsockname()[1]
             finally:
-                accepting.cancel()
-                with suppress(asyncio.CancelledError):
-                    await accepting
+                listening.close()
     finally:
         await runner.cleanup()
+
+
+def _connection(runner: web.AppRunner) -> asyncio.Protocol:
+    """A further connection; the oldest one goes when there are too many."""
+    server = runner.server
+    assert server is not None
+    present = server.connections
+    for protocol in present[: max(0, len(present) + 1 - _MOST_CONNECTIONS)]:
+        if protocol.transport is not None:
+            protocol.transport.abort()
+    return server()

@@ -191,9 +191,7 @@ class Manager:
         if not self.policies_problem():
             self._use_policies()
         app = probes(self.checks, self._expose, self.supervisor.problem)
-        port = plain_port(
-            app, options.bind_address, options.health_port, self.supervisor, "private port", option="--health-port"
-        )
+        port = plain_port(app, options.bind_address, options.health_port, option="--health-port")
         self.health_port = await running.enter_async_context(port)
         running.push_async_callback(cancelled, work := [])
         for component in self._components:

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
 from webhook.component_base.probes import LOOPBACK, ReadinessCheck, plain_port
-from webhook.component_base.supervision import Supervisor, cancelled
+from webhook.component_base.supervision import cancelled
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339_micro
 from webhook.manager.manager import Component, Manager
@@ -75,7 +75,6 @@ class Reconciliation(Component):
         port = debug_port(
             self.service,
             self.debug_port,
-            manager.supervisor,
             lambda: Surroundings(manager.files_problem(), self._certificates()),
         )
         self.debug_port = await self._running.enter_async_context(port)
@@ -96,7 +95,6 @@ class Reconciliation(Component):
 async def debug_port(
     service: ReconcilerService,
     port: int,
-    supervisor: Supervisor,
     surroundings: Callable[[], Surroundings] = Surroundings,
 ) -> AsyncIterator[int]:
     """Show the page and the debug tables on a port of the loopback, which is yielded; nowhere if it is negative."""
@@ -104,7 +102,7 @@ async def debug_port(
         yield port
         return
     app = debug.pages(service, port or debug.DEBUG_PORT, surroundings)
-    async with plain_port(app, LOOPBACK, port, supervisor, "debug port", option="--debug-port") as bound:
+    async with plain_port(app, LOOPBACK, port, option="--debug-port") as bound:
         log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, bound)
         yield bound
 
