@@ -74,7 +74,7 @@ class Filled:
 STAYS = {
     "Kubernetes' own words": """
         Condition.status Container.restart_policy ContainerPort.protocol RestartRule.action
-        DeviceTaint.effect DeviceToleration.effect DeviceToleration.operator ExactDeviceRequest.allocation_mode
+        ExactDeviceRequest.allocation_mode
         PersistentVolumeClaimSpec.access_modes PersistentVolumeClaimSpec.volume_mode PersistentVolumeSpec.access_modes
         PersistentVolumeSpec.volume_mode PodDisruptionBudgetSpec.unhealthy_pod_eviction_policy PodStatus.phase
         PodSpec.preemption_policy PriorityClass.preemption_policy Requirement.operator StorageClass.volume_binding_mode
@@ -98,7 +98,7 @@ STAYS = {
     "PriorityClasses and schedulers, which policies are about": "PodGroupSpec.priority_class_name"
     " PodSpec.priority_class_name PodSpec.scheduler_name",
     "keys of labels and taints": """
-        DeviceTaint.key DeviceToleration.key PodAffinityTerm.match_label_keys PodAffinityTerm.mismatch_label_keys
+        PodAffinityTerm.match_label_keys PodAffinityTerm.mismatch_label_keys
         PodAffinityTerm.topology_key Requirement.key Taint.key Toleration.key TopologyConstraint.key
         TopologySpreadConstraint.match_label_keys TopologySpreadConstraint.topology_key
     """,

@@ -8,11 +8,11 @@ a node selector term without any requirement selects nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from webhook.kube.integers import integer
 from webhook.kube.objects.meta import LabelSelector, Requirement
-from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm
+from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm, Taint, Toleration
 
 Labels = Mapping[str, str]
 Matcher = Callable[[Labels], bool]
@@ -154,3 +154,21 @@ def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
     except SelectorError:
         return lambda _name, _labels: False
     return lambda name, labels: by_labels(labels) and by_fields({"metadata.name": name})
+
+
+def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
+    """Whether one of the tolerations puts up with the taint, of a node or a device (`ToleratesTaint`)."""
+    for toleration in tolerations or ():
+        if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+            continue
+        if toleration.operator == "Exists" or (
+            toleration.operator in ("", "Equal") and toleration.value == taint.value
+        ):
+            return True
+    return False
+
+
+def keep_off(taints: Iterable[Taint] | None, tolerations: Iterable[Toleration] | None) -> bool:
+    """Whether one of the taints keeps off who has these tolerations."""
+    hard = (taint for taint in taints or () if taint.effect in ("NoSchedule", "NoExecute"))
+    return any(not tolerates(tolerations, taint) for taint in hard)

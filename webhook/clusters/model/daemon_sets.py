@@ -14,8 +14,7 @@ from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.placement import Toleration
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.pods import is_terminal
-from webhook.kube.selectors import node_matcher
-from webhook.preemption.filters.placement import tolerates
+from webhook.kube.selectors import keep_off, node_matcher
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _TOLERATIONS = [
@@ -111,9 +110,7 @@ def takes(spec: PodSpec, node: Node) -> bool:
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     if required is not None and not node_matcher(required)(node.metadata.name, labels):
         return False
-    tolerations = [*(spec.tolerations or ()), *_ADDED]
-    taints = (taint for taint in node.spec.taints or () if taint.effect in ("NoSchedule", "NoExecute"))
-    return all(tolerates(tolerations, taint) for taint in taints)
+    return not keep_off(node.spec.taints, [*(spec.tolerations or ()), *_ADDED])
 
 
 def pinned(spec: Json, node: str) -> Json:

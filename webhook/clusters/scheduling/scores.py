@@ -17,9 +17,9 @@ from webhook.clusters.scheduling.default_spread import Selectors
 from webhook.clusters.scheduling.tally import Counts, Tally, nonzero_requests, preferences_of
 from webhook.kube.objects.placement import NodeSelector, Taint, TopologySpreadConstraint
 from webhook.kube.objects.pod import Pod
-from webhook.kube.selectors import SelectorError
+from webhook.kube.selectors import SelectorError, tolerates
 from webhook.preemption.filters.filtering import Failures
-from webhook.preemption.filters.placement import affinity_mask, required_mask, taint_mask, tolerates
+from webhook.preemption.filters.placement import affinity_mask, required_mask, taint_mask
 from webhook.preemption.snapshot.amounts import CPU, MEMORY
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_spread
 from webhook.preemption.snapshot.snapshot import Snapshot

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from webhook.kube.objects.meta import Condition, KubeStruct, ObjectMeta, Quantity
-from webhook.kube.objects.placement import NodeSelector
+from webhook.kube.objects.placement import NodeSelector, Taint, Toleration
 
 
 class DeviceAttribute(KubeStruct):
@@ -63,14 +63,6 @@ class CounterConsumption(KubeStruct):
     counters: dict[str, CounterValue] | None = None
 
 
-class DeviceTaint(KubeStruct):
-    """What keeps claims off a device."""
-
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
 class Device(KubeStruct):
     """One device of a slice."""
 
@@ -81,7 +73,7 @@ class Device(KubeStruct):
     node_name: str = ""
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
-    taints: list[DeviceTaint] | None = None
+    taints: list[Taint] | None = None
     binding_conditions: list[str] | None = None
     allow_multiple_allocations: bool = False
 
@@ -140,15 +132,6 @@ class DeviceClass(KubeStruct):
     spec: DeviceClassSpec = msgspec.field(default_factory=DeviceClassSpec)
 
 
-class DeviceToleration(KubeStruct):
-    """A taint of devices that a request puts up with."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
 class CapacityRequirements(KubeStruct):
     """How much of a device's capacities a request wants."""
 
@@ -164,7 +147,7 @@ class ExactDeviceRequest(KubeStruct):
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool | None = None
-    tolerations: list[DeviceToleration] | None = None
+    tolerations: list[Toleration] | None = None
     capacity: CapacityRequirements | None = None
 
 

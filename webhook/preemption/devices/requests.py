@@ -10,18 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects.devices import (
-    Device,
     DeviceClass,
     DeviceConstraint,
     DeviceRequest,
     DeviceSelector,
-    DeviceTaint,
-    DeviceToleration,
     ExactDeviceRequest,
     ResourceClaim,
 )
 from webhook.kube.objects.meta import key_of
 from webhook.kube.quantity import QuantityError, nanos
+from webhook.kube.selectors import keep_off
 from webhook.policy.cel.opaque import OpaqueError, quantity_value, version_value
 from webhook.policy.cel.program import CelError, CelRuntimeError
 from webhook.preemption.devices.device_selector import SelectorProgram, device_selector
@@ -181,7 +179,10 @@ def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, exact: Exac
         admin=bool(exact.admin_access),
         selects=snapshot.table(("devices", texts), shapes, np.int8, lambda shape: _judge(selectors, shape)),
         tolerated=snapshot.table(
-            ("device taints", tolerations), shapes, np.bool_, lambda shape: _tolerated(shape.device, exact.tolerations)
+            ("device taints", tolerations),
+            shapes,
+            np.bool_,
+            lambda shape: not keep_off(shape.device.taints, exact.tolerations),
         ),
         capacity=wanted,
         key=(texts, tolerations),
@@ -213,23 +214,6 @@ def _judge(selectors: tuple[tuple[str, SelectorProgram], ...], shape: DeviceShap
         return MATCHES if facts is None or all(program.matches(facts) for _, program in selectors) else 0
     except CelRuntimeError:
         return ERROR
-
-
-def _tolerated(device: Device, tolerations: Iterable[DeviceToleration] | None) -> bool:
-    return all(
-        taint.effect not in ("NoSchedule", "NoExecute")
-        or any(_tolerates(toleration, taint) for toleration in tolerations or ())
-        for taint in device.taints or ()
-    )
-
-
-def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether the request puts up with the taint (`ToleratesTaint`)."""
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    if toleration.operator in ("", "Equal"):
-        return toleration.value == taint.value
-    return toleration.operator == "Exists"
 
 
 def _qualified(name: str, driver: str) -> tuple[str, str]:

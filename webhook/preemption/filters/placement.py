@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects.meta import Requirement
 from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm, Taint, Toleration
 from webhook.kube.objects.pod import Pod
-from webhook.kube.selectors import is_label_value, node_matcher
+from webhook.kube.selectors import is_label_value, keep_off, node_matcher, tolerates
 from webhook.preemption.filters.counters import FilterCheck
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo
@@ -111,10 +111,7 @@ def _named_nodes(pod: Pod) -> set[str] | None:
 
 def taint_mask(nodes: Nodes, tolerations: list[Toleration] | None) -> Mask:
     """Nodes with a NoSchedule or NoExecute taint that is not tolerated, by node row."""
-    untolerated = [
-        any(taint.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint) for taint in taints or ())
-        for taints in nodes.taint_sets.values
-    ]
+    untolerated = [keep_off(taints, tolerations) for taints in nodes.taint_sets.values]
     selected: Mask = np.array(untolerated, np.bool_)[nodes.taints[: nodes.rows]]
     return selected
 
@@ -123,18 +120,6 @@ def declaring_mask(nodes: Nodes, features: Iterable[str]) -> Mask:
     """Nodes that declare all the features, by node row."""
     wanted = frozenset(features)
     return np.array([wanted <= declared for declared in nodes.declared], np.bool_)
-
-
-def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
-    """Whether one of the tolerations puts up with the taint."""
-    for toleration in tolerations or ():
-        if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-            continue
-        if toleration.operator == "Exists" or (
-            toleration.operator in ("", "Equal") and toleration.value == taint.value
-        ):
-            return True
-    return False
 
 
 def required_affinity(pod: Pod) -> NodeSelector | None:
