@@ -1,4 +1,4 @@
-"""What an API server needs to show giveway a client certificate, as files: docs/webhook.md says where they go."""
+"""What an API server needs to show giveway a client certificate, as files: docs/install.md says where they go."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 MOST_VALUES = 300_000
-"""Values of a review that is decoded; docs/webhook.md says why."""
+"""Values of a review that is decoded. An object of 1.5 MiB, as etcd takes, has about 100 000; an update has two."""
 LONGEST_UID = 128
 """Characters; those of an API server have 36."""
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from aiohttp import StreamReader
 
 BODY_LIMIT = 8 * 1024 * 1024
-"""Bytes of a review that is read; docs/webhook.md says why."""
+"""Bytes of a review that is read: two objects of 3 MB, the most that an API server takes in a request, and room."""
 BUDGET = 32 * 1024 * 1024
 """Bytes of all bodies that are not finished, or wait for their turn or for the API server."""
 _PAUSE = 2.0

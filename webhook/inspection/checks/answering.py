@@ -11,7 +11,7 @@ from webhook.inspection.observed import Observed
 from webhook.kube.rollouts import unready
 from webhook.registration.entries import EXEMPT, PROBES
 
-_MEANWHILE = f" To let new pods in meanwhile: kubectl label namespace NAME {EXEMPT}= (docs/install.md, break glass)."
+_MEANWHILE = f" To let new pods in meanwhile: kubectl label namespace NAME {EXEMPT}= (docs/how-to/break-glass.md)."
 _NO_CONNECTION = (
     "connection refused",
     "i/o timeout",
