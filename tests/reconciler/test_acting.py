@@ -3,7 +3,6 @@
 import asyncio
 import math
 import time
-from datetime import datetime, timedelta
 
 import pytest
 
@@ -260,38 +259,6 @@ async def test_dry_run_touches_nothing():
         assert leases == []
 
 
-async def test_several_preemptors_share_one_hole():
-    """Two pods that fit beside each other cost one victim."""
-    async with playing() as play, play.reconciling():
-        await play.victim("big", "node-1", "8")
-        await asyncio.gather(play.preemptor("p1"), play.preemptor("p2"))
-        await asyncio.gather(play.bound("p1"), play.bound("p2"))
-        assert sum(len(line["victims"]) if "victims" in line else 0 for line in play.lines("decision")) == 1
-
-
-async def test_rate_per_owner_over_time():
-    """At most so many of one owner's pods go within the window; the next ones go when it has passed."""
-    policies = managing(limits=Limits(per_owner=Rate(1, 2.0)))
-    owner = [
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "name": "j",
-            "uid": "u",
-            "controller": True,
-            "blockOwnerDeletion": False,
-        }
-    ]
-    async with playing(2, without=("garbage",)) as play, play.reconciling(policies):
-        for number in (1, 2):
-            await play.victim(f"v{number}", f"node-{number}", "8")
-            await play.client.patch(f"{PODS}/v{number}", {"metadata": {"ownerReferences": owner}})
-        await asyncio.gather(play.preemptor("p1", "8"), play.preemptor("p2", "8"))
-        await eventually(lambda: play.lines("decision"))
-        await never(lambda: len(play.lines("decision")) > 1, 1.5)
-        assert {await play.bound("p1"), await play.bound("p2")} == {"node-1", "node-2"}
-
-
 async def test_policies_are_reloaded():
     """A pod whose class becomes managed is acted for from then on, by annotations the policy names."""
     async with playing() as play, play.reconciling(managing()) as service:
@@ -328,25 +295,6 @@ async def test_nomination_by_somebody_else_is_respected():
         async with play.reconciling():
             assert await play.bound("p") == "node-1"
         assert play.lines("decision") == []
-
-
-@pytest.mark.slow
-async def test_new_leader_keeps_the_rates():
-    """What was evicted lately is read off the pods, so that a restart opens no window."""
-    policies = managing(limits=Limits(per_cluster=Rate(1, 6.0)))
-    async with playing(2) as play:
-        for number in (1, 2):
-            await play.victim(f"v{number}", f"node-{number}", "8")
-        async with play.reconciling(policies):
-            await play.preemptor("p1", "8")
-            await play.bound("p1")
-            await play.nominated("p1", "")
-        async with play.reconciling(policies):
-            await play.preemptor("p2", "8")
-            await never(lambda: len(play.lines("decision")) > 1, 2.0)
-            assert await play.bound("p2")
-        first, second = (datetime.fromisoformat(line["at"]) for line in play.lines("decision"))
-        assert second - first >= timedelta(seconds=5), "the window has 6 s, and the times are whole seconds"
 
 
 async def test_rates_are_not_used_up_by_anybody():

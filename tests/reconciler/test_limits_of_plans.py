@@ -66,6 +66,31 @@ def test_a_plan_that_somebody_else_wrote_chooses_nobody(at: float, used_up: bool
     assert made.evicted == (["c"] if used_up else ["c", "a"])
 
 
+def a_node_each(limits: Limits) -> Cluster:
+    """Two nodes, each full of a pod of one owner, and two preemptors that need a node each."""
+    made = simulated(node("n1", "8"), node("n2", "8"), under=policy(limits=limits))
+    for number in (1, 2):
+        made.put(victim(f"v{number}", f"n{number}", "8", owner="job"))
+        made.put(preemptor(f"p{number}", "8"))
+    return made
+
+
+@pytest.mark.parametrize("field", ["per_owner", "per_cluster"])
+@pytest.mark.parametrize("leaders", [1, 2])
+def test_the_next_ones_go_when_a_window_has_passed(leaders: int, field: str):
+    """At most so many go within it, also if leaders change in it, and all are bound in the end."""
+    seen: list[int] = []
+
+    def make() -> Cluster:
+        made = a_node_each(Limits(**{field: Rate(1, 60.0)}))
+        made.terms = [(0.0, 20.0, 0.0), (21.0, math.inf, 0.0)] if leaders == 2 else []
+        return made
+
+    made, _ = lived(make, 200.0, at_55=lambda made: seen.append(len(made.evicted)))
+    assert seen == [1]
+    assert bound(made, "p") == ["p1", "p2"]
+
+
 def two_of_one_team(under: PreemptionPolicy, seconds: float) -> Cluster:
     """Two nodes with a pod of one team each, and a preemptor for each: the second one comes under another leader.
 

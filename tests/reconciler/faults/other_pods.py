@@ -100,6 +100,14 @@ def expected_by_a_plan_elsewhere() -> Cluster:
     return made
 
 
+def beside_each_other() -> Cluster:
+    """Two preemptors have room in what one victim leaves."""
+    made = simulated(node("n1", "8"))
+    for pod in (victim("a", "n1", "8"), preemptor("q"), preemptor()):
+        made.put(pod)
+    return made
+
+
 def nominated_elsewhere() -> Cluster:
     """Of three pods in front, the first has a node of its own to wait for: the two others come together."""
     made = simulated(node("n1", "4"), node("n2", "4"))
@@ -151,6 +159,7 @@ def another_clock_is_ahead() -> Cluster:
 
 
 FAULTS = {
+    "two that fit beside each other": Fault(beside_each_other, 60.0, 1),
     "pods in front": Fault(pods_in_front, 600.0, 0, bound=False),
     "a pod in front that fits": Fault(fits_and_waits, 60.0, 0, bound=False),
     "a pod in front that fits later": Fault(leaves_later, 100.0, 0),

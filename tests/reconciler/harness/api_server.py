@@ -268,6 +268,7 @@ class ApiClient:
         _check_version(pod, options["preconditions"])
         if stays and not dry:
             cluster.end(pod)
+            cluster.answers("evict" if evict else "delete", name, options)
             if evict and cluster.answers_lost > 0:
                 cluster.answers_lost -= 1
                 raise ApiError(500, "InternalError", "the answer was lost")

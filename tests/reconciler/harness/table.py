@@ -25,6 +25,7 @@ from tests.reconciler.harness.random_clusters import (
     slow_writes,
     trouble,
 )
+from tests.reconciler.harness.rule_judge import RuleJudge
 from tests.reconciler.harness.spare_judge import SpareJudge
 from tests.reconciler.harness.virtual_time import run
 
@@ -47,7 +48,7 @@ class Row(NamedTuple):
     """
 
     features: tuple[Feature, ...]
-    judges: tuple[Callable[[Cluster], Judge], ...] = (outcomes,)
+    judges: tuple[Callable[[Cluster], Judge], ...] = (outcomes, RuleJudge)
     seconds: float = 300.0
     happens: tuple[str, ...] = ("evicts",)
 
@@ -61,14 +62,15 @@ def mixed(made: Cluster, seed: int) -> None:
 
 
 TROUBLE = (trouble, slow_writes)
+OF_GANGS = (outcomes, RuleJudge, GangJudge)
 ROWS = {
-    "calm": Row((), (SpareJudge,), 1500.0),
-    "calm, slow writes": Row((always_slow_writes,), (SpareJudge,), 1500.0),
+    "calm": Row((), (SpareJudge, RuleJudge), 1500.0),
+    "calm, slow writes": Row((always_slow_writes,), (SpareJudge, RuleJudge), 1500.0),
     "trouble": Row((*TROUBLE, oddities)),
     "bindings": Row((*TROUBLE, bindings, oddities)),
     "devices": Row((*TROUBLE, devices, oddities)),
     "growth": Row((*TROUBLE, growth, oddities)),
-    "notices": Row((*TROUBLE, notices, oddities), (outcomes, NoticeJudge), 400.0),
+    "notices": Row((*TROUBLE, notices, oddities), (outcomes, RuleJudge, NoticeJudge), 400.0),
     "costs": Row(
         (*TROUBLE, costs, oddities),
         happens=(
@@ -79,10 +81,10 @@ ROWS = {
             "of its victims are ready",
         ),
     ),
-    "gangs": Row((*TROUBLE, gangs, oddities), (outcomes, GangJudge), happens=("for gangs", "of groups", "leaders")),
-    "changing gangs": Row((*TROUBLE, gangs, changing_gangs, oddities), (outcomes, GangJudge)),
-    "gangs and kills": Row((slow_writes, gangs, kills), (outcomes, GangJudge)),
-    "mixed": Row((*TROUBLE, mixed, oddities), (outcomes, GangJudge), 400.0),
+    "gangs": Row((*TROUBLE, gangs, oddities), OF_GANGS, happens=("for gangs", "of groups", "leaders")),
+    "changing gangs": Row((*TROUBLE, gangs, changing_gangs, oddities), OF_GANGS),
+    "gangs and kills": Row((slow_writes, gangs, kills), OF_GANGS),
+    "mixed": Row((*TROUBLE, mixed, oddities), OF_GANGS, 400.0),
 }
 
 

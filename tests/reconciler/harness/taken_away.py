@@ -34,6 +34,11 @@ MECHANISMS = {
     "the dry run before several evictions": Mechanism(
         "webhook.reconciler.plans.next_action._to_try", lambda _situation: ()
     ),
+    "evictions that count for the rates": Mechanism(
+        f"{_EVALUATE}.eviction_limiter.EvictionLimiter.happened",
+        lambda self, ticket, _now: self.take_back([ticket]),
+        "calm",
+    ),
     "owners that put their pods back": Mechanism(
         f"{_EVALUATE}.victim_exclusions.EvictionBackoff.returned", lambda *_given, **_more: None
     ),
