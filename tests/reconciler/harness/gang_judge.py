@@ -1,11 +1,9 @@
 """Whether gangs are treated as one in a simulated cluster, by what the server has: nothing inside the reconciler."""
 
-import json
 from typing import Any
 
 from tests.reconciler.harness.cluster import Cluster
-from tests.reconciler.harness.pods import GANG
-from webhook.policy.model.values import PLAN
+from tests.reconciler.harness.pods import GANG, written_on
 
 Json = dict[str, Any]
 
@@ -47,7 +45,7 @@ class GangJudge:
             self.of_groups.add(name)
         ended, found = self._ended(), list[str]()
         for key, pod in self.cluster.pods.items():
-            plan = _plan_on(pod)
+            plan = written_on(pod)
             if plan is None or plan["id"] in ended or uid not in {one["uid"] for one in plan["victims"]}:
                 continue  # one that is over is yet to be taken off the pod
             self.for_gangs += "gang" in plan
@@ -80,11 +78,11 @@ class GangJudge:
         """Whether a pod has a node and stays there, or a plan that is not over, as far as a watch could show it."""
         states = [one for one in (self.cluster.seen.get(name), self.cluster.pods.get(name)) if one is not None]
         stays = any(one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"] for one in states)
-        return stays or any(plan["id"] not in self._ended() for one in states if (plan := _plan_on(one)) is not None)
+        return stays or any(plan["id"] not in self._ended() for one in states if (plan := written_on(one)) is not None)
 
     def _missing(self, pod: Json) -> list[str]:
         """The members of the pod's gang that have neither a plan of it nor a node, as far as a watch could show it."""
-        plan = _plan_on(pod)
+        plan = written_on(pod)
         if plan is None or "gang" not in plan or pod["spec"].get("nodeName"):
             return []
         return [name for name in plan["gang"]["members"] if not self._is_there(name, plan["gang"]["id"])]
@@ -95,11 +93,6 @@ class GangJudge:
             member = self._gone.get(name)
         if member is None:
             return False
-        plan = _plan_on(member)
+        plan = written_on(member)
         nominated = plan is not None and plan.get("gang", {}).get("id") == gang
         return bool(member["spec"].get("nodeName")) or (nominated and bool(member["status"].get("nominatedNodeName")))
-
-
-def _plan_on(pod: Json) -> Json | None:
-    text = pod["metadata"].get("annotations", {}).get(PLAN)
-    return json.loads(text) if text else None

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tests.reconciler.builders import START
+from tests.reconciler.harness.pods import written_on
 
 if TYPE_CHECKING:
     from tests.reconciler.harness.cluster import Cluster
 
 Json = dict[str, Any]
 NOTICE, READY = "giveway.dev/notice", "giveway.dev/ready-to-leave"
-_PLAN, _CONDITION = "giveway.dev/plan", "giveway.dev/PreemptionNotice"
+_CONDITION = "giveway.dev/PreemptionNotice"
 _SLOW = 0.5 + 1e-3
 """Seconds that a write may take in these clusters: an instant that it names is so much nearer when it is there."""
 _LATE = 20.0
@@ -66,13 +66,13 @@ class NoticeJudge:
         return max(ahead) - min(ahead)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
-        before, after = _of(old, _PLAN), _of(new, _PLAN)
+        before, after = written_on(old), written_on(new)
         if after:
             self._plans[after["id"]] = after | {"priority": (new or {})["spec"]["priority"]}
         if before and (not after or after["id"] != before["id"]):
             self._ended.setdefault(before["id"], self._now())
             self._forget_later(before["id"])
-        was, now = _of(old, NOTICE), _of(new, NOTICE)
+        was, now = written_on(old, NOTICE), written_on(new, NOTICE)
         if new is None or was == now:
             return
         name, uid = new["metadata"]["name"], new["metadata"]["uid"]
@@ -103,7 +103,7 @@ class NoticeJudge:
         pod = self.cluster.pods.get(name)
         if pod is None:
             return
-        uid, now, notice = pod["metadata"]["uid"], self._now(), _of(pod, NOTICE)
+        uid, now, notice = pod["metadata"]["uid"], self._now(), written_on(pod, NOTICE)
         self.asked.setdefault(uid, now)
         if not self._expect(notice is not None, f"{name} is asked at {now:.2f} without a notice"):
             return
@@ -124,14 +124,11 @@ class NoticeJudge:
             self.found += [f"{name} has a notice of {plan}, which is over" for name in self._having({plan})]
 
     def _on_pods(self) -> set[str]:
-        return {plan["id"] for pod in self.cluster.pods.values() if (plan := _of(pod, _PLAN))}
+        return {plan["id"] for pod in self.cluster.pods.values() if (plan := written_on(pod))}
 
     def _having(self, plans: set[str]) -> list[str]:
-        return [
-            name
-            for name, pod in self.cluster.pods.items()
-            if (notice := _of(pod, NOTICE)) and notice["plan"] in plans and "deletionTimestamp" not in pod["metadata"]
-        ]
+        stay = {name: pod for name, pod in self.cluster.pods.items() if "deletionTimestamp" not in pod["metadata"]}
+        return [name for name, pod in stay.items() if (written_on(pod, NOTICE) or {"plan": ""})["plan"] in plans]
 
     def faults(self, settled: float) -> list[str]:
         """What was wrong, and the pods that have a notice in the end though no pod has that plan."""
@@ -143,11 +140,6 @@ class NoticeJudge:
         if not right:
             self.found.append(f"{self._now():.2f}: {otherwise}")
         return right
-
-
-def _of(pod: Json | None, key: str) -> Json | None:
-    text = ((pod or {}).get("metadata", {}).get("annotations") or {}).get(key)
-    return json.loads(text) if text else None
 
 
 def _condition(pod: Json) -> str:

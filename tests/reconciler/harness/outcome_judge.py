@@ -7,11 +7,10 @@ whichever process took it off.
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.reconciler.harness.pods import GANG
-from webhook.policy.model.values import MARK, PLAN
+from tests.reconciler.harness.pods import GANG, written_on
+from webhook.policy.model.values import MARK
 
 if TYPE_CHECKING:
     from tests.reconciler.harness.cluster import Cluster
@@ -147,7 +146,7 @@ class OutcomeJudge:
     def evicted(self, uid: str) -> None:
         """A pod was evicted: whose plans name it has evicted."""
         for pod in self.cluster.pods.values():
-            plan = _plan_on(pod)
+            plan = written_on(pod)
             if plan and not _is_served(pod, plan) and uid in {victim["uid"] for victim in plan["victims"]}:
                 meta, since = pod["metadata"], self._since.get(plan["id"], 0.0)
                 planned = frozenset(victim["uid"] for victim in plan["victims"])
@@ -169,7 +168,7 @@ class OutcomeJudge:
         if new is not None:
             meta = new["metadata"]
             self._owner[meta["uid"]] = next((one["name"] for one in meta.get("ownerReferences", ())), "")
-            if plan := _plan_on(new):
+            if plan := written_on(new):
                 self._written.setdefault(plan["id"], asyncio.get_running_loop().time())
                 if "gang" in plan:
                     concerned = {meta["uid"], plan["node"], *(victim["uid"] for victim in plan["victims"])}
@@ -186,7 +185,7 @@ class OutcomeJudge:
                 self.outside(f"{name}, which was refused elsewhere, was bound there", node)
         elif old is not None and new is not None and _nominated(new) not in ("", _nominated(old)):
             self._came_by_room_that_was_left(new, _nominated(new))
-        plan = _plan_on(old) if old is not None else None
+        plan = written_on(old)
         if old is not None and (new is None or "deletionTimestamp" in new["metadata"]):
             self._member_went(old["metadata"]["labels"])
             if new is None and plan:
@@ -197,7 +196,7 @@ class OutcomeJudge:
         if new is not None and _is_served(new, plan):
             self._served.update(self._plans.pop(plan["id"]).victims)
             return
-        if new is not None and (_plan_on(new) or {}).get("id") == plan["id"]:
+        if new is not None and (written_on(new) or {}).get("id") == plan["id"]:
             return
         self._judge(plan["id"], self._plans.pop(plan["id"]))
 
@@ -323,8 +322,3 @@ def _is_served(pod: Json, plan: Json) -> bool:
     """Whether the pod has what its plan is for: a node, or what it wants there."""
     pending = [row for row in pod["status"].get("conditions", ()) if row["type"] == "PodResizePending"]
     return not pending if plan.get("resize") else bool(pod["spec"].get("nodeName"))
-
-
-def _plan_on(pod: Json) -> Json | None:
-    text = pod["metadata"].get("annotations", {}).get(PLAN)
-    return json.loads(text) if text else None

@@ -1,12 +1,13 @@
 """Pods, groups and nodes of simulated clusters, as plain JSON."""
 
+import json
 import random
 from typing import Any
 
 from tests.reconciler.builders import START
 from tests.token_volumes import token_volume
 from webhook.kube.instants import rfc3339
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
 
 Json = dict[str, Any]
 GANG = "scheduling.x-k8s.io/pod-group"
@@ -106,6 +107,12 @@ def members(name: str, count: int, cpu: int, *, priority: int = 100, first: int 
     for member in made:
         member["metadata"]["labels"][GANG] = name
     return made
+
+
+def written_on(pod: Json | None, key: str = PLAN) -> Json | None:
+    """What an annotation of a pod says, such as its plan; None if there is none."""
+    text = ((pod or {}).get("metadata", {}).get("annotations") or {}).get(key)
+    return json.loads(text) if text else None
 
 
 def request(pod: Json, cpu: int) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.preemption import oracle
 from tests.reconciler.builders import START
+from tests.reconciler.harness.pods import written_on
 from webhook.kube.instants import epoch
-from webhook.policy.model.values import CAN_BE_PREEMPTED, PLAN
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 if TYPE_CHECKING:
     from tests.reconciler.harness.cluster import Cluster
@@ -103,21 +103,19 @@ class SpareJudge:
 
     def _victims_of(self, plan: Json) -> set[str]:
         """The victims, by uid, as they are written on the preemptor."""
-        pod = self.cluster.pods.get(plan["preemptor"], {"metadata": {}})
-        written = json.loads(pod["metadata"].get("annotations", {}).get(PLAN, "{}"))
-        return {victim["uid"] for victim in written["victims"]} if written.get("id") == plan["plan"] else set()
+        written = written_on(self.cluster.pods.get(plan["preemptor"])) or {"id": ""}
+        return {victim["uid"] for victim in written["victims"]} if written["id"] == plan["plan"] else set()
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         """A plan that leaves its pod is over: judge whether all were needed who went for it, beside the others."""
-        before, after = (json.loads(_annotations(pod).get(PLAN, "{}")).get("id") for pod in (old, new))
-        if before is None or after == before or old is None:
+        before, after = written_on(old), written_on(new)
+        if old is None or before is None or before["id"] == (after or {}).get("id"):
             return
-        evictions = self._evictions.pop(before, [])
-        node = json.loads(_annotations(old)[PLAN])["node"]
+        evictions, node = self._evictions.pop(before["id"], []), before["node"]
         for asked in evictions:
             others = ({other.name for other in evictions} | asked.leaving) - {asked.name}
             if self._is_left_to(old["metadata"]["name"], asked.pods, node, others, asked.nominated):
-                self.needless.append(f"{asked.name} was more than {before} needed beside {sorted(others)}")
+                self.needless.append(f"{asked.name} was more than {before['id']} needed beside {sorted(others)}")
 
     def _is_left_to(
         self, preemptor: str, pods: dict[str, Json], node: str, gone: Collection[str], nominated: dict[str, str]
@@ -146,7 +144,7 @@ class SpareJudge:
         written = {
             name: pod["status"].get("nominatedNodeName", "")
             for name, pod in self.cluster.pods.items()
-            if PLAN in _annotations(pod)
+            if written_on(pod)
         }
         return written | {plan["preemptor"]: plan["node"] for plan in self._decisions.values()}
 
@@ -236,7 +234,3 @@ def remembered(cluster: Cluster) -> list[str]:
     assert cluster.process is not None
     count = cluster.process.service.state.overlaid()
     return [f"{count} pods or budgets count otherwise than they are"] if count else []
-
-
-def _annotations(pod: Json | None) -> Json:
-    return (pod or {}).get("metadata", {}).get("annotations") or {}
