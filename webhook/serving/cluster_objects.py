@@ -141,7 +141,7 @@ class CachedObjects(ObjectSource):
 
     def _note_default(self, change: Change[PriorityClass]) -> None:
         if change.new is not None and change.new.global_default:
-            self._defaults[change.key] = change.new
+            self._defaults[change.key] = change.new  # at once, since threads look at it
         else:
             self._defaults.pop(change.key, None)
 

@@ -15,6 +15,8 @@ from contextlib import suppress
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from webhook.serving.fair_turns import FairTurns
+
 MOST_CONNECTIONS = 768
 """An API server speaks HTTP/1.1 to a webhook, so it has a connection for each review under way: 200 changes and 400
 reads at a time by default (`--max-mutating-requests-inflight`), of which changes of pods are a part. With its buffer a
@@ -22,6 +24,8 @@ connection takes 110 KB."""
 _NEW_SHARE = 0.25
 """Part of the places for connections that have not carried a review. If they have more, they push out each other."""
 _HANDSHAKE_SECONDS, _CLOSING_SECONDS = 5, 2
+_GREETINGS = 4
+"""Handshakes that begin in one round of the event loop; each takes about 1 ms. More wait, address by address."""
 _HEAD_SECONDS = 10.0
 """From a connection's beginning until its first review must have begun."""
 _IDLE_SECONDS = 120.0
@@ -88,8 +92,11 @@ class Connection(web.RequestHandler):
         self.owner.forget(self)
 
     async def _shake_hands(self, context: ssl.SSLContext) -> None:
+        loop = asyncio.get_running_loop()
+        await self.owner.greetings.enter(self.address)
+        loop.call_soon(self.owner.greetings.leave)
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
+            await loop.connect_accepted_socket(
                 lambda: self,
                 self.accepted,
                 ssl=context,
@@ -122,6 +129,7 @@ class Connections(web.Server):
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(1, soft // 2))
         self._ended = ended
+        self.greetings = FairTurns(_GREETINGS)
         self.new: _Group = {}
         self.idle: _Group = {}
         self.busy: _Group = {}

@@ -94,8 +94,7 @@ class Lookups:
         """When it was asked, and the answer: another address may have asked meanwhile."""
         loop = asyncio.get_running_loop()
         self._next = max(self._next, loop.time() - _BURST / _RATE) + 1 / _RATE
-        if self._next > loop.time():
-            await asyncio.sleep(self._next - loop.time())
+        await asyncio.sleep(max(0.0, self._next - loop.time()))
         running.overtaken = False
         return self._known(key) or (loop.time(), await self._get(*key))
 

@@ -37,8 +37,7 @@ class AdmissionMetrics:
         self._times = Histogram(
             "giveway_admission_duration_seconds", times, ["phase"], registry=registry, buckets=_BUCKETS
         )
-        for phase in get_args(Phase):
-            self._times.labels(phase)
+        self._times_of = {phase: self._times.labels(phase) for phase in get_args(Phase)}
         violations = (
             "Requests that a rule refuses (enforce), warns of (warn), would refuse (audit) or lets in by an exception"
             " (excepted), by namespace."
@@ -94,7 +93,7 @@ class AdmissionMetrics:
         resource = asked.resource if asked and (asked.group, asked.resource) in HANDLED else _OTHER
         operation = asked.operation if asked and asked.operation in _OPERATIONS else _OTHER
         self._reviews_of(phase, resource, operation, verdict).inc()
-        self._times.labels(phase).observe(seconds)
+        self._times_of[phase].observe(seconds)
         for said in reviewed.answer.verdicts:
             self._evaluation_of(said.policy, said.rule, said.outcome).inc()
             if said.outcome != "allow":

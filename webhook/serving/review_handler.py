@@ -34,7 +34,7 @@ _AT_ONCE = 32 * 1024
 """Bytes of a review that are decoded while the others wait."""
 _VALUES_AT_ONCE = 2048
 """Values of such a review. Small ones cost most: an empty map of three bytes takes as long as a text of a thousand."""
-_A_ROUND = 8
+_A_ROUND = 32
 """Such reviews that are answered in one round of the event loop; more wait for the next ones, address by address."""
 _TIMEOUT, _SHARE = 10.0, 0.8
 """Seconds if the query names none (the API server's own default) and at most, and the share that a review may take."""

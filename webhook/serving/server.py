@@ -86,13 +86,12 @@ class ReviewServer:
 
     def use(self, engine: Engine) -> None:
         """Judge by these policies from now on."""
-        options = self.options
         self.handler.context = Context(
             engine,
             self.source.lookup,
-            reconciler=options.reconciler,
-            namespace=options.namespace,
-            uses=options.uses,
+            reconciler=self.options.reconciler,
+            namespace=self.options.namespace,
+            uses=self.options.uses,
             allowance=ALLOWANCE,
         )
 

@@ -35,18 +35,18 @@ def load_certificate(certificate_file: Path, key_file: Path, client_ca_file: Pat
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
         context.load_cert_chain(certificate_file, key_file)
-    except (OSError, ssl.SSLError) as error:
-        raise TlsError(f"{key_file} is no private key for {certificate_file}: {_reason(error)}") from error
+    except OSError as error:
+        raise TlsError(
+            f"{key_file} is no private key for {certificate_file}: {getattr(error, 'reason', '') or error}"
+        ) from error
     if client_ca_file is not None:
         try:
             context.load_verify_locations(cafile=client_ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise TlsError(f"{client_ca_file} holds no usable client CA: {_reason(error)}") from error
+        except OSError as error:
+            raise TlsError(
+                f"{client_ca_file} holds no usable client CA: {getattr(error, 'reason', '') or error}"
+            ) from error
         context.verify_mode = ssl.CERT_REQUIRED
     return ServingCertificate(
         context, certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string()
     )
-
-
-def _reason(error: OSError) -> str:
-    return error.reason or str(error) if isinstance(error, ssl.SSLError) else str(error)
