@@ -75,9 +75,7 @@ async def maintain(
     """
 
     def authority(known: Bundle | None) -> Bundle:
-        if known is None:
-            return begin(settings, now())
-        return renew_authority(known, settings, now(), force=rotate_authority)
+        return renew_authority(known, settings, now(), force=rotate_authority) if known else begin(settings, now())
 
     def serving(known: Bundle | None) -> Bundle:
         if known is None:

@@ -35,34 +35,20 @@ def signature(paths: Iterable[Path]) -> Signature:
     return tuple(rows)
 
 
-class WatchedFiles:
-    """Files whose change is noticed once it has settled: seen alike twice in a row."""
-
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self._paths = tuple(paths)
-        self._current = self._seen = signature(self._paths)
-
-    def changed(self) -> bool:
-        """Look once; whether a change has settled since the last one that was reported. Raises OSError."""
-        now = signature(self._paths)
-        settled = now != self._current and now == self._seen
-        if settled:
-            self._current = now
-        self._seen = now
-        return settled
-
-
 class _Followed:
-    """Files with what takes them into use."""
+    """Files with what takes them into use; a change counts once it has settled: seen alike twice in a row."""
 
     def __init__(self, paths: Iterable[Path], reload: Callable[[], Awaitable[bool]]) -> None:
-        self._watched, self._reload = WatchedFiles(paths), reload
+        self._paths, self._reload = tuple(paths), reload
+        self._current = self._seen = signature(self._paths)
         self._backoff = Backoff(*_RETRY)
         self._due: float | None = None
 
     async def follow(self) -> None:
-        """Look once, and reload what changed or what failed the last time."""
-        if self._watched.changed():
+        """Look once, and reload what changed or what failed the last time. Raises OSError."""
+        before, self._seen = self._seen, signature(self._paths)
+        if before == self._seen != self._current:
+            self._current = self._seen
             self._backoff.reset()
             self._due = time.monotonic()
         if self._due is None or time.monotonic() < self._due:

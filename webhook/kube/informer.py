@@ -24,14 +24,14 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from webhook.kube.backoff import Backoff
-from webhook.kube.client import Chunk
+from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
 from webhook.kube.object_cache import ObjectCache, T
 from webhook.kube.objects.meta import ObjectMeta, key_of
@@ -60,18 +60,6 @@ _TURN = 0.02
 """Seconds for which handlers are told of differences before others get their turn."""
 
 
-class ListerWatcher(Protocol):
-    """What a cache needs of a client."""
-
-    def pages(self, path: str, as_: type[Any], *, limit: int = 500, **query: Any) -> AsyncIterator[Chunk[Any]]:
-        """All objects of a collection, page by page, decoded to a type; raw if a page cannot be decoded."""
-
-    def watch(
-        self, path: str, *, resource_version: str, opened: Callable[[], None], **query: Any
-    ) -> AsyncIterator[tuple[str, bytes]]:
-        """Events from that resourceVersion on; `opened` is called once the server has accepted."""
-
-
 class _Named(msgspec.Struct):
     """As much of an object as tells which one it is."""
 
@@ -92,7 +80,7 @@ class Informer(ObjectCache[T]):
 
     def __init__(
         self,
-        client: ListerWatcher,
+        client: Client,
         path: str,
         type_: type[T],
         *,
@@ -114,7 +102,10 @@ class Informer(ObjectCache[T]):
         self.whole = asyncio.Event()
         self.whole.set()
         self._decoder = msgspec.json.Decoder(type_)
-        self._selectors = {"fieldSelector": field_selector or None, "labelSelector": label_selector or None}
+        self._selectors: dict[str, Any] = {
+            "fieldSelector": field_selector or None,
+            "labelSelector": label_selector or None,
+        }
         self._version = ""
         self._backoff = Backoff()
         self._lists = Backoff(longest=_CALM / 2)

@@ -95,22 +95,13 @@ RESOURCE_CLAIM = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceCl
 RESOURCE_SLICE = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENT = Resource("events.k8s.io", "v1", "events", "Event")
+_ADMISSION = "admissionregistration.k8s.io"
 MUTATING_WEBHOOK_CONFIGURATION = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    namespaced=False,
+    _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
 )
 VALIDATING_WEBHOOK_CONFIGURATION = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    namespaced=False,
+    _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
 )
-
-_ADMISSION = "admissionregistration.k8s.io"
 MUTATING_ADMISSION_POLICY = Resource(
     _ADMISSION, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", namespaced=False
 )

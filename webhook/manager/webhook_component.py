@@ -12,7 +12,7 @@ from webhook.manager.manager import Component, Manager
 from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
 from webhook.registration.applied import AppliedEntries
-from webhook.registration.keeper import Keeper, KeeperSettings, ServerState
+from webhook.registration.keeper import EntriesLoop, Keeper, KeeperSettings, ServerState
 from webhook.serving.cluster_objects import CachedObjects, ObjectSource
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.server import ReviewServer, ServingOptions
@@ -112,7 +112,7 @@ class Registration(Component):
             trust=lambda: ca_file.read_bytes() if ca_file else b"",
             terminating=terminating,
         )
-        self._keeper: Keeper | AppliedEntries
+        self._keeper: EntriesLoop
         if static:
             self._keeper = applied = AppliedEntries(client, settings, state)
             webhook.metrics.entries_old(lambda: applied.old)

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import re
 from collections.abc import Iterable
 from contextlib import suppress
 
 from webhook.admission.configmaps import PROBE
-from webhook.kube.backoff import exponential
 from webhook.kube.errors import ApiError
 from webhook.policy.model.policies import Policies
 from webhook.registration import stored
 from webhook.registration.entries import PROBES, Entry, WebhookTarget, entries
-from webhook.registration.keeper import ConfigurationClient, KeeperSettings, ServerState, is_removed
+from webhook.registration.keeper import EntriesLoop, is_removed
 from webhook.registration.probe import silent_phases
 
 log = logging.getLogger(__name__)
@@ -30,8 +28,6 @@ NEEDED = "giveway.dev/needed-entries"
 _STAMP = re.compile(
     rf" && object\.metadata\.\?annotations\[\?'{re.escape(NEEDED)}'\]\.orValue\('\w+'\)\.contains\('\w+'\)$"
 )
-_SOON = 0.2
-"""Seconds until the next look while the webhook is not reached, doubled each time."""
 _LAST = 10.0
 """Seconds that looking for the Deployment may take when the process ends."""
 
@@ -65,60 +61,45 @@ def is_applied(webhooks: Iterable[Entry]) -> bool:
     return any(_STAMP.search(condition.get("expression", "")) for condition in conditions)
 
 
-class AppliedEntries:
-    """Looks at entries that an administrator applied, by asking through them. `note` says how they stand.
+class AppliedEntries(EntriesLoop):
+    """Looks at entries that an administrator applied, by asking through them.
 
-    Of the settings only the namespace, the Deployment and the period count; of the server what is in force, and whether
-    it can answer.
+    Of the settings only the name, the namespace, the Deployment and the period count; of the server what is in force,
+    and whether it can answer.
     """
 
-    def __init__(self, api: ConfigurationClient, settings: KeeperSettings, situation: ServerState) -> None:
-        self._api, self._settings, self._situation = api, settings, situation
-        self._namespace = settings.target.namespace
-        self._woken = asyncio.Event()
-        self._failures = 0
-        self.in_force = False
-        """Whether at the last look the API server sent reviews through both configurations."""
-        self.old = False
-        """Whether at the last look they were not those that the policies need."""
-        self.note = "not looked at yet"
+    old = False
+    """Whether at the last look they were not those that the policies need."""
 
-    def wake(self) -> None:
-        """Look again at once: policies have changed."""
-        self._failures = 0
-        self._woken.set()
-
-    async def run(self) -> None:
-        """Look until cancelled."""
-        period = self._settings.period
-        while True:
-            self._woken.clear()
-            if self._situation.ready():
-                try:
-                    await self._look()
-                except (ApiError, OSError) as error:
-                    self.in_force = False
-                    self._report(f"waiting: {self._namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
-            self._failures = 0 if self.in_force else self._failures + 1
-            delay = exponential(self._failures, _SOON, period) if self._failures else period
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay * random.uniform(0.9, 1.1)):  # noqa: S311 - spreads replicas
-                    await self._woken.wait()
+    async def look(self) -> float:
+        """Ask through the entries whether they are there, and those that are needed."""
+        if self._situation.ready():
+            try:
+                await self._ask()
+            except (ApiError, OSError) as error:
+                self.in_force = False
+                namespace = self._settings.target.namespace
+                self._report(f"waiting: {namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
+        if not self.in_force:
+            return self._soon()
+        self._hurried = 0
+        return self._settings.period
 
     async def end(self) -> None:
         """Say if the server is not replaced but removed: whoever applied the entries takes them away."""
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(_LAST):
-                if await is_removed(self._api, self._namespace, self._settings.deployment):
+                if await is_removed(self._api, self._settings.target.namespace, self._settings.deployment):
                     self._report(
                         "giveway is being removed, and its entries stay: delete the webhook configurations",
                         logging.WARNING,
                     )
 
-    async def _look(self) -> None:
+    async def _ask(self) -> None:
+        namespace = self._settings.target.namespace
         digests = ",".join(needed(self._situation.policies()).values())
-        fresh = await silent_phases(self._api, self._namespace, {NEEDED: digests})
-        silent = await silent_phases(self._api, self._namespace, {}) if fresh else ()
+        fresh = await silent_phases(self._api, namespace, {NEEDED: digests})
+        silent = await silent_phases(self._api, namespace, {}) if fresh else ()
         self.in_force, self.old = not silent, bool(fresh) and not silent
         if silent:
             self._report(
@@ -134,8 +115,3 @@ class AppliedEntries:
             )
         else:
             self._report("in force, as an administrator applied them")
-
-    def _report(self, note: str, level: int = logging.INFO) -> None:
-        if note != self.note:
-            self.note = note
-            log.log(level, "webhook configurations: %s", note)

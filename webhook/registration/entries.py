@@ -32,7 +32,8 @@ PROBES = frozenset({"probe.mutate.giveway.dev", "probe.validate.giveway.dev"})
 
 _TIMEOUT = 5
 """Seconds the API server waits for an answer."""
-_PHASES = {MUTATING: "mutate", VALIDATING: "validate"}
+PHASES = {MUTATING: "mutate", VALIDATING: "validate"}
+"""The path of each kind, without the slash."""
 _PROBING = f"request.name == '{PROBE}' && has(request.dryRun) && request.dryRun"
 _NAME = "kubernetes.io/metadata.name"
 _RESOLVED = ("spec.?preemptionPolicy", "spec.?priority")
@@ -217,7 +218,7 @@ def _entry(
     target: WebhookTarget, kind: str, name: str, rules: list[dict[str, Any]], phase: str = "", **more: Any
 ) -> Entry:
     """One webhook of a configuration, for one kind of request; `phase` is the path, if it is not the kind's own."""
-    suffix = _PHASES[kind]
+    suffix = PHASES[kind]
     phase = phase or suffix
     namespaced = any(rule["scope"] == "Namespaced" for rule in rules)
     if target.url is not None:

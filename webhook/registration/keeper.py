@@ -11,14 +11,16 @@ import asyncio
 import logging
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from webhook.admission.configmaps import PROBE
 from webhook.kube.backoff import exponential
+from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.resources import (
     DEPLOYMENT,
@@ -27,14 +29,13 @@ from webhook.kube.resources import (
 )
 from webhook.policy.model.policies import Policies
 from webhook.registration import stored
-from webhook.registration.entries import MUTATING, VALIDATING, Entry, WebhookTarget, entries
+from webhook.registration.entries import MUTATING, PHASES, VALIDATING, Entry, WebhookTarget, entries
 from webhook.registration.probe import silent_phases
 from webhook.registration.stored import Trust
 
 log = logging.getLogger(__name__)
 
 _RESOURCES = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
-_PHASES = {MUTATING: "mutate", VALIDATING: "validate"}
 _SOON, _PERIOD = 0.2, 10.0
 """Seconds until the next look: while something is under way, doubled each time, and otherwise."""
 _PATIENCE = 60.0
@@ -44,19 +45,6 @@ _LAST = 10.0
 _CONFLICT = 409
 
 Json = dict[str, Any]
-
-
-class ConfigurationClient(Protocol):
-    """What is needed of a client."""
-
-    async def get(self, path: str) -> Json:
-        """Read an object."""
-
-    async def replace(self, path: str, body: Any) -> Json:
-        """Replace an object of the same resourceVersion."""
-
-    async def patch(self, path: str, body: Any, *, warnings: list[str] | None = None, **query: Any) -> Json:
-        """Change an object; what the API server warns of is added to `warnings`."""
 
 
 class KeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,24 +75,15 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     terminating: Callable[[], bool]
 
 
-class Keeper:
-    """Keeps one server's entries. Any number of servers may do so at once. `note` says how they stand."""
+class EntriesLoop(ABC):
+    """Looks at one server's entries again and again, at once when it is woken. `note` says how they stand."""
 
-    def __init__(self, api: ConfigurationClient, settings: KeeperSettings, situation: ServerState) -> None:
+    def __init__(self, api: Client, settings: KeeperSettings, situation: ServerState) -> None:
         self._api, self._settings, self._situation = api, settings, situation
-        self._paths = {kind: resource.path(name=settings.name) for kind, resource in _RESOURCES.items()}
-        self._working = asyncio.Lock()
         self._woken = asyncio.Event()
-        self._ended = False
         self._hurried = 0
         self.in_force = False
-        """Whether at the last look all entries were there, as this server or another replica wrote them."""
-        self._mine: dict[str, str] = {}
-        """By kind, the digest of the entries that this server wrote last or found written."""
-        self._kept: dict[str, tuple[str, str]] = {}
-        """By kind, the digests of what was written last and of what the API server kept of it."""
-        self._others: dict[str, tuple[str, float]] = {}
-        """By kind, the digest of what another replica wrote instead, and since when it has been seen."""
+        """Whether at the last look the API server sent reviews by all entries."""
         self.note = "not looked at yet"
 
     def wake(self) -> None:
@@ -113,25 +92,60 @@ class Keeper:
         self._woken.set()
 
     async def run(self) -> None:
-        """Keep the entries until cancelled."""
+        """Look until cancelled."""
         while True:
             self._woken.clear()
-            try:
-                async with self._working:
-                    delay = self._settings.period if self._ended else await self._look()
-            except (ApiError, OSError) as error:
-                if isinstance(error, ApiError) and error.status == _CONFLICT:
-                    delay = self._soon()
-                else:
-                    self._report(f"cannot be kept: {error}", logging.ERROR)
-                    delay = self._settings.period
-            except Exception as error:
-                log.exception("webhook configurations stay as they are")
-                self._report(f"cannot be kept: {type(error).__name__}: {error}", logging.ERROR)
-                delay = self._settings.period
+            delay = await self.look()
             with suppress(TimeoutError):
                 async with asyncio.timeout(delay * random.uniform(0.9, 1.1)):  # noqa: S311 - spreads replicas
                     await self._woken.wait()
+
+    @abstractmethod
+    async def look(self) -> float:
+        """Look once; the seconds until the next look."""
+
+    @abstractmethod
+    async def end(self) -> None:
+        """Do what is due when the server ends. Raises no ApiError."""
+
+    def _soon(self) -> float:
+        self._hurried += 1
+        return exponential(self._hurried, _SOON, self._settings.period)
+
+    def _report(self, note: str, level: int = logging.INFO) -> None:
+        if note != self.note:
+            self.note = note
+            log.log(level, "webhook configurations %s: %s", self._settings.name, note)
+
+
+class Keeper(EntriesLoop):
+    """Keeps one server's entries. Any number of servers may do so at once."""
+
+    def __init__(self, api: Client, settings: KeeperSettings, situation: ServerState) -> None:
+        super().__init__(api, settings, situation)
+        self._paths = {kind: resource.path(name=settings.name) for kind, resource in _RESOURCES.items()}
+        self._working = asyncio.Lock()
+        self._ended = False
+        self._mine: dict[str, str] = {}
+        """By kind, the digest of the entries that this server wrote last or found written."""
+        self._kept: dict[str, tuple[str, str]] = {}
+        """By kind, the digests of what was written last and of what the API server kept of it."""
+        self._others: dict[str, tuple[str, float]] = {}
+        """By kind, the digest of what another replica wrote instead, and since when it has been seen."""
+
+    async def look(self) -> float:
+        """Compare, and write what is due."""
+        try:
+            async with self._working:
+                return self._settings.period if self._ended else await self._keep()
+        except (ApiError, OSError) as error:
+            if isinstance(error, ApiError) and error.status == _CONFLICT:
+                return self._soon()
+            self._report(f"cannot be kept: {error}", logging.ERROR)
+        except Exception as error:
+            log.exception("webhook configurations stay as they are")
+            self._report(f"cannot be kept: {type(error).__name__}: {error}", logging.ERROR)
+        return self._settings.period
 
     async def end(self) -> None:
         """Stop keeping; take the entries away if the server is not replaced but removed. Raises no ApiError."""
@@ -147,7 +161,7 @@ class Keeper:
             self._ended = True
             log.error("webhook configurations left as they are, not knowing whether this is a removal: %s", error)  # noqa: TRY400 - its text says all
 
-    async def _look(self) -> float:
+    async def _keep(self) -> float:
         """Compare and write if due; the seconds until the next look."""
         situation = self._situation
         if situation.terminating():
@@ -225,7 +239,7 @@ class Keeper:
         except ApiError as error:
             self._report(f"waiting: ConfigMap {namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
             return False
-        silent = [_PHASES[kind] for kind in configurations if _PHASES[kind] in unanswered]
+        silent = [PHASES[kind] for kind in configurations if PHASES[kind] in unanswered]
         if silent:
             phases = ", ".join(silent)
             self._report(
@@ -248,17 +262,8 @@ class Keeper:
     async def _write(self, kind: str, configuration: Json) -> Json:
         return await self._api.replace(self._paths[kind], configuration)
 
-    def _soon(self) -> float:
-        self._hurried += 1
-        return exponential(self._hurried, _SOON, self._settings.period)
 
-    def _report(self, note: str, level: int = logging.INFO) -> None:
-        if note != self.note:
-            self.note = note
-            log.log(level, "webhook configurations %s: %s", self._settings.name, note)
-
-
-async def is_removed(api: ConfigurationClient, namespace: str, deployment: str | None) -> bool:
+async def is_removed(api: Client, namespace: str, deployment: str | None) -> bool:
     """Whether no other server follows this one, by its Deployment. Raises ApiError."""
     if deployment is None:
         return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
 
 import msgspec
 
@@ -17,19 +16,12 @@ from webhook.admission.configmaps import PROBE, answered
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.resources import CONFIG_MAP, PRIORITY_CLASS
+from webhook.registration.entries import PHASES
 
-_PHASES = ("mutate", "validate")
 _VERSION = re.compile(r"giveway (\S+) answers \(")
 _TRIAL = {"metadata": {"name": "giveway-doctor-probe"}, "value": -1000, "preemptionPolicy": "Never"}
 """The PriorityClass of the second request; it is below the cutoff of Cluster Autoscaler, and never stored."""
 _FAILED = re.compile(r'failed calling webhook "([^"]*\.giveway\.dev)": (.*)', re.DOTALL)
-
-
-class ProbeClient(Protocol):
-    """What is needed of a client."""
-
-    async def patch(self, path: str, body: Any, *, warnings: list[str] | None = None, **query: Any) -> Any:
-        """Change an object; what the API server warns of is added to `warnings`."""
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -45,7 +37,7 @@ class Probe(msgspec.Struct, frozen=True):
     versions: frozenset[str] = frozenset()
 
 
-async def silent_phases(api: ProbeClient, own: str, annotations: Mapping[str, str]) -> tuple[str, ...]:
+async def silent_phases(api: Client, own: str, annotations: Mapping[str, str]) -> tuple[str, ...]:
     """The phases in which no webhook answers a probe with these annotations; giveway's namespace is `own`.
 
     Raises ApiError if the ConfigMap of the probe cannot be changed.
@@ -53,7 +45,7 @@ async def silent_phases(api: ProbeClient, own: str, annotations: Mapping[str, st
     heard: list[str] = []
     body = {"metadata": {"annotations": {"giveway.dev/probe": f"{random.getrandbits(32):08x}", **annotations}}}
     await api.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All")
-    return tuple(phase for phase in _PHASES if not answered(phase, heard))
+    return tuple(phase for phase in PHASES.values() if not answered(phase, heard))
 
 
 async def send_probe(client: Client, own: str) -> Probe:
@@ -66,7 +58,7 @@ async def send_probe(client: Client, own: str) -> Probe:
     # Without the ConfigMap the fail-closed entry still tells
     await unless_absent(client.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All"))
     versions = frozenset(match[1] for text in heard if (match := _VERSION.match(text)))
-    silent = tuple(phase for phase in _PHASES if not answered(phase, heard))
+    silent = tuple(phase for phase in PHASES.values() if not answered(phase, heard))
     if not silent:
         return Probe(versions=versions)
     try:

@@ -68,7 +68,7 @@ class Affinity(KubeStruct):
 
 
 class Toleration(KubeStruct):
-    """A taint that a pod puts up with."""
+    """A taint that a pod, or a request for devices, puts up with."""
 
     key: str = ""
     operator: str = ""
@@ -77,7 +77,7 @@ class Toleration(KubeStruct):
 
 
 class Taint(KubeStruct):
-    """What keeps pods off a node."""
+    """What keeps pods off a node, or claims off a device."""
 
     key: str = ""
     value: str = ""
