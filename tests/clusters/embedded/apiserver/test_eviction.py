@@ -164,6 +164,7 @@ async def test_unready_pod_goes_while_enough_are_healthy(admin):
         await evict(admin, names[1])
 
 
+@pytest.mark.skipped_waits
 async def test_evictions_wait_side_by_side():
     """An eviction waits for the next progress notice: one after the other takes a period each, four at once one."""
     async with EmbeddedCluster(nodes=1, progress_period=0.3) as cluster:

@@ -250,6 +250,7 @@ async def test_binding_that_fails_is_tried_again():
     await cluster.stop()
 
 
+@pytest.mark.skipped_waits
 async def test_burst_on_many_nodes_is_handled_at_once():
     """A hundred unschedulable pods on three hundred nodes are all told within seconds, and wake for one node only."""
     cluster, admin = await started(nodes=300)
