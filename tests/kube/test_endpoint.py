@@ -83,19 +83,33 @@ async def test_a_token_file_is_read_again(server, tmp_path, monkeypatch):
     assert authorizations(server) == ["Bearer first", "Bearer second"]
 
 
-async def test_a_refused_token_is_fetched_anew(server, tmp_path):
+@pytest.fixture
+def plugin(server, tmp_path):
+    """A kubeconfig with an exec plugin, whose tokens are t1, t2, and so on; minutes say how long each is good."""
+
+    def write(*minutes):
+        program, count = tmp_path / "plugin", tmp_path / "count"
+        program.write_text(
+            f"#!{sys.executable}\nimport json, pathlib, datetime\n"
+            f"count, lives = pathlib.Path({str(count)!r}), {list(minutes)!r}\n"
+            "number = int(count.read_text()) + 1 if count.exists() else 1\ncount.write_text(str(number))\n"
+            "status = {'token': f't{number}'}\n"
+            "if lives:\n"
+            "    until = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=lives[number - 1])\n"
+            "    status['expirationTimestamp'] = until.strftime('%Y-%m-%dT%H:%M:%SZ')\n"
+            "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
+            " 'status': status}))\n"
+        )
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}}
+        return write_kubeconfig(tmp_path / "k", server.url, user)
+
+    return write
+
+
+async def test_a_refused_token_is_fetched_anew(server, plugin):
     """An exec plugin is asked again when the server answers 401, and the request is repeated once."""
-    plugin = tmp_path / "plugin"
-    plugin.write_text(
-        f"#!{sys.executable}\nimport json, pathlib\n"
-        f"count = pathlib.Path({str(tmp_path / 'count')!r})\n"
-        "number = int(count.read_text()) + 1 if count.exists() else 1\ncount.write_text(str(number))\n"
-        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
-        " 'status': {'token': f't{number}'}}))\n"
-    )
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
-    async with await Client.connect(write_kubeconfig(tmp_path / "k", server.url, user)) as client:
+    async with await Client.connect(plugin()) as client:
         await client.list(NAMESPACES)
         server.fault(answer(401, "Unauthorized"))
         await client.create(NAMESPACES, {"metadata": {"name": "a"}})
@@ -103,25 +117,21 @@ async def test_a_refused_token_is_fetched_anew(server, tmp_path):
     assert authorizations(server) == ["Bearer t1", "Bearer t1", "Bearer t2", "Bearer t2"]
 
 
-async def test_a_plugins_credential_is_renewed_before_it_expires(server, tmp_path, monkeypatch):
-    """A credential that says when it expires is replaced ahead of that; one with time left is kept."""
-    plugin = tmp_path / "plugin"
-    plugin.write_text(
-        f"#!{sys.executable}\nimport json, pathlib, datetime\n"
-        f"count = pathlib.Path({str(tmp_path / 'count')!r})\n"
-        "number = int(count.read_text()) + 1 if count.exists() else 1\ncount.write_text(str(number))\n"
-        "life = datetime.timedelta(minutes=1 if number == 1 else 60)\n"
-        "until = (datetime.datetime.now(datetime.timezone.utc) + life).strftime('%Y-%m-%dT%H:%M:%SZ')\n"
-        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
-        " 'status': {'token': f't{number}', 'expirationTimestamp': until}}))\n"
-    )
-    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+@pytest.mark.parametrize(
+    ("minutes", "tokens"),
+    [
+        pytest.param((1, 60), ["t2"] * 3, id="ahead-of-its-end"),
+        pytest.param((60,), ["t1"] * 3, id="with-time-left"),
+        pytest.param((), ["t1"] * 3, id="without-an-end"),
+    ],
+)
+async def test_a_plugins_credential_is_renewed_before_it_expires(server, plugin, monkeypatch, minutes, tokens):
+    """A credential that says when it expires is replaced ahead of that; any other one is kept."""
     monkeypatch.setattr(endpoints, "_RENEW_AFTER", 0.0)
-    async with await Client.connect(write_kubeconfig(tmp_path / "k", server.url, user)) as client:
+    async with await Client.connect(plugin(*minutes)) as client:
         for _ in range(3):
             await client.list(NAMESPACES)
-    assert authorizations(server) == ["Bearer t2", "Bearer t2", "Bearer t2"]
+    assert authorizations(server) == [f"Bearer {token}" for token in tokens]
 
 
 async def test_a_proxy_of_the_kubeconfig_is_used(server, tmp_path):

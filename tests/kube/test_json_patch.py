@@ -27,7 +27,11 @@ def test_a_key_with_a_slash_is_one_part_of_a_pointer():
         ({"op": "add", "path": "/b/c", "value": 1}, "/b is missing"),
         ({"op": "test", "path": "/a", "value": 2}, "testing value /a failed"),
         ({"op": "swap", "path": "/a"}, "unexpected op 'swap'"),
-        ({"op": "add", "path": "a", "value": 1}, "no JSON pointer"),
+        ({"op": "add", "path": "a", "value": 1}, "no JSON pointer: it must begin with '/'"),
+        ({"op": "test", "path": "/a", "value": True}, "testing value /a failed"),
+        ({"op": "add", "path": "/a"}, "needs a value"),
+        ({"op": "move", "path": "/b"}, "needs from"),
+        ({"path": 1}, "needs op and path"),
     ],
 )
 def test_a_patch_that_does_not_fit_says_why(operation, why):

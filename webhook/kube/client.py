@@ -43,18 +43,11 @@ _PATIENCE = 5
 """How often in a row a page is asked for again."""
 
 
-_CHUNK_META = {
-    "continue_": "continue",
-    "resource_version": "resourceVersion",
-    "remaining_item_count": "remainingItemCount",
-}
-
-
-class ChunkMeta(msgspec.Struct, rename=_CHUNK_META):
+class ChunkMeta(msgspec.Struct, rename="camel"):
     """Where a list stands, the token of its next page, and about how many objects follow this one, if it is told."""
 
     resource_version: str = ""
-    continue_: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
     remaining_item_count: int | None = None
 
 
@@ -188,18 +181,16 @@ class Client:
 
         Raises ApiError with status 404 if it has none of them.
         """
-        *paths, last = resource.paths(namespace)
+        paths = resource.paths(namespace)
         for path in paths:
             try:
                 async for page in self.pages(path, as_, limit=limit, resume=resume):
                     yield page
             except ApiError as error:
-                if error.status != _NOT_FOUND:
+                if error.status != _NOT_FOUND or path == paths[-1]:
                     raise
             else:
                 return
-        async for page in self.pages(last, as_, limit=limit, resume=resume):
-            yield page
 
     async def create(self, path: str, body: Any, as_: type[T] = dict, **query: Any) -> T:  # type: ignore[assignment]
         """POST an object to its collection or to a sub-resource."""

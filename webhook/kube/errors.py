@@ -69,12 +69,6 @@ async def unless_absent(asked: Awaitable[T], *absent: int) -> T | None:
         raise
 
 
-class _StatusMeta(msgspec.Struct, rename={"continue_": "continue"}):
-    """The token with which an expired list goes on."""
-
-    continue_: str = ""
-
-
 class _Status(msgspec.Struct):
     """The part of a `Status` object that tells what happened."""
 
@@ -83,7 +77,7 @@ class _Status(msgspec.Struct):
     message: str = ""
     details: dict[str, Any] | None = None
     code: int = 0
-    metadata: _StatusMeta | None = None
+    metadata: dict[str, Any] | None = None
 
 
 _STATUS = msgspec.json.Decoder(_Status)
@@ -110,7 +104,7 @@ def status_error(body: bytes, *, http_status: int = 0, retry_after: str | None =
         status.message,
         details=status.details,
         retry_after=seconds,
-        continue_token=status.metadata.continue_ if status.metadata else "",
+        continue_token=(status.metadata or {}).get("continue", ""),
     )
 
 
