@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -119,12 +119,6 @@ class EventRecorder:
         self._more = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
 
     def event(self, occurrence: Occurrence) -> None:
         """Note an occurrence and return at once; never raises.
