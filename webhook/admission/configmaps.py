@@ -29,6 +29,8 @@ ALLOW_REMOVAL = "giveway.dev/allow-removal"
 _SHOWN = 5
 _LONGEST_LIST = 64 * 1024
 """Characters of that list that are read."""
+_LONGEST = 8.0
+"""Seconds of a thread after which no further file is read: the API server waits no longer, and a thread has no end."""
 
 
 def mutate_config_map(context: Context, review: Review, answer: Answer) -> None:
@@ -55,7 +57,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
     source = ConfigMapSource(
         POLICIES, data if isinstance(data, dict) else {}, binary if isinstance(binary, dict) else ()
     )
-    loaded = load_source(source, context.uses)
+    loaded = load_source(source, context.uses, _LONGEST)
     if loaded.errors:
         shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
         more = f"\nand {len(loaded.errors) - _SHOWN} more" if len(loaded.errors) > _SHOWN else ""

@@ -219,3 +219,13 @@ def test_the_work_for_one_file_is_bounded(text):
     before = time.process_time()
     load_texts([("a.yaml", text)])
     assert time.process_time() - before < 10
+
+
+def test_the_work_for_a_set_can_be_bounded():
+    """After so many seconds no further file is read, and that is said of the first one that is not."""
+    texts = [(f"{name}.yaml", POLICY % (name, name)) for name in "abc"]
+    assert not any("is not read" in one.message for one in load_texts(texts, seconds=60.0).errors)
+    began = load_texts(texts, seconds=-1.0)
+    assert [(str(one.source), one.message) for one in began.errors] == [
+        ("a.yaml", "is not read: the files before it took more than -1 s; make them smaller or fewer")
+    ]

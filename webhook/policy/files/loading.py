@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -126,11 +127,14 @@ def load_texts(
     known_classes: KnownClasses | None = None,
     now: float | None = None,
     uses: Uses = (),
+    seconds: float = math.inf,
 ) -> Loaded:
     """Read policy files given as pairs of name and text; `known_classes` and `uses` as in `load`.
 
-    All of it is used once, as of `now` (seconds since the epoch; the clock's time if None).
+    All of it is used once, as of `now` (seconds since the epoch; the clock's time if None). No file is begun after so
+    many `seconds` of this thread.
     """
+    end = time.thread_time() + seconds
     readers: dict[str, Reader] = {}
     read: list[PriorityPolicy | PreemptionPolicy] = []
     size, unread = 0, list[Finding]()
@@ -138,6 +142,8 @@ def load_texts(
         own = len(text.encode(errors="surrogatepass"))
         size += own + len(name)
         wrong = _too_large(own) if own > LARGEST_FILE else _too_many(len(readers), size)
+        if time.thread_time() > end:
+            wrong = f"is not read: the files before it took more than {seconds:g} s; make them smaller or fewer"
         if wrong:
             unread.append(about(Path(name), wrong))
             break

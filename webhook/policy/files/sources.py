@@ -6,6 +6,7 @@ more class here: each object a text, named as `kubectl` names it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -65,8 +66,8 @@ class ConfigMapSource:
         return PolicyTexts([(f"{self._name}/{key}", text) for key, text in sorted(self._files.items())], findings)
 
 
-def load_source(source: PolicySource, uses: Uses = ()) -> Loaded:
-    """The policies of a source, and all that is wrong with them; `uses` as in `load`."""
+def load_source(source: PolicySource, uses: Uses = (), seconds: float = math.inf) -> Loaded:
+    """The policies of a source, and all that is wrong with them; `uses` and `seconds` as in `load_texts`."""
     texts, findings = source.read()
-    loaded = load_texts(texts, uses=uses)
+    loaded = load_texts(texts, uses=uses, seconds=seconds)
     return Loaded(loaded.policies, findings + loaded.findings)
