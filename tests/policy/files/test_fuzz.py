@@ -58,7 +58,7 @@ PIECES = st.sampled_from(
 
 
 def survive(text):
-    """Load the text; every finding can be shown, and what was loaded judges requests."""
+    """Load the text; every finding can be shown, and what was loaded judges requests, explained or not."""
     loaded = load_texts([("a.yaml", text)])
     lines = text.splitlines()
     for finding in loaded.findings:
@@ -66,8 +66,7 @@ def survive(text):
         assert 1 <= finding.source.line <= len(lines) + 1
     engine = Engine(loaded.policies)
     for request in (create(pod("x"), priority=5), update(pod(), pod()), deployment(pod("x")), define("x", 5)):
-        engine.judge(request, [])
-        engine.judge(request)
+        assert engine.judge(request, []) == engine.judge(request)
 
 
 @given(st.text())
@@ -130,9 +129,8 @@ JUDGING = Engine(
 
 @given(OBJECTS, st.none() | OBJECTS, st.sampled_from(["pods", "deployments", "cronjobs", "priorityclasses", "other"]))
 def test_any_object(new, old, resource):
-    """An object of any shape is judged without a crash: refusing it is the API server's business."""
+    """An object of any shape is judged, explained or not: refusing its shape is the API server's business."""
     request = create(new, resource=resource, operation="CREATE" if old is None else "UPDATE", old_object=old)
-    JUDGING.judge(request)
-    JUDGING.judge(request, [])
+    assert JUDGING.judge(request, []) == JUDGING.judge(request)
     JUDGING.default_priority_class(request)
     JUDGING.annotations_to_copy(request)

@@ -7,10 +7,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.reconciler.acting import PODS, playing
-from tests.reconciler.builders import Desk, Setting, node, preemptor
+from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
 from tests.workloads import eventually
 from webhook.kube.resources import NODE
 from webhook.reconciler.metrics import ReconcilerMetrics
+from webhook.reconciler.plans.actions import Ask, Displace
 from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.plan import Plan, to_displace
 from webhook.reconciler.reconciler import Reconciler
@@ -86,6 +87,22 @@ def test_who_is_displaced(requests, displaced: list[str]):
     setting.add(preemptor("p", "3", nominated="n1"))
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
     assert [pod.metadata.name for pod in to_displace(setting.state, plan)] == displaced
+
+
+async def test_lower_nominations_are_cleared_before_anybody_goes():
+    """Once, if there are any: one that could not be cleared does not hold the plan up."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "8", node="n1"), preemptor("low", "8", priority=90, nominated="n1"))
+    made, desk = preemptor("p", "8"), Desk(setting)
+    manager = desk.reconciler.plan_manager
+    plan = manager.begin(made, setting.policy, setting.evaluate(made), 0, ())
+    plan.note_written()
+    action = manager.next_action(plan)
+    assert isinstance(action, Displace)
+    assert [one.metadata.name for one in action.pods] == ["low"]
+    plan.note_displaced()
+    assert isinstance(manager.next_action(plan), Ask)
+    await desk.reconciler.stop()
 
 
 _NO_ATTEMPT = {

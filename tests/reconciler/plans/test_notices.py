@@ -14,7 +14,7 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, NOTICE, READY
 from webhook.policy.model.victims import Victims
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
-from webhook.reconciler.plans.actions import Displace, Nominate, Notify, Try, Wait
+from webhook.reconciler.plans.actions import Nominate, Notify, Try, Wait
 from webhook.reconciler.plans.adoption import recalled
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import Notices, askable, not_told
@@ -162,7 +162,7 @@ def test_what_is_done_for_a_notice():
     assert manager.next_action(plan) == Wait(60.0)
     assert plan.deadline >= 60.0 + 30.0 + plan.timeout - 1.0
     setting.clock.now = 60.0
-    assert isinstance(manager.next_action(plan), Displace)
+    assert isinstance(manager.next_action(plan), Try)
     plan.notices.clear()
     let_go(manager, plan)
     assert isinstance(manager.next_action(plan), Notify)

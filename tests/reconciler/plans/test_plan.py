@@ -13,7 +13,7 @@ from webhook.kube.instants import rfc3339
 from webhook.policy.model.preemption import EvictionMode
 from webhook.policy.model.values import PLAN, RECONCILER_ANNOTATIONS
 from webhook.reconciler.plans import plan as plans
-from webhook.reconciler.plans.actions import Action, Displace, Try, Wait
+from webhook.reconciler.plans.actions import Action, Ask, Wait
 from webhook.reconciler.plans.plan import Plan, PlanLook
 from webhook.reconciler.state.annotations import PlanRecord, encode
 from webhook.reconciler.state.plan_victims import PlanVictim
@@ -80,8 +80,8 @@ def test_who_changes_a_plan():
 @pytest.mark.parametrize(
     ("notice", "there", "expected"),
     [
-        pytest.param(0.0, True, Displace | Try, id="the victim stays: it is asked"),
-        pytest.param(60.0, True, Displace | Try, id="its notice is not known any more, and the policy asks for none"),
+        pytest.param(0.0, True, Ask, id="the victim stays: it is asked"),
+        pytest.param(60.0, True, Ask, id="its notice is not known any more, and the policy asks for none"),
         pytest.param(0.0, False, Wait, id="nobody is left"),
     ],
 )

@@ -153,6 +153,8 @@ class Executor:
                 await self._checkpoint("told")
                 return results
             case Ask(victims):
+                if not plan.gone:
+                    await self._checkpoint("displaced")
                 results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
                 if any(results) or not remaining(self._state, plan):
                     await self._checkpoint("evicted")
@@ -197,7 +199,6 @@ class Executor:
             else:
                 if displaced:
                     self._news.put_nowait(Displaced(pod))
-        await self._checkpoint("displaced")
         return None
 
     def _policy(self, plan: Plan) -> PreemptionPolicy | None:

@@ -203,8 +203,8 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     if not asked:
         return Wait(later)
     # 2. The room must go to nobody of lower priority.
-    if not plan.displaced:
-        return Displace(tuple(to_displace(evaluator.state, plan)))
+    if not plan.displaced and (lower := to_displace(evaluator.state, plan)):
+        return Displace(tuple(lower))
     # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
     siblings = list(context.siblings(plan))
     several = bool(siblings) or len(left) + len(_shared(situation)) + len(plan.gone) > 1

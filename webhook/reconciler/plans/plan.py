@@ -117,7 +117,7 @@ class Plan:
     granted: float = -math.inf
     """Since when evictions count against it for the rates: those before it was taken over count for who decided it."""
     displaced: bool = False
-    """Whether the nominations of lower priority that are in its way were looked at."""
+    """Whether the nominations of lower priority that were in its way have been cleared, as far as they could be."""
 
     # What became of the victims.
     gone: set[str] = field(default_factory=set)
@@ -255,7 +255,7 @@ class Plan:
         self.record = msgspec.structs.replace(self.record, devices=tuple(PlanDevice(*device) for device in devices))
 
     def note_displaced(self) -> None:
-        """The nominations of lower priority were looked at."""
+        """The nominations of lower priority have been cleared, as far as they could be."""
         self.displaced = True
 
     def spare(self, uids: Collection[str]) -> None:
