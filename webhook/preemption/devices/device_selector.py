@@ -19,8 +19,8 @@ from webhook.kube.bounded import bounded_cache
 from webhook.policy.cel import string_functions
 from webhook.policy.cel.ast import parse
 from webhook.policy.cel.cost import BUDGET, Cost, CostError
-from webhook.policy.cel.opaque import FUNCTIONS
 from webhook.policy.cel.program import CelError, CelProblem, CelRuntimeError
+from webhook.preemption.devices.opaque import FUNCTIONS
 
 LONGEST_SELECTOR = 10 * 1024
 """Characters, as in Kubernetes."""
@@ -43,7 +43,7 @@ _DEVICE = re.compile(r"\bdevice\b")
 
 
 class DeviceFacts(Protocol):
-    """What an expression sees of a device: values by domain and name; see `webhook.policy.cel.opaque` for the types."""
+    """What an expression sees of a device: values by domain and name; their types are those of `devices.opaque`."""
 
     @property
     def driver(self) -> str:
