@@ -1,6 +1,8 @@
 """Rates per owner, node and cluster: what they leave, and until when."""
 
-from webhook.policy.model.limits import Limits, Rate
+import pytest
+
+from webhook.policy.model.limits import Limits, Rate, WorkloadLimit
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction, Remaining
 
 OWNER = Limits(per_owner=Rate(2, 60.0))
@@ -42,6 +44,21 @@ def test_exhausted_says_until_when():
         70.0,
     )
     assert limiter.remaining(OWNER, 70.1).rates_used_up == ""
+
+
+@pytest.mark.parametrize(("at", "window"), [(46.2, 90.0), (3976.4, 120.0), (8172.3, 90.0)])
+@pytest.mark.parametrize("rate", ["per_cluster", "per_workload"])
+def test_there_is_room_when_it_was_said(rate: str, at: float, window: float):
+    """At the very moment that a rate named for its next room there is room, whatever is lost in rounding."""
+    limits = Limits(per_cluster=Rate(1, window))
+    if rate == "per_workload":
+        limits = Limits(per_workload=WorkloadLimit(1, window))
+    limiter = EvictionLimiter()
+    limiter.note([PlannedEviction("web", "n1")], at)
+    limiter.history.note("web", at, "other")
+    again = limiter.remaining(limits, at).again
+    assert again is not None
+    assert limiter.remaining(limits, again).rates_used_up == ""
 
 
 def test_evictions_that_did_not_happen_do_not_count():

@@ -53,6 +53,16 @@ def test_parked_pod_comes_back_when_it_said():
     assert drain(queue, 7.0) == ["a"]
 
 
+@pytest.mark.parametrize("due", [0.0, 10.0], ids=["past", "now"])
+def test_parked_pod_never_comes_back_in_the_same_moment(due: float):
+    """A pod that names a time that has come already is tried again a little later, so that the loop does not spin."""
+    queue = filled(("a", 1, 0.0))
+    drain(queue, 10.0)
+    queue.park("a", 10.0, reason="protected", due=due)
+    assert drain(queue, 10.0) == []
+    assert drain(queue, 10.1) == ["a"]
+
+
 def test_event_lets_a_pod_back_once_its_back_off_is_over():
     """An event moves a pod that failed a moment ago when its back-off is over, one that failed long ago at once."""
     queue = filled(("a", 1, 0.0))

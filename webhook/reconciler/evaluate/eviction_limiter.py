@@ -111,7 +111,7 @@ class EvictionLimiter:
         return self._count(evictions, at)
 
     def _forget(self, now: float) -> None:
-        self.take_back([ticket for ticket, (_, then) in self._tickets.items() if then <= now - self._horizon])
+        self.take_back([ticket for ticket, (_, then) in self._tickets.items() if then + self._horizon <= now])
 
     def _count(self, evictions: Iterable[PlannedEviction], at: float) -> list[int]:
         tickets = []
@@ -139,7 +139,7 @@ class EvictionLimiter:
     def recent(self, now: float) -> Iterator[tuple[int, PlannedEviction, float]]:
         """The evictions that a rate may still count: ticket, eviction, time. A planned eviction has the time `now`."""
         for ticket, (eviction, at) in self._tickets.items():
-            if now - self._horizon < at:
+            if at + self._horizon > now:
                 yield ticket, eviction, min(at, now)
 
     def clear(self) -> None:
@@ -163,9 +163,9 @@ class EvictionLimiter:
 
         Those of workloads are remembered for longer by their history, which knows only what has happened.
         """
-        kind, start = of.partition(" ")[0], now - window
+        kind = of.partition(" ")[0]
         recent = {
-            name: sorted(at for at in times.values() if at > start and (kind != "workload" or math.isinf(at)))
+            name: sorted(at for at in times.values() if at + window > now and (kind != "workload" or math.isinf(at)))
             for name, times in self._counters.get(kind, {}).items()
             if name.startswith(of)
         }

@@ -80,25 +80,25 @@ class WorkloadHistory:
 
     def of(self, workload: str, now: float, window: float = KEPT_SECONDS) -> list[PastEviction]:
         """The evictions of a workload within the window, the oldest first."""
-        return [eviction for eviction in self._workloads.get(workload, ()) if eviction.at > now - window]
+        return [eviction for eviction in self._workloads.get(workload, ()) if eviction.at + window > now]
 
     def counts(self, window: float, now: float) -> dict[str, int]:
         """How often each workload was evicted within the window; those that were not are left out."""
         counts: dict[str, int] = {}
-        for workload, evictions in self._since(now - window):
-            inside = evictions[0].at > now - window
-            counts[workload] = len(evictions) if inside else sum(eviction.at > now - window for eviction in evictions)
+        for workload, evictions in self._within(window, now):
+            inside = evictions[0].at + window > now
+            counts[workload] = len(evictions) if inside else sum(eviction.at + window > now for eviction in evictions)
         return counts
 
     def times(self, window: float, now: float) -> Iterator[tuple[str, list[float]]]:
         """When the evictions of each workload were within the window, the oldest first."""
-        for workload, evictions in self._since(now - window):
-            yield workload, [eviction.at for eviction in evictions if eviction.at > now - window]
+        for workload, evictions in self._within(window, now):
+            yield workload, [eviction.at for eviction in evictions if eviction.at + window > now]
 
-    def _since(self, start: float) -> Iterator[tuple[str, deque[PastEviction]]]:
-        """The workloads that were evicted after that, the last one first."""
+    def _within(self, window: float, now: float) -> Iterator[tuple[str, deque[PastEviction]]]:
+        """The workloads that were evicted within the window, the last one first."""
         for workload, evictions in reversed(self._workloads.items()):
-            if evictions[-1].at <= start:
+            if evictions[-1].at + window <= now:
                 return
             yield workload, evictions
 
@@ -146,10 +146,9 @@ class WorkloadHistory:
 
     def rows(self, now: float) -> list[tuple[str, list[PastEviction]]]:
         """The evictions that are remembered by workload, the one that was evicted last first."""
-        start = now - KEPT_SECONDS
         return [
-            (workload, [eviction for eviction in known if eviction.at > start])
-            for workload, known in self._since(start)
+            (workload, [eviction for eviction in known if eviction.at + KEPT_SECONDS > now])
+            for workload, known in self._within(KEPT_SECONDS, now)
         ]
 
 

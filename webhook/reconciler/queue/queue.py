@@ -20,6 +20,8 @@ from webhook.reconciler.queue.node_backoff import NodeBackoff
 
 FLUSH = 30.0
 """Seconds after which a waiting pod is tried again though no event moved it."""
+_SHORTEST_WAIT = 0.05
+"""Seconds before one that failed is tried again, if nothing happens: whatever it waits for, the loop does not spin."""
 _FAILURE_BACK_OFF = (0.25, 10.0)
 """Seconds, at first and at most, before a pod for which nothing helped is tried again."""
 _ATTEMPT_BACK_OFF = (1.0, 300.0)
@@ -202,7 +204,8 @@ class Queue:
         if behind:
             self._behind.add(key)
         flush = now + FLUSH
-        self._set_timer(entry, QueueState.UNSCHEDULABLE, flush if due is None else min(flush, max(due, now)))
+        again = flush if due is None else min(flush, max(due, now + _SHORTEST_WAIT))
+        self._set_timer(entry, QueueState.UNSCHEDULABLE, again)
 
     def retry(self, key: str, now: float, *, after: float, reason: str) -> None:
         """Try it again `after` seconds from now whatever happens, at once if that is 0."""
