@@ -15,8 +15,8 @@ from webhook.policy.evaluation.rules import CompiledRule, RuleResult, compile_ju
 from webhook.policy.model.declarations import Declaration
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import Enforcement, PriorityRule
-from webhook.policy.shapes.object_shape import Field, mapping
-from webhook.policy.shapes.shapes import Text
+from webhook.policy.shapes.object_shape import mapping
+from webhook.policy.shapes.shapes import string
 from webhook.simulation.judgeable import judgeable
 
 
@@ -35,13 +35,11 @@ class Declared(ServiceAccounts, frozen=True):
         return Declaration(about=frozenset({PODS}), fields=fields, asks_who=False, rights=())
 
 
-@mapping("extended rule")
+@mapping("extended rule", alternatives=True)
 class Extended(PriorityRule, frozen=True, kw_only=True):
     """A rule that may have the new body."""
 
-    service_accounts: Annotated[
-        ServiceAccounts | None, Field("Whose pods are refused.", Text("an account"), alternative=True)
-    ] = None
+    service_accounts: Annotated[ServiceAccounts | None, string("an account"), "Whose pods are refused."] = None
 
 
 BODIES = [pytest.param(ServiceAccounts, id="undeclared"), pytest.param(Declared, id="declared")]

@@ -124,7 +124,7 @@ def rules(
         source=SourcePosition(),
         victims=chosen,
         budgets=budgets,
-        grace_period=grace_period,
+        grace_period_seconds=grace_period,
         groups=Groups(disruption=groups),
     )
     return compile_rules(made)

@@ -69,7 +69,7 @@ def _end(of: RankedCandidates) -> NDArray[np.float64] | None:
     candidates, rules = of.candidates, of.rules
     if rules.policy is None or (of.costs is not None and of.costs.cost.grace_period):
         return None
-    ends = ends_in(candidates.snapshot, candidates.pods, rules.policy.grace_period, of.now)
+    ends = ends_in(candidates.snapshot, candidates.pods, rules.policy.grace_period_seconds, of.now)
     latest: NDArray[np.float64] = np.maximum.reduceat(ends, candidates.starts)
     return latest
 

@@ -60,7 +60,7 @@ def is_marked(pod: Pod) -> bool:
 
 def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
     """How many seconds a victim gets to end."""
-    return policy.grace_period if policy.grace_period is not None else grace_of(victim)
+    return policy.grace_period_seconds if policy.grace_period_seconds is not None else grace_of(victim)
 
 
 def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:

@@ -7,7 +7,7 @@ from webhook.policy.shapes.yaml_nodes import YamlScalar, meaning, seconds, yaml1
 
 def plain(text):
     """An unquoted scalar."""
-    return YamlScalar(1, 1, len(text), text, plain=True)
+    return YamlScalar(1, 1, len(text), text=text, plain=True)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_no_durations(text):
 def test_what_yaml_11_readers_see(text, other):
     """Unquoted text that YAML 1.1 takes for something else is known, and quoted text never is."""
     assert yaml11(plain(text)) == other
-    assert yaml11(YamlScalar(1, 1, 1, text, plain=False)) == ""
+    assert yaml11(YamlScalar(1, 1, 1, text=text, plain=False)) == ""
 
 
 @pytest.mark.parametrize(
@@ -92,4 +92,4 @@ def test_what_yaml_11_readers_see(text, other):
 def test_what_yaml_12_means(text, kind):
     """Unquoted scalars are resolved by the core schema of YAML 1.2; quoted ones are text."""
     assert meaning(plain(text)) == kind
-    assert meaning(YamlScalar(1, 1, 1, text, plain=False)) == "text"
+    assert meaning(YamlScalar(1, 1, 1, text=text, plain=False)) == "text"

@@ -65,7 +65,7 @@ def _names(policies: Policies, readers: Readers) -> None:
         for policy in group:
             if policy.name == BUILTIN:
                 text = f'"{BUILTIN}" is the name of the built-in rules; choose another'
-                readers[policy.source.file].at(Severity.ERROR, policy.source.line, policy.source.column, text)
+                readers[policy.source.file].at(Severity.ERROR, policy.source, text)
             if policy.name in first:
                 _clash(
                     readers,
@@ -91,7 +91,7 @@ def _costs(policies: Policies, readers: Readers) -> None:
                     f" most {MOST_IN_ALL / 1e6:.0f} ms are allowed: use fewer expressions with loops, or split the"
                     " policy by what it matches"
                 )
-                readers[rule.source.file].at(Severity.ERROR, rule.source.line, rule.source.column, text)
+                readers[rule.source.file].at(Severity.ERROR, rule.source, text)
                 break
 
 
@@ -218,7 +218,5 @@ def _clash(
     severity: Severity = Severity.ERROR,
 ) -> None:
     """Note something that two places make together."""
-    reader = readers[other.file]
-    field = reader.field_at(0, other.line, other.column)
-    note = Finding(severity=severity, source=other, message=there, excerpt=reader.excerpt(other), field=field)
-    readers[source.file].at(severity, source.line, source.column, message, related=(note,))
+    note = Finding(severity=severity, source=other, message=there, excerpt=readers[other.file].excerpt(other))
+    readers[source.file].at(severity, source, message, related=(note,))

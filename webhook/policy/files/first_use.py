@@ -41,7 +41,7 @@ def use_once(policies: Policies, readers: dict[str, Reader], now: float, uses: U
     failed = [(source, error) for part, source in parts if (error := _failure(part, now, uses)) is not None]
     for source, error in failed or [(parts[-1][1], whole)]:
         text = f"this cannot be used: {type(error).__name__}: {error}; {INSTEAD}"
-        readers[source.file].at(Severity.ERROR, source.line, source.column, text)
+        readers[source.file].at(Severity.ERROR, source, text)
     return Policies()
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from webhook.policy.files.consistency import KnownClasses, check_together
-from webhook.policy.files.field_paths import FieldPaths
 from webhook.policy.files.first_use import INSTEAD, Uses, use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES, YamlError, documents
@@ -148,12 +147,9 @@ def load_texts(
             unread.append(about(Path(name), wrong))
             break
         reader = readers[name] = Reader(name, text)
-        roots: list[YamlNode] = []
-        reader.field_at = FieldPaths(roots).at
         try:
             empty = True
             for root in documents(text):
-                roots.append(root)
                 empty = empty and isinstance(root, YamlScalar) and meaning(root) == "null"
                 errors = reader.errors
                 try:
@@ -166,11 +162,13 @@ def load_texts(
                 if policy is not INVALID and reader.errors == errors:
                     read.append(policy)
             if empty:
-                reader.at(Severity.WARNING, 1, 1, "the file holds no policy")
+                reader.at(Severity.WARNING, SourcePosition(name, 1, 1), "the file holds no policy")
         except YamlError as error:
-            reader.at(Severity.ERROR, error.line, error.column, f"YAML: {error.message}")
+            source = SourcePosition(name, error.line, error.column)
+            reader.at(Severity.ERROR, source, f"YAML: {error.message}")
         except TooMuchError:
-            reader.at(Severity.ERROR, 1, 1, "the aliases of this file make too much of it; write the values out")
+            wrong = "the aliases of this file make too much of it; write the values out"
+            reader.at(Severity.ERROR, SourcePosition(name, 1, 1), wrong)
     policies = Policies(
         priority=tuple(policy for policy in read if isinstance(policy, PriorityPolicy)),
         preemption=tuple(policy for policy in read if isinstance(policy, PreemptionPolicy)),

@@ -4,55 +4,49 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.values import NAME
-from webhook.policy.shapes.object_shape import ObjectShape, Property, Values, shape_of
-from webhook.policy.shapes.shapes import Choice, Definitions, MapOf, Text
+from webhook.policy.model.values import Name
+from webhook.policy.shapes.object_shape import ObjectShape, Property, Values, mapping, shape_of
+from webhook.policy.shapes.shapes import Definitions, MapOf, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 API_VERSION = "giveway.dev/v1alpha1"
 TEST_KIND = "PolicyTest"
 """Documents of this kind are run by `giveway test` and lie in sub-folders, not beside the policies."""
 
-_METADATA = ObjectShape(
-    "metadata",
-    "The policy's name; labels and annotations are for other tools.",
-    (
-        Property("name", "name", NAME, "The policy's name in messages, logs, metrics and tests.", required=True),
-        Property("labels", "labels", MapOf(Text()), "For other tools."),
-        Property("annotations", "annotations", MapOf(Text()), "For other tools."),
-    ),
-)
+_MAP = dict[str, str]
+_TEXTS = MapOf(string(), string())
+
+
+@mapping("metadata")
+class _Metadata(msgspec.Struct, frozen=True):
+    """The policy's name; labels and annotations are for other tools."""
+
+    name: Annotated[Name, "The policy's name in messages, logs, metrics and tests."]
+    labels: Annotated[_MAP, _TEXTS, "For other tools."] = {}
+    annotations: Annotated[_MAP, _TEXTS, "For other tools."] = {}
 
 
 def _document(kind: str, doc: str, spec: ObjectShape) -> ObjectShape:
     """A kind of document: the envelope that all kinds share, around a spec."""
 
     def build(values: Values, source: SourcePosition) -> Any:
-        return msgspec.structs.replace(values["spec"], name=values["metadata"]["name"], source=source)
+        return msgspec.structs.replace(values["spec"], name=values["metadata"].name, source=source)
 
-    return ObjectShape(
-        kind,
-        doc,
-        (
-            Property(
-                "apiVersion",
-                "api_version",
-                Choice("the API version", {API_VERSION: "the only one so far"}),
-                f"{API_VERSION}.",
-                required=True,
-            ),
-            Property("kind", "kind", Choice("this kind", {kind: doc}), f"{kind}.", required=True),
-            Property("metadata", "metadata", _METADATA, "The policy's name.", required=True),
-            Property("spec", "spec", spec, spec.doc, required=True),
-        ),
-        build=build,
+    version = one_of("the API version", {API_VERSION: "the only one so far"})
+    rows = (
+        ("apiVersion", version, f"{API_VERSION}."),
+        ("kind", one_of("this kind", {kind: doc}), f"{kind}."),
+        ("metadata", shape_of(_Metadata), "The policy's name."),
+        ("spec", spec, spec.doc),
     )
+    fields = tuple(Property(name, name, shape, text, required=True) for name, shape, text in rows)
+    return ObjectShape(kind, doc, fields, build=build)
 
 
 DOCUMENTS = {

@@ -1,7 +1,7 @@
 """YAML text to trees of nodes that know where they stand.
 
-Built from the parser's events without recursion and without making objects of unknown types, so that size, depth,
-aliases and tags are bounded before anything is read into them.
+Built from the parser's events without making objects of unknown types, so that size, depth, aliases and tags are
+bounded before anything is read into them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,14 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
 
 from webhook.policy.files.yaml_messages import problem_of
 from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
@@ -31,8 +39,9 @@ DEEPEST = 32
 MOST_ALIASES = 200
 """Aliases of one policy file."""
 
+_LONGEST_PATH = 200
 _STRING_TAG = "tag:yaml.org,2002:str"
-_KNOWN_TAGS = frozenset({None, "!", _STRING_TAG, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+_KNOWN_TAGS = frozenset({"None", "!", _STRING_TAG, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 
 
 class YamlError(Exception):
@@ -45,12 +54,8 @@ class YamlError(Exception):
 
 def documents(text: str) -> Iterator[YamlNode]:
     """The documents of a text, those before a mistake included. Raises YamlError at the first one."""
-    builder = _Builder()
     try:
-        for event in YAML(typ="safe", pure=True).parse(text):
-            root = builder.take(event)
-            if root is not None:
-                yield root
+        yield from _Composer(YAML(typ="safe", pure=True).parse(text)).documents()
     except MarkedYAMLError as error:
         raise YamlError(*problem_of(error)) from error
     except YAMLError as error:  # from the reader, which knows no marks
@@ -60,98 +65,72 @@ def documents(text: str) -> Iterator[YamlNode]:
         raise YamlError(before.count("\n") + 1, len(before) - before.rfind("\n"), problem) from error
 
 
-class _Builder:
+class _Composer:
     """Turns events into nodes, one document after the other."""
 
-    def __init__(self) -> None:
-        self._stack: list[YamlSequence | YamlMap] = []
-        self._keys: list[YamlNode | None] = []
-        self._open_anchors: list[str | None] = []
+    def __init__(self, events: Iterator[Any]) -> None:
+        self._events = events
         self._anchors: dict[str, YamlNode] = {}
-        self._nodes = self._aliases = self._documents = 0
+        self._nodes = self._aliases = 0
 
-    def take(self, event: Any) -> YamlNode | None:
-        """Add one event; returns the root of a document that is complete."""
-        match type(event).__name__:
-            case "DocumentStartEvent":
-                self._anchors = {}
-                self._documents += 1
-                if self._documents > MOST_DOCUMENTS:
-                    raise YamlError(
-                        event.start_mark.line + 1, 1, f"more than {MOST_DOCUMENTS} documents; split the file"
-                    )
-                if event.version or event.tags:
-                    raise YamlError(
-                        event.start_mark.line,
-                        1,
-                        "directives are not read, policy files are YAML 1.2; leave this line out",
-                    )
-            case "ScalarEvent":
-                plain = event.style in (None, "") and _tag(event) != _STRING_TAG
-                scalar = YamlScalar(*self._place(event), event.value, plain, event.style or "")
-                if event.anchor:
-                    self._anchors[event.anchor] = scalar
-                return self._attach(scalar)
-            case "AliasEvent":
-                line, column, _ = self._place(event)
-                self._aliases += 1
-                if self._aliases > MOST_ALIASES:
-                    raise YamlError(line, column, f"more than {MOST_ALIASES} aliases; write the values out")
-                if event.anchor not in self._anchors:
-                    text = f"alias *{event.anchor} refers to no anchor &{event.anchor} above it; write the value out"
-                    raise YamlError(line, column, text)
-                return self._attach(self._anchors[event.anchor])
-            case "SequenceStartEvent":
-                self._open(YamlSequence(*self._place(event)), event)
-            case "MappingStartEvent":
-                self._open(YamlMap(*self._place(event)), event)
-            case "SequenceEndEvent" | "MappingEndEvent":
-                return self._close(event)
-        return None
+    def documents(self) -> Iterator[YamlNode]:
+        """The root of each document."""
+        starts = (event for event in self._events if isinstance(event, DocumentStartEvent))
+        for number, event in enumerate(starts):
+            line = event.start_mark.line
+            if number >= MOST_DOCUMENTS:
+                raise YamlError(line + 1, 1, f"more than {MOST_DOCUMENTS} documents; split the file")
+            if event.version or event.tags:
+                raise YamlError(line, 1, "directives are not read, policy files are YAML 1.2; leave this line out")
+            self._anchors = {}
+            yield self._node(next(self._events), "", 0)
 
-    def _place(self, event: Any) -> tuple[int, int, int]:
+    def _node(self, event: Any, path: str, depth: int) -> YamlNode:
+        """The node that begins with an event, of so many levels above it."""
         start, end = event.start_mark, event.end_mark
+        line, column = start.line + 1, start.column + 1
+        tag = str(getattr(event, "tag", None))
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            raise YamlError(start.line + 1, start.column + 1, f"more than {MOST_NODES} values in one file; split it")
-        if _tag(event) not in _KNOWN_TAGS:
-            raise YamlError(
-                start.line + 1, start.column + 1, f"tags such as {str(_tag(event))[:40]} are not read; leave it out"
-            )
-        return start.line + 1, start.column + 1, end.column - start.column if end.line == start.line else 1
-
-    def _open(self, node: YamlSequence | YamlMap, event: Any) -> None:
-        if len(self._stack) >= DEEPEST:
-            raise YamlError(node.line, node.column, f"nested more than {DEEPEST} levels deep; no policy needs that")
-        self._stack.append(node)
-        self._keys.append(None)
-        self._open_anchors.append(event.anchor)
-
-    def _close(self, event: Any) -> YamlNode | None:
-        """Finish a list or mapping; only now may an alias mean it, so that nothing holds itself."""
-        node, anchor = self._stack.pop(), self._open_anchors.pop()
-        if event.end_mark.line + 1 == node.line:
-            node.width = event.end_mark.column + 1 - node.column
-        self._keys.pop()
-        if anchor:
-            self._anchors[anchor] = node
-        return self._attach(node)
-
-    def _attach(self, node: YamlNode) -> YamlNode | None:
-        if not self._stack:
-            return node
-        parent = self._stack[-1]
-        if isinstance(parent, YamlSequence):
-            parent.items.append(node)
-            return None
-        key, self._keys[-1] = self._keys[-1], None
-        if key is None:
-            self._keys[-1] = node
+            raise YamlError(line, column, f"more than {MOST_NODES} values in one file; split it")
+        if tag not in _KNOWN_TAGS:
+            raise YamlError(line, column, f"tags such as {tag[:40]} are not read; leave it out")
+        width = end.column - start.column if end.line == start.line else 1
+        if isinstance(event, AliasEvent):
+            return self._anchored(event.anchor, line, column)
+        node: YamlNode
+        if isinstance(event, ScalarEvent):
+            plain = not event.style and tag != _STRING_TAG
+            node = YamlScalar(line, column, width, path, event.value, plain, event.style or "")
+        elif depth >= DEEPEST:
+            raise YamlError(line, column, f"nested more than {DEEPEST} levels deep; no policy needs that")
         else:
-            parent.pairs.append((key, node))
-        return None
+            node = (YamlSequence if isinstance(event, SequenceStartEvent) else YamlMap)(line, column, width, path)
+            end = self._fill(node, depth + 1)
+            if end.line == start.line:
+                node.width = end.column - start.column
+        if event.anchor:  # an alias may mean it from here on, so that nothing holds itself
+            self._anchors[event.anchor] = node
+        return node
 
+    def _anchored(self, anchor: str, line: int, column: int) -> YamlNode:
+        self._aliases += 1
+        if self._aliases > MOST_ALIASES:
+            raise YamlError(line, column, f"more than {MOST_ALIASES} aliases; write the values out")
+        if anchor not in self._anchors:
+            text = f"alias *{anchor} refers to no anchor &{anchor} above it; write the value out"
+            raise YamlError(line, column, text)
+        return self._anchors[anchor]
 
-def _tag(event: Any) -> str | None:
-    tag = getattr(event, "tag", None)
-    return None if tag is None else str(tag)
+    def _fill(self, node: YamlSequence | YamlMap, depth: int) -> Any:
+        """Read what is in a list or mapping; returns the mark at its end."""
+        while not isinstance(event := next(self._events), SequenceEndEvent | MappingEndEvent):
+            if isinstance(node, YamlSequence):
+                node.items.append(self._node(event, f"{node.path}[{len(node.items)}]"[:_LONGEST_PATH], depth))
+                continue
+            key = self._node(event, "", depth)
+            name = key.text if isinstance(key, YamlScalar) else "?"
+            path = (f"{node.path}.{name}" if node.path else name)[:_LONGEST_PATH]
+            key.path = key.path or path
+            node.pairs.append((key, self._node(next(self._events), path, depth)))
+        return event.end_mark

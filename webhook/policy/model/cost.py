@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.model.values import RECOGNISED_ANNOTATION
-from webhook.policy.shapes.object_shape import Field, mapping
-from webhook.policy.shapes.shapes import Duration, ListOf
+from webhook.policy.model.values import RecognisedAnnotation
+from webhook.policy.shapes.object_shape import mapping
+from webhook.policy.shapes.shapes import DURATION
 
 
 @mapping("lost work")
@@ -17,12 +17,9 @@ class LostWork(msgspec.Struct, frozen=True, kw_only=True):
     """How much work a pod loses: the time since its start, or since its last checkpoint."""
 
     checkpoints: Annotated[
-        tuple[str, ...],
-        Field(
-            "Annotations of the pod with the time of its last checkpoint (RFC 3339); the first one that can be read"
-            " counts.",
-            ListOf(RECOGNISED_ANNOTATION),
-        ),
+        tuple[RecognisedAnnotation, ...],
+        "Annotations of the pod with the time of its last checkpoint (RFC 3339); the first one that can be read"
+        " counts.",
     ] = ()
 
 
@@ -30,19 +27,18 @@ class LostWork(msgspec.Struct, frozen=True, kw_only=True):
 class EvictionCost(msgspec.Struct, frozen=True, kw_only=True):
     """By what victims of equal priority are compared. The keys that are named count in the order of this table."""
 
-    readiness: Annotated[bool, Field("Fewest pods that are ready go; those that are not go first.")] = False
+    readiness: Annotated[bool, "Fewest pods that are ready go; those that are not go first."] = False
     group_restarts: Annotated[
-        bool, Field("Fewest groups of pods lose a member, because a group often starts again as a whole.")
+        bool, "Fewest groups of pods lose a member, because a group often starts again as a whole."
     ] = False
     deletion_cost: Annotated[
-        bool, Field("The lowest sum of controller.kubernetes.io/pod-deletion-cost; a pod without it counts 0.")
+        bool, "The lowest sum of controller.kubernetes.io/pod-deletion-cost; a pod without it counts 0."
     ] = False
-    lost_work: Annotated[LostWork | None, Field("The least work lost, in whole seconds.")] = None
+    lost_work: Annotated[LostWork | None, "The least work lost, in whole seconds."] = None
     recent_evictions: Annotated[
-        float | None,
-        Field("Workloads that were evicted least often within this time go first.", Duration()),
+        float | None, DURATION, "Workloads that were evicted least often within this time go first."
     ] = None
-    grace_period: Annotated[bool, Field("The shortest grace period.")] = False
+    grace_period: Annotated[bool, "The shortest grace period."] = False
 
     @property
     def annotations_read(self) -> frozenset[str]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping
-from webhook.policy.shapes.shapes import Duration, ListOf, Text
+from webhook.policy.shapes.object_shape import FILLED, Checked, Nodes, Values, mapping
+from webhook.policy.shapes.shapes import DURATION, string
 
+_ADDRESS = string("an address such as http://extender.kube-system.svc/scheduler", r"^https?://[^\s/?#]+[^\s?#]*$")
+_PATH = string("a path below urlPrefix", r"^[A-Za-z0-9._/-]+$")
+_RESOURCE = string("the name of a resource")
 _LONGEST_TIMEOUT = 60
 """Seconds that an extender may take to answer, at most."""
 
@@ -16,27 +19,14 @@ _LONGEST_TIMEOUT = 60
 class ExtenderConfig(Checked, frozen=True, kw_only=True):
     """A component beside the scheduler that may drop candidates; its fields are those of KubeSchedulerConfiguration."""
 
-    url_prefix: Annotated[
-        str,
-        Field(
-            "Where the extender is.",
-            Text(
-                "an address such as http://extender.kube-system.svc/scheduler",
-                pattern=r"^https?://[^\s/?#]+[^\s?#]*$",
-            ),
-        ),
-    ]
-    preempt_verb: Annotated[
-        str, Field("Appended to urlPrefix.", Text("a path below urlPrefix", pattern=r"^[A-Za-z0-9._/-]+$"))
-    ]
-    http_timeout: Annotated[float, Field("How long an answer may take.", Duration())] = 5.0
-    ignorable: Annotated[bool, Field("Whether preemption goes on without it if it fails.")] = False
+    url_prefix: Annotated[str, _ADDRESS, "Where the extender is."]
+    preempt_verb: Annotated[str, _PATH, "Appended to urlPrefix."]
+    http_timeout: Annotated[float, DURATION, "How long an answer may take."] = 5.0
+    ignorable: Annotated[bool, "Whether preemption goes on without it if it fails."] = False
     managed_resources: Annotated[
-        tuple[str, ...],
-        Field(
-            "It is asked only about pods that request one of these; about all if absent.",
-            ListOf(Text("the name of a resource"), least=1),
-        ),
+        tuple[Annotated[str, _RESOURCE], ...],
+        FILLED,
+        "It is asked only about pods that request one of these; about all if absent.",
     ] = ()
 
     @staticmethod

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import msgspec
 
 from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import LABEL_KEY
-from webhook.policy.shapes.object_shape import Field, mapping
-from webhook.policy.shapes.shapes import Choice, Duration, Whole
+from webhook.policy.shapes.object_shape import Choice, choice, mapping
+from webhook.policy.shapes.shapes import DURATION, duration_up_to, integer
 
 MANY = 1_000_000
 """The most that a count in a policy may be."""
-_MONTH = 30 * 86_400.0
-"""Seconds for which the reconciler remembers evictions of workloads."""
+_EVICTIONS = integer("a number of evictions", 1, MANY)
+_MONTH = duration_up_to(30 * 86_400.0)
+"""For as long the reconciler remembers evictions of workloads."""
 
 
 @mapping("rate")
 class Rate(msgspec.Struct, frozen=True):
     """At most so many evictions within a window."""
 
-    evictions: Annotated[int, Field("How many.", Whole("a number of evictions", 1, MANY))]
-    window: Annotated[float, Field("Within which time.", Duration())] = 60.0
-    schedule: Annotated[Schedule | None, Field("When it holds; always if absent. It counts evictions always.")] = None
+    evictions: Annotated[int, _EVICTIONS, "How many."]
+    window: Annotated[float, DURATION, "Within which time."] = 60.0
+    schedule: Annotated[Schedule | None, "When it holds; always if absent. It counts evictions always."] = None
 
     def holds(self, now: float) -> bool:
         """Whether it holds at this time, in seconds since the epoch."""
@@ -35,10 +35,10 @@ class Rate(msgspec.Struct, frozen=True):
 class LabelRate(msgspec.Struct, frozen=True):
     """At most so many evictions within a window of pods that have one value of a label in common."""
 
-    label: Annotated[str, Field("The label's key, such as team; pods without it do not count.", LABEL_KEY)]
-    evictions: Annotated[int, Field("How many.", Whole("a number of evictions", 1, MANY))]
-    window: Annotated[float, Field("Within which time.", Duration())] = 60.0
-    schedule: Annotated[Schedule | None, Field("When it holds; always if absent. It counts evictions always.")] = None
+    label: Annotated[str, LABEL_KEY, "The label's key, such as team; pods without it do not count."]
+    evictions: Annotated[int, _EVICTIONS, "How many."]
+    window: Annotated[float, DURATION, "Within which time."] = 60.0
+    schedule: Annotated[Schedule | None, "When it holds; always if absent. It counts evictions always."] = None
 
     def holds(self, now: float) -> bool:
         """Whether it holds at this time, in seconds since the epoch."""
@@ -49,58 +49,43 @@ class LabelRate(msgspec.Struct, frozen=True):
 class WorkloadLimit(msgspec.Struct, frozen=True):
     """At most so many evictions of one workload within a long time, which outlives its pods and the leader."""
 
-    evictions: Annotated[int, Field("How many.", Whole("a number of evictions", 1, 64))]
-    window: Annotated[float, Field("Within which time, at most 720h.", Duration(longest=_MONTH))] = 7 * 86_400.0
+    evictions: Annotated[int, integer("a number of evictions", 1, 64), "How many."]
+    window: Annotated[float, _MONTH, "Within which time, at most 720h."] = 7 * 86_400.0
 
 
-class CycleKeeper(StrEnum):
+@choice("who stays in a cycle")
+class CycleKeeper(Choice):
     """Which of two workloads stays that would evict each other in turn."""
 
-    EVICTOR = "Evictor"
-    NOBODY = "Nobody"
+    EVICTOR = "Evictor", "pods of the workload that evicted first stay; the preemptor finds others, or waits"
+    NOBODY = "Nobody", "they may go; the cycle is told all the same"
 
 
 @mapping("cycles")
 class Cycles(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of a preemptor that would evict a workload for which pods of its own workload were evicted."""
 
-    keep: Annotated[
-        CycleKeeper,
-        Field(
-            "Who stays.",
-            Choice(
-                "who stays in a cycle",
-                {
-                    "Evictor": "pods of the workload that evicted first stay; the preemptor finds others, or waits",
-                    "Nobody": "they may go; the cycle is told all the same",
-                },
-                CycleKeeper,
-            ),
-        ),
-    ] = CycleKeeper.NOBODY
-    window: Annotated[float, Field("How long an eviction counts for that.", Duration(longest=_MONTH))] = 86_400.0
+    keep: Annotated[CycleKeeper, "Who stays."] = CycleKeeper.NOBODY
+    window: Annotated[float, _MONTH, "How long an eviction counts for that."] = 86_400.0
 
 
 @mapping("limits")
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits: how much may be evicted, and how often it is tried. Unlimited if absent."""
 
-    per_owner: Annotated[Rate | None, Field("Evictions of pods of one owner (a Deployment, a Job …).")] = None
+    per_owner: Annotated[Rate | None, "Evictions of pods of one owner (a Deployment, a Job …)."] = None
     per_workload: Annotated[
-        WorkloadLimit | None,
-        Field("Evictions of pods of one owner over a long time, counted past restarts and leaders."),
+        WorkloadLimit | None, "Evictions of pods of one owner over a long time, counted past restarts and leaders."
     ] = None
-    cycles: Annotated[Cycles, Field("Workloads that evict each other in turn.")] = Cycles()
-    per_node: Annotated[Rate | None, Field("Evictions on one node.")] = None
-    per_namespace: Annotated[Rate | None, Field("Evictions of pods of one namespace.")] = None
-    per_label: Annotated[LabelRate | None, Field("Evictions of pods with the same value of a label.")] = None
-    per_cluster: Annotated[Rate | None, Field("Evictions in all.")] = None
+    cycles: Annotated[Cycles, "Workloads that evict each other in turn."] = Cycles()
+    per_node: Annotated[Rate | None, "Evictions on one node."] = None
+    per_namespace: Annotated[Rate | None, "Evictions of pods of one namespace."] = None
+    per_label: Annotated[LabelRate | None, "Evictions of pods with the same value of a label."] = None
+    per_cluster: Annotated[Rate | None, "Evictions in all."] = None
     attempts_per_preemptor: Annotated[
         int,
-        Field(
-            "How many plans may evict in vain for one pod; one is forgiven every 15 minutes.",
-            Whole("a number of attempts", 1, MANY),
-        ),
+        integer("a number of attempts", 1, MANY),
+        "How many plans may evict in vain for one pod; one is forgiven every 15 minutes.",
     ] = 10
 
     @property

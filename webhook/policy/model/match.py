@@ -15,10 +15,10 @@ import msgspec
 from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.model.globs import WILDCARD, name_matcher
-from webhook.policy.model.values import LABEL_KEY, LABEL_VALUE, NAMESPACE, NAMESPACES
+from webhook.policy.model.values import LABEL_KEY, LABEL_VALUE, NamespaceGlob, Namespaces
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Field, Nodes, ObjectShape, Property, Values, mapping, shape_of
-from webhook.policy.shapes.shapes import Choice, ListOf, MapOf, Text
+from webhook.policy.shapes.object_shape import FILLED, Checked, Nodes, Values, mapping, shape_of
+from webhook.policy.shapes.shapes import MapOf, OneOrMore, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlSequence
 
 SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -43,8 +43,16 @@ _CONTROLLERS = (
 _NO_NAMESPACE = "\0"
 """The name of no namespace, so that nothing but a glob or a negative requirement means it."""
 
-OPERATIONS = ListOf(
-    Choice("an operation", {"CREATE": "the object is made", "UPDATE": "the object is changed"}), least=1
+Operation = Annotated[str, one_of("an operation", {"CREATE": "the object is made", "UPDATE": "the object is changed"})]
+Operations = Annotated[tuple[Operation, ...], FILLED]
+_OPERATOR = one_of(
+    "an operator",
+    {
+        "In": "the value is one of these",
+        "NotIn": "the value is not one of these, or the label is not there",
+        "Exists": "the label is there",
+        "DoesNotExist": "the label is not there",
+    },
 )
 
 
@@ -57,23 +65,9 @@ def _requirement(values: Values, source: SourcePosition) -> Requirement:
 class _LabelRequirement(Checked, frozen=True):
     """One row of matchExpressions."""
 
-    key: Annotated[str, Field("The label's key.", LABEL_KEY)]
-    operator: Annotated[
-        str,
-        Field(
-            "In, NotIn, Exists or DoesNotExist.",
-            Choice(
-                "an operator",
-                {
-                    "In": "the value is one of these",
-                    "NotIn": "the value is not one of these, or the label is not there",
-                    "Exists": "the label is there",
-                    "DoesNotExist": "the label is not there",
-                },
-            ),
-        ),
-    ]
-    values: Annotated[tuple[str, ...], Field("The values for In and NotIn.", ListOf(LABEL_VALUE))] = ()
+    key: Annotated[str, LABEL_KEY, "The label's key."]
+    operator: Annotated[str, _OPERATOR, "In, NotIn, Exists or DoesNotExist."]
+    values: Annotated[tuple[Annotated[str, LABEL_VALUE], ...], "The values for In and NotIn."] = ()
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
@@ -92,19 +86,19 @@ def _selector(values: Values, source: SourcePosition) -> LabelSelector:
     return LabelSelector(match_labels=values.get("match_labels"), match_expressions=list(rows) if rows else None)
 
 
-SELECTOR = ObjectShape(
-    "label selector",
-    "As everywhere in Kubernetes: all that is named must hold; an empty one selects everything.",
-    (
-        Property("matchLabels", "match_labels", MapOf(LABEL_VALUE, LABEL_KEY), "Labels with exactly these values."),
-        Property(
-            "matchExpressions",
-            "match_expressions",
-            ListOf(shape_of(_LabelRequirement)),
-            "Further requirements on labels.",
-        ),
-    ),
-    build=_selector,
+@mapping("label selector", build=_selector)
+class _LabelSelector(msgspec.Struct, frozen=True):
+    """As everywhere in Kubernetes: all that is named must hold; an empty one selects everything."""
+
+    match_labels: Annotated[dict[str, str], MapOf(LABEL_VALUE, LABEL_KEY), "Labels with exactly these values."] = {}
+    match_expressions: Annotated[tuple[_LabelRequirement, ...], "Further requirements on labels."] = ()
+
+
+SELECTOR = shape_of(_LabelSelector)
+
+
+_SUBJECT = one_of(
+    "a kind of subject", {"User": "by user name", "Group": "by group", "ServiceAccount": "by namespace and name"}
 )
 
 
@@ -112,18 +106,9 @@ SELECTOR = ObjectShape(
 class Subject(Checked, frozen=True):
     """Who asks. The pods of a Deployment or Job are made by a controller, of which subjects say nothing."""
 
-    kind: Annotated[
-        str,
-        Field(
-            "User, Group or ServiceAccount.",
-            Choice(
-                "a kind of subject",
-                {"User": "by user name", "Group": "by group", "ServiceAccount": "by namespace and name"},
-            ),
-        ),
-    ]
-    name: Annotated[str, Field("The name; * stands for any characters.", Text("a name"))]
-    namespace: Annotated[str, Field("The ServiceAccount's namespace; * stands for any characters.", NAMESPACE)] = ""
+    kind: Annotated[str, _SUBJECT, "User, Group or ServiceAccount."]
+    name: Annotated[str, string("a name"), "The name; * stands for any characters."]
+    namespace: Annotated[NamespaceGlob, "The ServiceAccount's namespace; * stands for any characters."] = ""
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
@@ -167,7 +152,7 @@ class Subject(Checked, frozen=True):
         return any(map(name_matcher((pattern,)), _CONTROLLERS))
 
 
-SUBJECTS = ListOf(shape_of(Subject), least=1)
+Subjects = Annotated[tuple[Subject, ...], FILLED]
 
 
 @mapping("match")
@@ -175,25 +160,21 @@ class RequestMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Which requests are meant: everything named must hold, what is absent always does."""
 
     namespaces: Annotated[
-        tuple[str, ...] | None,
-        Field(
-            "The object's namespace is one of these; * stands for any characters. Says nothing about PriorityClasses.",
-            NAMESPACES,
-        ),
+        Namespaces | None,
+        "The object's namespace is one of these; * stands for any characters. Says nothing about PriorityClasses.",
     ] = None
     namespace_selector: Annotated[
         LabelSelector | None,
-        Field("The labels of the object's namespace are selected. Says nothing about PriorityClasses.", SELECTOR),
+        SELECTOR,
+        "The labels of the object's namespace are selected. Says nothing about PriorityClasses.",
     ] = None
     object_selector: Annotated[
         LabelSelector | None,
-        Field(
-            "The labels of the pod, the pod template or the PriorityClass are selected, before or after an update.",
-            SELECTOR,
-        ),
+        SELECTOR,
+        "The labels of the pod, the pod template or the PriorityClass are selected, before or after an update.",
     ] = None
-    subjects: Annotated[tuple[Subject, ...] | None, Field("Who asks is one of these.", SUBJECTS)] = None
-    operations: Annotated[tuple[str, ...] | None, Field("CREATE, UPDATE or both (when absent).", OPERATIONS)] = None
+    subjects: Annotated[Subjects | None, "Who asks is one of these."] = None
+    operations: Annotated[Operations | None, "CREATE, UPDATE or both (when absent)."] = None
 
     @property
     def in_namespaces(self) -> bool:
@@ -225,6 +206,7 @@ RIGHT = replace(
     fields=tuple(field for field in shape_of(RequestMatch).fields if field.attribute != "operations"),
 )
 """A match without operations: a right is asked for in one operation."""
+Rights = Annotated[tuple[RequestMatch, ...], OneOrMore(RIGHT)]
 
 
 MEND = 'add "namespaces" or "namespaceSelector" (not "*", {} or all but some: a new namespace must not be meant)'

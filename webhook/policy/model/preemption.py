@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -14,41 +13,45 @@ from webhook.policy.model.extender import ExtenderConfig
 from webhook.policy.model.globs import WILDCARD
 from webhook.policy.model.limits import MANY, Limits
 from webhook.policy.model.schedule import Schedule, ever_together
-from webhook.policy.model.values import CLASS_GLOB, CLASS_NAME
-from webhook.policy.model.victims import SCHEDULERS, PodsMatch, Victims
+from webhook.policy.model.values import CLASS_NAME, ClassGlob
+from webhook.policy.model.victims import PodsMatch, Schedulers, Victims
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, yaml_name
-from webhook.policy.shapes.shapes import Choice, Duration, ListOf, MapOf, Whole
+from webhook.policy.shapes.object_shape import REQUIRED, Checked, Choice, Nodes, Values, choice, mapping, yaml_name
+from webhook.policy.shapes.shapes import DURATION, MapOf, integer
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 
-class GroupDisruption(StrEnum):
+@choice("a way with groups")
+class GroupDisruption(Choice):
     """What becomes of a group of which one pod is to go."""
 
-    POD = "Pod"
-    GROUP = "Group"
-    NEVER = "Never"
+    POD = "Pod", "its pods go one by one"
+    GROUP = "Group", "all of them go, on all nodes, or none, but for those above the group's minimum"
+    NEVER = "Never", "none of them goes"
 
 
-class BudgetMode(StrEnum):
-    """Strict: a used-up budget excludes the pod (Gödel). Best effort: violations are minimised (Kubernetes)."""
+@choice("a way with budgets")
+class BudgetMode(Choice):
+    """What a PodDisruptionBudget means for choosing victims."""
 
-    STRICT = "strict"
-    BEST_EFFORT = "best-effort"
-
-
-class EvictionMode(StrEnum):
-    """How victims go: through the Eviction API, or by delete with preconditions."""
-
-    EVICT = "evict"
-    DELETE = "delete"
+    STRICT = "strict", "a pod whose PodDisruptionBudget is used up is never a victim (Gödel)"
+    BEST_EFFORT = "best-effort", "violations are minimised (Kubernetes)"
 
 
-class PreemptorNaming(StrEnum):
+@choice("a way to evict")
+class EvictionMode(Choice):
+    """How victims go."""
+
+    EVICT = "evict", "through the Eviction API, which keeps budgets atomically"
+    DELETE = "delete", "by delete with preconditions, past budgets"
+
+
+@choice("when to name the preemptor")
+class PreemptorNaming(Choice):
     """Whom the Event on a victim names as its preemptor: whoever reads the one may not be allowed to know the other."""
 
-    SAME_NAMESPACE = "same-namespace"
-    ALWAYS = "always"
+    SAME_NAMESPACE = "same-namespace", "if both are in one namespace; else it says uid, PriorityClass and priority"
+    ALWAYS = "always", "whatever namespace it is in"
 
 
 @mapping("preemptors")
@@ -56,37 +59,27 @@ class Preemptors(Checked, frozen=True, kw_only=True):
     """For which pods the reconciler preempts: those of the classes named here, which the webhook marks."""
 
     priority_classes: Annotated[
-        tuple[str, ...],
-        Field(
-            "PriorityClasses by name or glob; those created from now on get preemptionPolicy Never.", ListOf(CLASS_GLOB)
-        ),
+        tuple[ClassGlob, ...],
+        "PriorityClasses by name or glob; those created from now on get preemptionPolicy Never.",
     ] = ()
     twins: Annotated[
         dict[str, str],
-        Field(
-            "An existing class that preempts by itself, to the class of the same value with preemptionPolicy Never to"
-            " which its new pods are moved.",
-            MapOf(CLASS_NAME, CLASS_NAME),
-        ),
+        MapOf(CLASS_NAME, CLASS_NAME),
+        "An existing class that preempts by itself, to the class of the same value with preemptionPolicy Never to which"
+        " its new pods are moved.",
     ] = msgspec.field(default_factory=dict)
-    scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", SCHEDULERS)] = (
-        "default-scheduler",
-    )
-    delay: Annotated[float, Field("How long a pod stays unschedulable before it is acted for.", Duration())] = 0.0
+    scheduler_names: Annotated[Schedulers, "Only pods of these schedulers."] = ("default-scheduler",)
+    delay: Annotated[float, DURATION, "How long a pod stays unschedulable before it is acted for."] = 0.0
     scale_up_delay: Annotated[
         float | None,
-        Field(
-            "How long cluster-autoscaler waits before it adds a node for a marked pod, written as an annotation on new"
-            " pods; 5s if absent and the delay is shorter, not written if 0s.",
-            Duration(),
-        ),
+        DURATION,
+        "How long cluster-autoscaler waits before it adds a node for a marked pod, written as an annotation on new"
+        " pods; 5s if absent and the delay is shorter, not written if 0s.",
     ] = None
     resize: Annotated[
         bool,
-        Field(
-            "Whether pods are evicted for a pod on their node that wants to grow in place and has no room there (its"
-            " resize is Deferred)."
-        ),
+        "Whether pods are evicted for a pod on their node that wants to grow in place and has no room there (its"
+        " resize is Deferred).",
     ] = False
 
     @staticmethod
@@ -94,18 +87,15 @@ class Preemptors(Checked, frozen=True, kw_only=True):
         """No class of Kubernetes' own is named, and a twin is another class that has none."""
         for name in values.get("priority_classes", ()):
             if name.startswith("system-"):
-                reader.error(
-                    nodes["priority_classes"], f'"{name}": Kubernetes\' own classes are never managed; leave it out'
-                )
+                text = f'"{name}": Kubernetes\' own classes are never managed; leave it out'
+                reader.error(nodes["priority_classes"], text)
         for original, twin in values.get("twins", {}).items():
             if original == twin:
-                reader.error(
-                    nodes["twins"], f'"{original}" is its own twin; name the class of the same value with Never'
-                )
+                text = f'"{original}" is its own twin; name the class of the same value with Never'
+                reader.error(nodes["twins"], text)
             elif twin in values["twins"]:
-                reader.error(
-                    nodes["twins"], f'"{twin}" is the twin of "{original}" and has a twin itself; leave one of them out'
-                )
+                text = f'"{twin}" is the twin of "{original}" and has a twin itself; leave one of them out'
+                reader.error(nodes["twins"], text)
             if "system-" in (original[:7], twin[:7]):
                 reader.error(nodes["twins"], "Kubernetes' own classes are never managed; leave them out")
 
@@ -114,13 +104,10 @@ class Preemptors(Checked, frozen=True, kw_only=True):
 class Protection(Checked, frozen=True, kw_only=True):
     """For how long after its start a pod is no victim."""
 
-    default: Annotated[float, Field("How long a pod is protected if no annotation says so.", Duration())] = 0.0
-    maximum: Annotated[
-        float | None, Field("The most that an annotation may ask for; unlimited if absent.", Duration())
-    ] = None
+    default: Annotated[float, DURATION, "How long a pod is protected if no annotation says so."] = 0.0
+    maximum: Annotated[float | None, DURATION, "The most that an annotation may ask for; unlimited if absent."] = None
     schedule: Annotated[
-        Schedule | None,
-        Field("When pods are protected at all, by default or by annotation; always if absent."),
+        Schedule | None, "When pods are protected at all, by default or by annotation; always if absent."
     ] = None
 
     @staticmethod
@@ -137,19 +124,8 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
 
     disruption: Annotated[
         GroupDisruption,
-        Field(
-            "What becomes of a group if one of its pods is to go. A PodGroup that says Pod or PodGroup itself"
-            " (disruptionMode) is disrupted as it says, unless this is Never.",
-            Choice(
-                "a way with groups",
-                {
-                    "Pod": "its pods go one by one",
-                    "Group": "all of them go, on all nodes, or none, but for those above the group's minimum",
-                    "Never": "none of them goes",
-                },
-                GroupDisruption,
-            ),
-        ),
+        "What becomes of a group if one of its pods is to go. A PodGroup that says Pod or PodGroup itself"
+        " (disruptionMode) is disrupted as it says, unless this is Never.",
     ] = GroupDisruption.POD
 
 
@@ -160,73 +136,32 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
     name: str = ""
     """Stands in the document's metadata."""
     source: SourcePosition
-    preemptors: Annotated[Preemptors, Field("For which pods.", required=True)] = Preemptors()
+    preemptors: Annotated[Preemptors, REQUIRED, "For which pods."] = Preemptors()
     schedule: Annotated[
         Schedule | None,
-        Field("When it evicts; always if absent. At other times its pods wait, and nobody is evicted for them."),
+        "When it evicts; always if absent. At other times its pods wait, and nobody is evicted for them.",
     ] = None
-    victims: Annotated[Victims, Field("Whom it may evict.")] = Victims()
-    groups: Annotated[Groups, Field("What becomes of pods that belong together.")] = Groups()
-    budgets: Annotated[
-        BudgetMode,
-        Field(
-            "What PodDisruptionBudgets mean for choosing victims.",
-            Choice(
-                "a way with budgets",
-                {
-                    "strict": "a pod whose PodDisruptionBudget is used up is never a victim (Gödel)",
-                    "best-effort": "violations are minimised (Kubernetes)",
-                },
-                BudgetMode,
-            ),
-        ),
-    ] = BudgetMode.STRICT
-    protection: Annotated[Protection, Field("Protection windows.")] = Protection()
-    eviction: Annotated[
-        EvictionMode,
-        Field(
-            "How victims go.",
-            Choice(
-                "a way to evict",
-                {
-                    "evict": "through the Eviction API, which keeps budgets atomically",
-                    "delete": "by delete with preconditions, past budgets",
-                },
-                EvictionMode,
-            ),
-        ),
-    ] = EvictionMode.EVICT
-    grace_period: Annotated[
+    victims: Annotated[Victims, "Whom it may evict."] = Victims()
+    groups: Annotated[Groups, "What becomes of pods that belong together."] = Groups()
+    budgets: Annotated[BudgetMode, "What PodDisruptionBudgets mean for choosing victims."] = BudgetMode.STRICT
+    protection: Annotated[Protection, "Protection windows."] = Protection()
+    eviction: Annotated[EvictionMode, "How victims go."] = EvictionMode.EVICT
+    grace_period_seconds: Annotated[
         int | None,
-        Field(
-            "Seconds that victims get to end; their own terminationGracePeriodSeconds if absent.",
-            Whole("seconds", 1, MANY, "0 is a force delete, which removes a pod while its containers may still run"),
-            name="gracePeriodSeconds",
-        ),
+        integer("seconds", 1, MANY, "0 is a force delete, which removes a pod while its containers may still run"),
+        "Seconds that victims get to end; their own terminationGracePeriodSeconds if absent.",
     ] = None
-    plan_timeout: Annotated[float, Field("When a plan that gets nowhere is given up.", Duration())] = 300.0
+    plan_timeout: Annotated[float, DURATION, "When a plan that gets nowhere is given up."] = 300.0
     wait_for_terminating: Annotated[
         float,
-        Field("How long already terminating pods that make room are waited for before others are evicted.", Duration()),
+        DURATION,
+        "How long already terminating pods that make room are waited for before others are evicted.",
     ] = 60.0
-    name_preemptor: Annotated[
-        PreemptorNaming,
-        Field(
-            "When the Event on a victim names the preemptor.",
-            Choice(
-                "when to name the preemptor",
-                {
-                    "same-namespace": "if both are in one namespace; else it says uid, PriorityClass and priority",
-                    "always": "whatever namespace it is in",
-                },
-                PreemptorNaming,
-            ),
-        ),
-    ] = PreemptorNaming.SAME_NAMESPACE
-    limits: Annotated[Limits, Field("How much may be evicted, and how often it is tried.")] = Limits()
-    extenders: Annotated[
-        tuple[ExtenderConfig, ...], Field("Asked one after the other which candidates may stand.")
-    ] = ()
+    name_preemptor: Annotated[PreemptorNaming, "When the Event on a victim names the preemptor."] = (
+        PreemptorNaming.SAME_NAMESPACE
+    )
+    limits: Annotated[Limits, "How much may be evicted, and how often it is tried."] = Limits()
+    extenders: Annotated[tuple[ExtenderConfig, ...], "Asked one after the other which candidates may stand."] = ()
 
     @property
     def _sides(self) -> list[PodsMatch]:

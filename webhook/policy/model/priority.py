@@ -6,20 +6,20 @@ from typing import Annotated
 
 from webhook.policy.cel.program import VARIABLES, compile_bool
 from webhook.policy.model.match import MEND, RIGHT, RequestMatch, check_rights, reads_user
-from webhook.policy.model.rules import ENFORCEMENT, Enforcement, PriorityRule
-from webhook.policy.model.values import NAME, Expression, warn_of_unknown_fields
-from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
-from webhook.policy.shapes.shapes import Instant, ListOf, Text
-from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
+from webhook.policy.model.rules import Enforcement, PriorityRule
+from webhook.policy.model.values import Name, expression, warn_of_unknown_fields
+from webhook.policy.shapes.findings import Reader, Severity
+from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Checked, Nodes, Values, mapping
+from webhook.policy.shapes.shapes import INSTANT, string
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 
 @mapping("condition", f"A CEL expression that must be true for the policy to apply, over {', '.join(VARIABLES)}.")
 class MatchCondition(Checked, frozen=True):
     """A named CEL expression that must hold for the policy to apply."""
 
-    name: Annotated[str, Field("The condition's name in messages.", NAME)]
-    expression: Annotated[str, Field("The expression.", Expression(compile_bool))]
+    name: Annotated[Name, "The condition's name in messages."]
+    expression: Annotated[str, expression(compile_bool), "The expression."]
     source: SourcePosition
 
     @staticmethod
@@ -30,18 +30,15 @@ class MatchCondition(Checked, frozen=True):
             warn_of_unknown_fields(compile_bool(values["expression"]), nodes["expression"], reader, about)
 
 
-MatchConditions = tuple[MatchCondition, ...]
-
-
 @mapping("exception")
 class PolicyException(Checked, frozen=True, kw_only=True):
     """Whom some rules of the policy let in all the same for a while, with a warning that says until when."""
 
-    match: Annotated[RequestMatch, Field("Who is let in: everything named must hold, as in a right.", RIGHT)]
-    rules: Annotated[tuple[str, ...], Field("The rules of this policy that let them in.", ListOf(NAME, least=1))]
-    reason: Annotated[str, Field("Why; the author of the request reads it.", Text("a reason"))]
-    owner: Annotated[str, Field("Who answers for it.", Text("an owner"))]
-    until: Annotated[float, Field("When it ends: an instant, or the last day (UTC).", Instant())]
+    match: Annotated[RequestMatch, RIGHT, "Who is let in: everything named must hold, as in a right."]
+    rules: Annotated[tuple[Name, ...], FILLED, "The rules of this policy that let them in."]
+    reason: Annotated[str, string("a reason"), "Why; the author of the request reads it."]
+    owner: Annotated[str, string("an owner"), "Who answers for it."]
+    until: Annotated[float, INSTANT, "When it ends: an instant, or the last day (UTC)."]
     """Seconds since the epoch."""
     source: SourcePosition
 
@@ -66,18 +63,12 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
 
     name: str
     source: SourcePosition
-    enforcement: Annotated[Enforcement, Field("What a violated rule does.", ENFORCEMENT)] = Enforcement.ENFORCE
-    match: Annotated[RequestMatch, Field("Which requests the policy is about; all if absent.")] = RequestMatch()
-    exclude: Annotated[
-        RequestMatch | None, Field("Which of those it is not about after all; exclude wins over match.")
-    ] = None
-    conditions: Annotated[MatchConditions, Field("CEL expressions that must all be true besides.")] = ()
-    rules: Annotated[
-        tuple[PriorityRule, ...], Field("The rules.", ListOf(shape_of(PriorityRule), least=1), required=True)
-    ] = ()
-    exceptions: Annotated[
-        tuple[PolicyException, ...], Field("Whom some of the rules let in all the same for a while.")
-    ] = ()
+    enforcement: Annotated[Enforcement, "What a violated rule does."] = Enforcement.ENFORCE
+    match: Annotated[RequestMatch, "Which requests the policy is about; all if absent."] = RequestMatch()
+    exclude: Annotated[RequestMatch | None, "Which of those it is not about after all; exclude wins over match."] = None
+    conditions: Annotated[tuple[MatchCondition, ...], "CEL expressions that must all be true besides."] = ()
+    rules: Annotated[tuple[PriorityRule, ...], FILLED, REQUIRED, "The rules."] = ()
+    exceptions: Annotated[tuple[PolicyException, ...], "Whom some of the rules let in all the same for a while."] = ()
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
@@ -91,21 +82,21 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
         for name, source in named:
             if name in seen:
                 text = f'name "{name}" is there twice in this policy; the other one is on line {seen[name]}'
-                reader.error(YamlNode(source.line, source.column, 1), text)
+                reader.at(Severity.ERROR, source, text)
             seen.setdefault(name, source.line)
         _check_requesters(values, nodes, reader)
         refusing = {
             rule["name"]: PriorityRule(**{"enforcement": Enforcement.ENFORCE, **rule}).refuses for rule in rules
         }
         for exception in values.get("exceptions", ()) if "rules" in values else ():
-            node = YamlNode(exception.source.line, exception.source.column, 1)
             for name in exception.rules:
                 if name not in refusing:
                     near = reader.nearest(name, refusing)
-                    reader.error(node, f'the exception names a rule "{name}" that this policy does not have{near}')
+                    text = f'the exception names a rule "{name}" that this policy does not have{near}'
+                    reader.at(Severity.ERROR, exception.source, text)
                 elif not refusing[name]:
                     text = f'rule "{name}" refuses nothing, so there is nothing to except from; use "exclude"'
-                    reader.error(node, text)
+                    reader.at(Severity.ERROR, exception.source, text)
 
     @property
     def asks_who(self) -> bool:

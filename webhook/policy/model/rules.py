@@ -7,68 +7,63 @@ and its evaluation.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
 from webhook.policy.model.declarations import FIELDS_OF_PRIORITY, UNDECLARED, Declaration, RightGiven
-from webhook.policy.model.match import OPERATIONS, RIGHT, SUBJECTS, RequestMatch, Subject, check_rights, reads_user
+from webhook.policy.model.match import Operations, RequestMatch, Rights, Subjects, check_rights, reads_user
 from webhook.policy.model.values import (
-    ANNOTATION,
-    CLASS_GLOB,
-    CLASS_NAME,
-    NAME,
-    NEW_CLASS_GLOB,
-    Expression,
+    Annotation,
+    ClassGlob,
+    ClassName,
+    Name,
+    NewClassGlob,
+    expression,
     warn_of_unknown_fields,
 )
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
-from webhook.policy.shapes.shapes import Choice, ListOf, OneOrMore, Text, Whole
+from webhook.policy.shapes.object_shape import (
+    FILLED,
+    MAY_BE_ABSENT,
+    Checked,
+    Choice,
+    Nodes,
+    Values,
+    choice,
+    mapping,
+    shape_of,
+)
+from webhook.policy.shapes.shapes import OneOrMore, integer, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
-_PRIORITY = Whole("a priority", -(2**31), 2**31 - 1)
+_PRIORITY = integer("a priority", -(2**31), 2**31 - 1)
 _VARIABLES = ", ".join(VARIABLES)
 _PODS = frozenset({"pods"})
-_RESOURCES = ListOf(
-    Choice("a resource", {"pods": "pods and the pod templates of workloads", "priorityclasses": "PriorityClasses"}),
-    least=1,
+_RESOURCE = one_of(
+    "a resource", {"pods": "pods and the pod templates of workloads", "priorityclasses": "PriorityClasses"}
 )
+_Resources = Annotated[tuple[Annotated[str, _RESOURCE], ...], FILLED]
 _FILLS_IN = Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, always_asked=False, asks_who=False, rights=())
 """What fills something in where a pod is made, and refuses nothing."""
 
 
-class Enforcement(StrEnum):
-    """What a violated rule does: refuse, warn the author, or only leave an audit annotation."""
+@choice("an enforcement")
+class Enforcement(Choice):
+    """What a violated rule does."""
 
-    ENFORCE = "enforce"
-    WARN = "warn"
-    AUDIT = "audit"
-
-
-ENFORCEMENT = Choice(
-    "an enforcement",
-    {
-        "enforce": "a violation refuses the request",
-        "warn": "a violation is told to the author as a warning",
-        "audit": "a violation is left in the audit log",
-    },
-    Enforcement,
-)
+    ENFORCE = "enforce", "a violation refuses the request"
+    WARN = "warn", "a violation is told to the author as a warning"
+    AUDIT = "audit", "a violation is left in the audit log"
 
 
 @mapping("priorityClasses rule")
 class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
     """Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at."""
 
-    allow: Annotated[
-        tuple[str, ...] | None, Field("Names or globs that may be used; all if absent.", ListOf(CLASS_GLOB))
-    ] = None
-    deny: Annotated[
-        tuple[str, ...], Field("Names or globs that may not be used; deny wins over allow.", ListOf(CLASS_GLOB))
-    ] = ()
+    allow: Annotated[tuple[ClassGlob, ...] | None, "Names or globs that may be used; all if absent."] = None
+    deny: Annotated[tuple[ClassGlob, ...], "Names or globs that may not be used; deny wins over allow."] = ()
 
     @property
     def declaration(self) -> Declaration:
@@ -80,11 +75,10 @@ class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
 class Definers(msgspec.Struct, frozen=True, kw_only=True):
     """Who may define PriorityClasses in a range: everything named must hold. A list gives alternatives."""
 
-    names: Annotated[
-        tuple[str, ...] | None,
-        Field("The class's name is one of these; * is a wildcard.", ListOf(NEW_CLASS_GLOB, least=1)),
-    ] = None
-    subjects: Annotated[tuple[Subject, ...] | None, Field("Who asks is one of these.", SUBJECTS)] = None
+    names: Annotated[tuple[NewClassGlob, ...] | None, FILLED, "The class's name is one of these; * is a wildcard."] = (
+        None
+    )
+    subjects: Annotated[Subjects | None, "Who asks is one of these."] = None
 
 
 @mapping("reserve rule")
@@ -94,15 +88,14 @@ class Reserve(Checked, frozen=True, kw_only=True):
     Each right is a list of alternatives: one that holds suffices, and without any nobody has it (docs/semantics.md B).
     """
 
-    from_: Annotated[int, Field("The lowest value reserved.", _PRIORITY)]
-    to: Annotated[int, Field("The highest value reserved.", _PRIORITY)]
+    from_: Annotated[int, _PRIORITY, "The lowest value reserved."]
+    to: Annotated[int, _PRIORITY, "The highest value reserved."]
     define: Annotated[
         tuple[Definers, ...],
-        Field("Who may create, change or delete PriorityClasses in it; else nobody.", OneOrMore(shape_of(Definers))),
+        OneOrMore(shape_of(Definers)),
+        "Who may create, change or delete PriorityClasses in it; else nobody.",
     ] = ()
-    use: Annotated[
-        tuple[RequestMatch, ...], Field("Which pods may have a priority in it; else none.", OneOrMore(RIGHT))
-    ] = ()
+    use: Annotated[Rights, "Which pods may have a priority in it; else none."] = ()
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
@@ -130,10 +123,10 @@ class ProtectAnnotations(Checked, frozen=True, kw_only=True):
     No PriorityClass lies in a namespace, so a right by namespaces gives nothing there.
     """
 
-    keys: Annotated[tuple[str, ...], Field("The annotations.", ListOf(ANNOTATION, least=1))]
-    allow: Annotated[tuple[RequestMatch, ...], Field("Who may; nobody if absent.", OneOrMore(RIGHT))] = ()
-    operations: Annotated[tuple[str, ...], Field("When the rule holds.", OPERATIONS)] = ("UPDATE",)
-    resources: Annotated[tuple[str, ...], Field("Whose annotations they are.", _RESOURCES)] = ("pods",)
+    keys: Annotated[tuple[Annotation, ...], FILLED, "The annotations."]
+    allow: Annotated[Rights, "Who may; nobody if absent."] = ()
+    operations: Annotated[Operations, "When the rule holds."] = ("UPDATE",)
+    resources: Annotated[_Resources, "Whose annotations they are."] = ("pods",)
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
@@ -160,15 +153,10 @@ class Validate(Checked, frozen=True, kw_only=True):
     `pods` stands for pods and for the pod templates of workloads, `priorityclasses` for PriorityClasses.
     """
 
-    expression: Annotated[str, Field("The expression.", Expression(compile_bool))]
-    message: Annotated[
-        str, Field("What the author is told: what is wrong, what would be right.", Text("a message"))
-    ] = ""
-    message_expression: Annotated[str, Field("CEL that makes the message.", Expression(compile_text))] = ""
-    resources: Annotated[
-        tuple[str, ...],
-        Field("What the expression is about.", _RESOURCES),
-    ] = ("pods",)
+    expression: Annotated[str, expression(compile_bool), "The expression."]
+    message: Annotated[str, string("a message"), "What the author is told: what is wrong, what would be right."] = ""
+    message_expression: Annotated[str, expression(compile_text), "CEL that makes the message."] = ""
+    resources: Annotated[_Resources, "What the expression is about."] = ("pods",)
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
@@ -199,32 +187,23 @@ def _rule(values: Values, source: SourcePosition) -> Values:
     return {**values, "source": source}
 
 
-@mapping("rule", build=_rule)
+@mapping("rule", build=_rule, alternatives=True)
 class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule: a name, and exactly one body."""
 
-    name: Annotated[str, Field("The rule's name in messages, logs and tests.", NAME)]
+    name: Annotated[Name, "The rule's name in messages, logs and tests."]
     source: SourcePosition
-    enforcement: Annotated[Enforcement, Field("Instead of the policy's enforcement.", ENFORCEMENT, required=False)]
-    default_priority_class: Annotated[
-        str | None, Field("The class of new pods that name none.", CLASS_NAME, alternative=True)
-    ] = None
-    priority_classes: Annotated[
-        PriorityClasses | None, Field("Which PriorityClasses may be used.", alternative=True)
-    ] = None
-    reserve: Annotated[Reserve | None, Field("A range of values for some only.", alternative=True)] = None
+    enforcement: Annotated[Enforcement, MAY_BE_ABSENT, "Instead of the policy's enforcement."]
+    default_priority_class: Annotated[ClassName | None, "The class of new pods that name none."] = None
+    priority_classes: Annotated[PriorityClasses | None, "Which PriorityClasses may be used."] = None
+    reserve: Annotated[Reserve | None, "A range of values for some only."] = None
     copy_annotations: Annotated[
-        tuple[str, ...] | None,
-        Field(
-            "Annotations that a new pod takes over from its PriorityClass if it has none.",
-            ListOf(ANNOTATION, least=1),
-            alternative=True,
-        ),
+        tuple[Annotation, ...] | None,
+        FILLED,
+        "Annotations that a new pod takes over from its PriorityClass if it has none.",
     ] = None
-    protect_annotations: Annotated[
-        ProtectAnnotations | None, Field("Annotations that not everyone may change.", alternative=True)
-    ] = None
-    validate: Annotated[Validate | None, Field("A CEL expression that must be true.", alternative=True)] = None
+    protect_annotations: Annotated[ProtectAnnotations | None, "Annotations that not everyone may change."] = None
+    validate: Annotated[Validate | None, "A CEL expression that must be true."] = None
 
     @property
     def declaration(self) -> Declaration:
@@ -241,7 +220,8 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def body(self) -> tuple[str, Any]:
         """The field that holds the rule's body, and the body; an empty name without one."""
-        names = [field.attribute for field in shape_of(type(self)).fields if field.alternative]
+        shape = shape_of(type(self))
+        names = [field.attribute for field in shape.fields if field.name in shape.alternatives]
         return next(((name, getattr(self, name)) for name in names if getattr(self, name) is not None), ("", None))
 
     @property

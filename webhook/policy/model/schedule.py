@@ -12,20 +12,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import islice, pairwise, takewhile
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
 from webhook.kube.instants import FIRST_SECOND, LAST_SECOND, epoch
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping
-from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Text
-from webhook.policy.shapes.yaml_nodes import YamlNode, duration
+from webhook.policy.shapes.object_shape import Checked, Nodes, Values, mapping
+from webhook.policy.shapes.shapes import DURATION, ShapeError, string
+from webhook.policy.shapes.yaml_nodes import YamlScalar, duration
 
 _MINUTE, _DAY = 60, 24 * 3600
 _LONGEST = 31 * _DAY
@@ -41,16 +40,19 @@ _END = _BEGIN + 400 * _DAY
 """Between which instants windows are compared: a year with the clock changes of today."""
 
 
-def _wrong_cron(text: str) -> str:
+def _cron(text: str, scalar: YamlScalar, reader: Reader) -> None:
+    del scalar, reader
     fields = "the fields are minute, hour, day of month, month, day of week, such as 0 22 * * MON-FRI"
     if len(text.split()) != 5:
-        return f'"{text[:80]}" is no cron expression of five fields: {fields}'
+        raise ShapeError(f'"{text[:80]}" is no cron expression of five fields: {fields}')
     try:
         first = next(CronSim(text, datetime.fromtimestamp(_BEGIN, ZoneInfo("UTC"))), None)
     except CronSimError as error:
         field = str(error).removeprefix("Bad ").replace("-", " ")
-        return f'"{text[:80]}": the {field} is wrong, or there is no such day; {fields}'
-    return f'"{text[:80]}" never begins: there is no such day' if first is None else ""
+        message = f'"{text[:80]}": the {field} is wrong, or there is no such day; {fields}'
+        raise ShapeError(message) from error
+    if first is None:
+        raise ShapeError(f'"{text[:80]}" never begins: there is no such day')
 
 
 @lru_cache(maxsize=1)
@@ -58,44 +60,24 @@ def _zones() -> frozenset[str]:
     return frozenset(available_timezones())
 
 
-@dataclass(frozen=True)
-class _TimeZone:
-    """The name of a time zone in the IANA database."""
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The name."""
-        name = _ZONE_NAME.read(node, reader)
-        if name is INVALID or name in _zones():
-            return name
-        reader.error(node, f'"{name[:80]}" is no time zone such as Europe/Berlin{reader.nearest(name, _zones())}')
-        return INVALID
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A string, with examples for editors."""
-        return {**_ZONE_NAME.schema(definitions), "examples": ["UTC", "Europe/Berlin", "America/New_York"]}
+def _zone(name: str, scalar: YamlScalar, reader: Reader) -> None:
+    del scalar
+    if name not in _zones():
+        near = reader.nearest(name, _zones())
+        raise ShapeError(f'"{name[:80]}" is no time zone such as Europe/Berlin{near}')
 
 
-_ZONE_NAME = Text("a time zone", longest=80)
+_CRON = string("a cron expression", longest=200, check=_cron)
+_TIME_ZONE = string("a time zone", longest=80, check=_zone, examples=["UTC", "Europe/Berlin", "America/New_York"])
 
 
 @mapping("schedule")
 class Schedule(Checked, frozen=True, kw_only=True):
     """When something holds: from each time that `cron` names, for `duration`."""
 
-    cron: Annotated[
-        str,
-        Field(
-            "When it begins: minute, hour, day of month, month, day of week.",
-            Text("a cron expression", check=_wrong_cron, longest=200),
-        ),
-    ]
-    time_zone: Annotated[
-        str,
-        Field("By whose clocks: a name of the IANA time zone database.", _TimeZone()),
-    ] = "UTC"
-    duration: Annotated[
-        float, Field("For how long it holds then, by these clocks: whole minutes, at most 744h.", Duration())
-    ]
+    cron: Annotated[str, _CRON, "When it begins: minute, hour, day of month, month, day of week."]
+    time_zone: Annotated[str, _TIME_ZONE, "By whose clocks: a name of the IANA time zone database."] = "UTC"
+    duration: Annotated[float, DURATION, "For how long it holds then, by these clocks: whole minutes, at most 744h."]
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec.structs import replace
 
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.cel.differences import differences
 from webhook.policy.cel.fields import unknown_fields
-from webhook.policy.cel.program import CelError, CelProblem, Program
+from webhook.policy.cel.program import LONGEST_EXPRESSION, CelError, CelProblem, Program
 from webhook.policy.model.globs import WILDCARD
 from webhook.policy.shapes.findings import Mention, Reader, Severity
-from webhook.policy.shapes.shapes import INVALID, Definitions, ListOf, Text
-from webhook.policy.shapes.yaml_nodes import YamlNode, YamlScalar
+from webhook.policy.shapes.object_shape import FILLED
+from webhook.policy.shapes.shapes import INVALID, Scalar, ShapeError, string
+from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlScalar
 
 CAN_BE_PREEMPTED = "godel.bytedance.com/can-be-preempted"
 PROTECTION_DURATION = "godel.bytedance.com/protection-duration-from-preemption"
@@ -91,72 +94,52 @@ _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _GLOB = r"[-a-z0-9.*]+"
 
 
-@dataclass(frozen=True)
-class _Glob:
-    """A name in which * may stand for any characters; one that looks like a regular expression is pointed out.
-
-    `noted` says that it is a PriorityClass that should exist, for the check of names.
-    """
-
-    name: Text
-    noted: bool = False
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The name or glob."""
-        name = self.name.read(node, reader)
-        if name is not INVALID and self.noted:
-            reader.classes.append((name, node))
-        if name is not INVALID and f".{WILDCARD}" in name:
-            glob = name.replace(f".{WILDCARD}", WILDCARD)
-            reader.warn(node, f'"{name}" means names with a dot in them; * alone stands for any characters: "{glob}"')
-        return name
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A string."""
-        return self.name.schema(definitions)
+def _glob(name: str, scalar: YamlScalar, reader: Reader) -> None:
+    """Point out what looks like a regular expression."""
+    if f".{WILDCARD}" in name:
+        glob = name.replace(f".{WILDCARD}", WILDCARD)
+        reader.warn(scalar, f'"{name}" means names with a dot in them; * alone stands for any characters: "{glob}"')
 
 
-NAME = Text("a name (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253)
-NEW_CLASS_GLOB = _Glob(
-    Text("the name of a PriorityClass, in which * stands for any characters", f"^{_GLOB}$", longest=253)
-)
+def _class(name: str, scalar: YamlScalar, reader: Reader) -> None:
+    """Note a PriorityClass that should exist, for the check of names."""
+    reader.classes.append((name, scalar))
+    _glob(name, scalar, reader)
+
+
+_A_CLASS = "the name of a PriorityClass"
+Name = Annotated[str, string("a name (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253)]
+CLASS_NAME = string(f"{_A_CLASS} (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253, check=_class)
+ClassName = Annotated[str, CLASS_NAME]
+_ANY_CLASS = f"{_A_CLASS}, in which * stands for any characters"
+ClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253, check=_class)]
+NewClassGlob = Annotated[str, string(_ANY_CLASS, f"^{_GLOB}$", longest=253, check=_glob)]
 """The name of a class that need not exist yet."""
-NAMESPACE = _Glob(Text("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63))
-NAMESPACES = ListOf(NAMESPACE, least=1)
+NamespaceGlob = Annotated[
+    str, string("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63, check=_glob)
+]
+Namespaces = Annotated[tuple[NamespaceGlob, ...], FILLED]
 
-_EXPRESSION = Text("a CEL expression", longest=100_000)
 
+def expression(compile_: Callable[[str], Program]) -> Scalar:
+    """A CEL expression that `compile_` accepts."""
+    plain = string("a CEL expression", longest=100_000)
 
-@dataclass(frozen=True)
-class Expression:
-    """A CEL expression that `compile` accepts."""
-
-    compile: Callable[[str], Any]
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The expression's text."""
-        if isinstance(node, YamlScalar) and node.plain and node.text in ("true", "false"):
-            reader.count()
-            return node.text
-        text = _EXPRESSION.read(node, reader)
-        if text is INVALID:
-            return INVALID
+    def convert(scalar: YamlScalar, reader: Reader) -> Any:
+        if scalar.plain and scalar.text in ("true", "false"):
+            return scalar.text
+        text = plain.convert(scalar, reader)
         try:
-            self.compile(text)
+            compile_(text)
         except CelError as error:
-            assert isinstance(node, YamlScalar)
             for problem in error.problems:
-                line, column = _place(node, problem, reader)
-                reader.at(Severity.ERROR, line, column, f"CEL: {problem.message}")
+                reader.at(Severity.ERROR, _place(scalar, problem, reader), f"CEL: {problem.message}")
             return INVALID
         for word, offset, what in differences(text):
-            _warn_at(node, text, offset, f"{word} {what}", len(word), reader)
+            _warn_at(scalar, text, offset, f"{word} {what}", len(word), reader)
         return text
 
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A string."""
-        del definitions
-        return {"type": "string", "minLength": 1, "maxLength": 4096}
+    return Scalar(plain.what, {**plain.json_schema, "maxLength": LONGEST_EXPRESSION}, convert)
 
 
 def warn_of_unknown_fields(program: Program, node: YamlNode, reader: Reader, about: Collection[str]) -> None:
@@ -168,68 +151,58 @@ def warn_of_unknown_fields(program: Program, node: YamlNode, reader: Reader, abo
 
 def _warn_at(node: YamlNode, text: str, offset: int, message: str, width: int, reader: Reader) -> None:  # noqa: PLR0917
     """Warn of a place in the expression `text` that stands at `node`."""
-    assert isinstance(node, YamlScalar)
     before = text[:offset]
     problem = CelProblem(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1, "")
-    line, column = _place(node, problem, reader)
-    reader.at(Severity.WARNING, line, column, f"CEL: {message}", width=width)
+    reader.at(Severity.WARNING, _place(node, problem, reader), f"CEL: {message}", width=width)
 
 
-def _place(node: YamlScalar, problem: CelProblem, reader: Reader) -> tuple[int, int]:
+def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePosition:
     """Where a place in the expression stands in the file; its beginning, where YAML folded or escaped the text."""
+    assert isinstance(node, YamlScalar)
+    source = reader.source(node)
     if node.style == "|":
         line = node.line + problem.line
         rows = node.text.split("\n")
         row = rows[problem.line - 1] if problem.line <= len(rows) else ""
-        return line, len(reader.line(line)) - len(row) + problem.column
+        return replace(source, line=line, column=len(reader.line(line)) - len(row) + problem.column)
     quote = 1 if node.style in ("'", '"') else 0
     written = reader.line(node.line)[node.column - 1 + quote :]
     if problem.line == 1 and written.startswith(node.text[: problem.column]):
-        return node.line, node.column + quote + problem.column - 1
-    return node.line, node.column
+        return replace(source, column=node.column + quote + problem.column - 1)
+    return source
 
 
-CLASS_NAME = _Glob(Text("the name of a PriorityClass (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253), noted=True)
-CLASS_GLOB = _Glob(NEW_CLASS_GLOB.name, noted=True)
+def _key(what: str, name: str, longest: int, *, recognises: bool | None = None, **described: Any) -> Scalar:
+    """The key of a label, or of an annotation, which is noted for the check of spellings.
+
+    `recognises` says that naming it makes it known; None for a label.
+    """
+
+    def check(text: str, scalar: YamlScalar, reader: Reader) -> None:
+        if text in OWN_ANNOTATIONS:
+            raise ShapeError(
+                f"{text} is giveway's own: it is protected always, and no policy reads, copies or allows it"
+            )
+        prefix, slash, last = text.rpartition("/")
+        fits = re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", last, re.ASCII)
+        if not fits or (slash and not re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
+            raise ShapeError(f'"{text[:80]}" is not {name} such as {CAN_BE_PREEMPTED}')
+        if recognises is not None:
+            reader.annotations.append(Mention(text, scalar, recognises))
+
+    return string(what, longest=longest, check=check, **described)
 
 
-def _annotation_wrong(text: str) -> str:
-    if text in OWN_ANNOTATIONS:
-        return f"{text} is giveway's own: it is protected always, and no policy reads, copies or allows it"
-    prefix, slash, name = text.rpartition("/")
-    fits = re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", name, re.ASCII)
-    if fits and (not slash or re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
-        return ""
-    return f'"{text[:80]}" is not an annotation key such as {CAN_BE_PREEMPTED}'
+def _annotation(*, recognises: bool) -> Scalar:
+    """A key with the known ones as examples for editors."""
+    named = "an annotation key"
+    return _key(named, named, 317, recognises=recognises, examples=list(KNOWN_ANNOTATIONS))
 
 
-_KEY = Text("an annotation key", check=_annotation_wrong, longest=317)
-
-
-@dataclass(frozen=True)
-class _Annotation:
-    """An annotation key, noted for the check of spellings; `recognises` says that naming it makes it known."""
-
-    recognises: bool
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The key."""
-        key = _KEY.read(node, reader)
-        if key is not INVALID:
-            reader.annotations.append(Mention(key, node, self.recognises))
-        return key
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A string, with the known keys as examples for editors."""
-        return {**_KEY.schema(definitions), "examples": list(KNOWN_ANNOTATIONS)}
-
-
-ANNOTATION = _Annotation(recognises=False)
+Annotation = Annotated[str, _annotation(recognises=False)]
 """A key that is expected to be a known one."""
-RECOGNISED_ANNOTATION = _Annotation(recognises=True)
+RECOGNISED_ANNOTATION = _annotation(recognises=True)
+RecognisedAnnotation = Annotated[str, RECOGNISED_ANNOTATION]
 """A key that becomes known by being named here."""
-
-LABEL_VALUE = Text("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", longest=63, may_be_empty=True)
-LABEL_KEY = Text(
-    "a label's key", check=lambda text: _annotation_wrong(text).replace("an annotation key", "a label key")
-)
+LABEL_KEY = _key("a label's key", "a label key", 1024)
+LABEL_VALUE = string("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", longest=63, may_be_empty=True)

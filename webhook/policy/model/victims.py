@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -13,55 +12,50 @@ from webhook.policy.model.cost import EvictionCost
 from webhook.policy.model.match import SELECTOR
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
-    CLASS_GLOB,
     MINIMUM_PREEMPTABLE_PRIORITY,
-    NAMESPACES,
     PROTECTION_DURATION,
-    RECOGNISED_ANNOTATION,
     TOLERATION_SECONDS,
+    ClassGlob,
+    Namespaces,
+    RecognisedAnnotation,
 )
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
-from webhook.policy.shapes.shapes import Choice, Duration, ListOf, Text
+from webhook.policy.shapes.object_shape import FILLED, Checked, Choice, Nodes, Values, choice, mapping
+from webhook.policy.shapes.shapes import duration_up_to, string
 
-SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
+Schedulers = Annotated[tuple[Annotated[str, string("the name of a scheduler")], ...], FILLED]
 ANY = "*"
 """Stands for any value of an annotation, and for any scheduler."""
 _LONGEST_NOTICE = 86400.0
 """Seconds: for a day at most, a node is kept for a pod while others use it."""
-_VALUES = ListOf(Text("a value of the annotation, or * for any", longest=253), least=1)
+_VALUE = string("a value of the annotation, or * for any", longest=253)
+_Values = Annotated[tuple[Annotated[str, _VALUE], ...], FILLED]
 
 
-class VictimMode(StrEnum):
-    """Whether a pod must say that it may be evicted (Gödel) or that it may not (plain Kubernetes)."""
+@choice("a mode")
+class VictimMode(Choice):
+    """Whether a pod must say that it may be evicted or that it may not."""
 
-    OPT_IN = "opt-in"
-    OPT_OUT = "opt-out"
+    OPT_IN = "opt-in", "only pods that say so, by annotation of the pod or of its class (Gödel)"
+    OPT_OUT = "opt-out", "every pod of lower priority that does not say false (plain Kubernetes)"
 
 
 @mapping("pods match")
 class PodsMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Which pods: everything named must hold, what is absent always does."""
 
-    priority_classes: Annotated[
-        tuple[str, ...] | None, Field("Their PriorityClass is one of these.", ListOf(CLASS_GLOB, least=1))
-    ] = None
-    namespaces: Annotated[
-        tuple[str, ...] | None,
-        Field("Their namespace is one of these; * stands for any characters.", NAMESPACES),
-    ] = None
-    namespace_selector: Annotated[
-        LabelSelector | None, Field("The labels of their namespace are selected.", SELECTOR)
-    ] = None
-    labels: Annotated[LabelSelector | None, Field("Their labels are selected.", SELECTOR)] = None
+    priority_classes: Annotated[tuple[ClassGlob, ...] | None, FILLED, "Their PriorityClass is one of these."] = None
+    namespaces: Annotated[Namespaces | None, "Their namespace is one of these; * stands for any characters."] = None
+    namespace_selector: Annotated[LabelSelector | None, SELECTOR, "The labels of their namespace are selected."] = None
+    labels: Annotated[LabelSelector | None, SELECTOR, "Their labels are selected."] = None
 
 
 @mapping("pair")
 class PreemptionPair(msgspec.Struct, frozen=True, kw_only=True):
     """These preemptors may evict these victims."""
 
-    preemptors: Annotated[PodsMatch, Field("Who may evict; all if absent.")] = PodsMatch()
-    victims: Annotated[PodsMatch, Field("Who may be evicted; all if absent.")] = PodsMatch()
+    preemptors: Annotated[PodsMatch, "Who may evict; all if absent."] = PodsMatch()
+    victims: Annotated[PodsMatch, "Who may be evicted; all if absent."] = PodsMatch()
 
 
 @mapping("preemptibility annotations")
@@ -69,15 +63,14 @@ class PreemptibilityAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     """The annotation keys, in the order in which they are read; the first one present counts."""
 
     preemptible: Annotated[
-        tuple[str, ...],
-        Field(
-            "Exactly true: the pod may be a victim. Absent or empty: its PriorityClass says. Anything else: protected.",
-            ListOf(RECOGNISED_ANNOTATION, least=1),
-        ),
+        tuple[RecognisedAnnotation, ...],
+        FILLED,
+        "Exactly true: the pod may be a victim. Absent or empty: its PriorityClass says. Anything else: protected.",
     ] = (CAN_BE_PREEMPTED,)
     protection: Annotated[
-        tuple[str, ...],
-        Field("Whole seconds after its start during which a pod is no victim.", ListOf(RECOGNISED_ANNOTATION, least=1)),
+        tuple[RecognisedAnnotation, ...],
+        FILLED,
+        "Whole seconds after its start during which a pod is no victim.",
     ] = (PROTECTION_DURATION,)
 
 
@@ -85,21 +78,15 @@ class PreemptibilityAnnotations(msgspec.Struct, frozen=True, kw_only=True):
 class Signal(Checked, frozen=True, kw_only=True):
     """An annotation that pods carry for another tool, and what it means here. Only that of the pod itself is read."""
 
-    annotation: Annotated[str, Field("Its key.", RECOGNISED_ANNOTATION)]
-    protects: Annotated[
-        tuple[str, ...], Field("Values with which the pod is never a victim; * stands for any.", _VALUES)
-    ] = ()
+    annotation: Annotated[RecognisedAnnotation, "Its key."]
+    protects: Annotated[_Values, "Values with which the pod is never a victim; * stands for any."] = ()
     permits: Annotated[
-        tuple[str, ...],
-        Field(
-            "Values with which the pod may be a victim under opt-in, if it has none of the preemptible annotations; *"
-            " stands for any.",
-            _VALUES,
-        ),
+        _Values,
+        "Values with which the pod may be a victim under opt-in, if it has none of the preemptible annotations; *"
+        " stands for any.",
     ] = ()
     duration: Annotated[
-        bool,
-        Field("A value that is a duration, such as 30m, protects the pod for so long after its start, up to maximum."),
+        bool, "A value that is a duration, such as 30m, protects the pod for so long after its start, up to maximum."
     ] = False
 
     @staticmethod
@@ -120,51 +107,35 @@ class Signal(Checked, frozen=True, kw_only=True):
 class Victims(msgspec.Struct, frozen=True, kw_only=True):
     """Whom the reconciler may evict, always of lower priority than the preemptor. System-critical pods never."""
 
-    mode: Annotated[
-        VictimMode,
-        Field(
-            "Whether pods must say that they may be evicted, or that they may not.",
-            Choice(
-                "a mode",
-                {
-                    "opt-in": "only pods that say so, by annotation of the pod or of its class (Gödel)",
-                    "opt-out": "every pod of lower priority that does not say false (plain Kubernetes)",
-                },
-                VictimMode,
-            ),
-        ),
-    ] = VictimMode.OPT_IN
-    annotations: Annotated[PreemptibilityAnnotations, Field("Which annotations say it.")] = PreemptibilityAnnotations()
+    mode: Annotated[VictimMode, "Whether pods must say that they may be evicted, or that they may not."] = (
+        VictimMode.OPT_IN
+    )
+    annotations: Annotated[PreemptibilityAnnotations, "Which annotations say it."] = PreemptibilityAnnotations()
     signals: Annotated[
-        tuple[Signal, ...], Field("Annotations of other tools that count as well; one that protects wins.")
+        tuple[Signal, ...], "Annotations of other tools that count as well; one that protects wins."
     ] = ()
     preemption_toleration: Annotated[
         bool,
-        Field(
-            "Whether the annotations of PreemptionToleration on the victim's PriorityClass hold: preemptors below its"
-            " minimum preemptable priority do not evict its pods for the toleration seconds after their start."
-        ),
+        "Whether the annotations of PreemptionToleration on the victim's PriorityClass hold: preemptors below its"
+        " minimum preemptable priority do not evict its pods for the toleration seconds after their start.",
     ] = False
-    cost: Annotated[
-        EvictionCost, Field("By what victims of equal priority are compared, beyond Kubernetes' own keys.")
-    ] = EvictionCost()
+    cost: Annotated[EvictionCost, "By what victims of equal priority are compared, beyond Kubernetes' own keys."] = (
+        EvictionCost()
+    )
     notice: Annotated[
         float,
-        Field(
-            "How long before it is asked to leave a victim is told so; one that says it is ready is asked at once."
-            " Nobody is told if 0.",
-            Duration(_LONGEST_NOTICE),
-        ),
+        duration_up_to(_LONGEST_NOTICE),
+        "How long before it is asked to leave a victim is told so; one that says it is ready is asked at once. Nobody"
+        " is told if 0.",
     ] = 0.0
     scheduler_names: Annotated[
-        tuple[str, ...] | None,
-        Field("Only of these schedulers; * is any. Absent: default-scheduler, under opt-out any.", SCHEDULERS),
+        Schedulers | None,
+        "Only of these schedulers; * is any. Absent: default-scheduler, under opt-out any.",
     ] = None
     pairs: Annotated[
         tuple[PreemptionPair, ...] | None,
-        Field(
-            "Who may evict whom; without it every preemptor every victim.", ListOf(shape_of(PreemptionPair), least=1)
-        ),
+        FILLED,
+        "Who may evict whom; without it every preemptor every victim.",
     ] = None
 
     @property

@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from bisect import bisect
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
 
@@ -36,18 +35,19 @@ class Severity(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing found in a file. `excerpt` shows the line and, below it, carets under what is meant.
-
-    `field` is the path of the field at that place, such as `spec.rules[0].reserve`; empty if it is about no field.
-    """
+    """One thing found in a file. `excerpt` shows the line and, below it, carets under what is meant."""
 
     severity: Severity
     source: SourcePosition
     message: str
     excerpt: str = ""
-    field: str = ""
     related: tuple[Finding, ...] = ()
     """Other places that belong to it, such as the range another one overlaps."""
+
+    @property
+    def field(self) -> str:
+        """The path of the field at that place, such as `spec.rules[0].reserve`; empty if it is about no field."""
+        return self.source.field
 
     @property
     def place(self) -> str:
@@ -93,10 +93,6 @@ class Reader:
         self.annotations: list[Mention] = []
         self.classes: list[tuple[str, YamlNode]] = []
         """The PriorityClasses that are named, by name or glob, and where."""
-        self.field_at: Callable[[int, int, int], str] = lambda *_: ""
-        """The path of a field by the id of its node, or by line and column, as soon as the file has been read."""
-        self._nodes: dict[Finding, int] = {}
-        """The node that a finding is about, by its id."""
         self._findings: dict[Finding, None] = {}
         self._left_out = 0
         self._lines = text.splitlines()
@@ -105,13 +101,7 @@ class Reader:
     @property
     def findings(self) -> list[Finding]:
         """Everything found, each once, in the order of lines."""
-        named = (
-            replace(
-                finding, field=self.field_at(self._nodes.get(finding, 0), finding.source.line, finding.source.column)
-            )
-            for finding in self._findings
-        )
-        in_order = sorted(named, key=lambda finding: (finding.source.line, finding.source.column))
+        in_order = sorted(self._findings, key=lambda finding: (finding.source.line, finding.source.column))
         if self._left_out:
             more = f"{self._left_out} more findings in this file are not shown"
             in_order.append(Finding(severity=Severity.ERROR, source=in_order[-1].source, message=more))
@@ -125,38 +115,33 @@ class Reader:
 
     def source(self, node: YamlNode) -> SourcePosition:
         """Where a node stands."""
-        return SourcePosition(self.path, node.line, node.column)
+        return SourcePosition(self.path, node.line, node.column, node.path)
 
     def error(self, node: YamlNode, message: str) -> None:
         """Note what keeps the file from being used."""
-        self.at(Severity.ERROR, node.line, node.column, message, width=node.width, node=node)
+        self.at(Severity.ERROR, self.source(node), message, width=node.width)
 
     def warn(self, node: YamlNode, message: str) -> None:
         """Note what is probably not meant."""
-        self.at(Severity.WARNING, node.line, node.column, message, width=node.width, node=node)
+        self.at(Severity.WARNING, self.source(node), message, width=node.width)
 
     def at(
         self,
         severity: Severity,
-        line: int,
-        column: int,
+        source: SourcePosition,
         message: str,
         *,
         width: int = 1,
         related: tuple[Finding, ...] = (),
-        node: YamlNode | None = None,
     ) -> None:
-        """Note something at a place, which is that of a node if one is given."""
+        """Note something at a place of this file."""
         self.errors += severity is Severity.ERROR
         if len(self._findings) >= _MOST_FINDINGS:
             self._left_out += 1
             return
-        source = SourcePosition(self.path, line, column)
         shown = self.excerpt(source, width)
         finding = Finding(severity=severity, source=source, message=message, excerpt=shown, related=related)
         self._findings[finding] = None
-        if node is not None:
-            self._nodes[finding] = id(node)
 
     def nearest(self, word: str, options: Iterable[str]) -> str:
         """`; did you mean "x"?` if an option is near, else the options when they are few, else nothing.

@@ -1,30 +1,32 @@
 """Mappings with known fields, read off the structs of the model: both the loader and the JSON schema come from them.
 
-A struct with `@mapping` is a mapping of the policy files, and each field annotated with `Field` is one of its fields:
+A struct with `@mapping` is a mapping of the policy files, and each field whose annotation has a text is one of its
+fields. Its shape follows from the type, unless the annotation names one:
 
     @mapping("rate")
     class Rate(msgspec.Struct, frozen=True):
         "At most so many evictions within a window."
 
-        evictions: Annotated[int, Field("How many.", Whole("a number of evictions", 1, 1000))]
-        window: Annotated[float, Field("Within which time.", Duration())] = 60.0
+        evictions: Annotated[int, integer("a number of evictions", 1, 1000), "How many."]
+        window: Annotated[float, DURATION, "Within which time."] = 60.0
+        schedule: Annotated[Schedule | None, "When it holds; always if absent."] = None
 
-A field without a default is required. A field without `Field` does not stand in the file. What must hold between the
-fields says `check`, if the struct is `Checked`.
+A field without a default is required. What must hold between the fields says `check`, if the struct is `Checked`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Flag, ListOf, Shape
-from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, duration, kind, yaml11
+from webhook.policy.shapes.shapes import BOOLEAN, INVALID, Definitions, ListOf, Scalar, Shape, one_of
+from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind, yaml11
 
 Values = dict[str, Any]
 """What a mapping's fields hold, by the names of the model, absent ones left out."""
@@ -35,6 +37,14 @@ Nodes = dict[str, YamlNode]
 Build = Callable[[Values, SourcePosition], Any]
 
 Model = TypeVar("Model", bound=msgspec.Struct)
+Enumeration = TypeVar("Enumeration", bound="Choice")
+
+FILLED: Final = object()
+"""In the annotation of a list: it has an entry at least."""
+REQUIRED: Final = object()
+"""In the annotation of a field with a default: it must be there all the same."""
+MAY_BE_ABSENT: Final = object()
+"""In the annotation of a field without a default: whoever makes the struct knows one."""
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -45,20 +55,17 @@ class Checked(msgspec.Struct, frozen=True):
         """Note what is wrong between the fields. Those that were found wrong by themselves are not among `values`."""
 
 
-@dataclass(frozen=True)
-class Field:
-    """What the annotation of a field in the model says: what it is for, and what may stand in it.
+class Choice(StrEnum):
+    """An enumeration whose members say what they mean: `STRICT = "strict", "a used-up budget excludes the pod"`."""
 
-    `shape` may be left out if the type says it: for a mapping of the model, a list of such, and true or false. `name`
-    is the name in YAML if it is not the attribute in camel case. `required` is given if it does not follow from the
-    default. Exactly one of the fields that are an `alternative` must be there.
-    """
+    _value_: str
+    meaning: str
 
-    doc: str
-    shape: Shape | None = None
-    name: str = ""
-    required: bool | None = None
-    alternative: bool = False
+    def __new__(cls, value: str, meaning: str) -> Choice:  # noqa: PYI034 - what follows is the same for every member
+        """A member."""
+        member = str.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
 
 
 @dataclass(frozen=True)
@@ -70,26 +77,23 @@ class Property:
     shape: Shape
     doc: str
     required: bool = False
-    alternative: bool = False
     default: Any = None
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
         """The field's shape with its description; beside a `$ref` draft 7 ignores it, so that goes into `allOf`."""
-        shape = self.shape.schema(definitions)
-        described: dict[str, Any] = {"allOf": [shape]} if "$ref" in shape else dict(shape)
+        shape, default = self.shape.schema(definitions), self.default
+        described: dict[str, Any] = {"allOf": [shape]} if "$ref" in shape else shape
         described["description"] = self.doc
         if "markdownDescription" in described:
             described["markdownDescription"] = f"{self.doc}\n\n{described['markdownDescription']}"
-        default = self.default
         if default not in (None, msgspec.NODEFAULT, (), "") and not isinstance(default, msgspec.Struct):
-            value = list(default) if isinstance(default, tuple) else msgspec.to_builtins(default)
-            described["default"] = duration(default) if isinstance(self.shape, Duration) else value
+            described["default"] = self.shape.shown(default) if isinstance(self.shape, Scalar) else list(default)
         return described
 
 
 @dataclass(frozen=True)
 class ObjectShape:
-    """A mapping with known fields. Exactly one of those that are an `alternative` must be there, if there are any.
+    """A mapping with known fields. Exactly one of the `alternatives`, which are names of fields, must be there.
 
     The fields are those of `model`, which is made of their values unless `build` makes something else; without either
     the values are left as they are.
@@ -98,6 +102,7 @@ class ObjectShape:
     title: str
     doc: str
     fields: tuple[Property, ...]
+    alternatives: tuple[str, ...] = ()
     model: type[msgspec.Struct] | None = None
     build: Build | None = None
 
@@ -117,10 +122,9 @@ class ObjectShape:
         for field in self.fields:
             if field.required and field.name not in keys:
                 reader.error(node, f'{self.title} needs "{field.name}": {field.doc}')
-        alternatives = self.one_of
-        there = [name for name in alternatives if name in keys]
-        if alternatives and not there:
-            reader.error(node, f"{self.title} says nothing; it needs one of {', '.join(alternatives)}")
+        there = [name for name in self.alternatives if name in keys]
+        if self.alternatives and not there:
+            reader.error(node, f"{self.title} says nothing; it needs one of {', '.join(self.alternatives)}")
         for name in there[1:]:
             reader.error(keys[name][0], f'{self.title} has both "{there[0]}" and "{name}"; make two of it')
         errors = reader.errors
@@ -128,16 +132,10 @@ class ObjectShape:
             nodes = {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}
             self.model.check(values, nodes, reader)
         required = all(field.attribute in values for field in self.fields if field.required)
-        complete = not alternatives or len(there) == 1
-        sound = reader.errors == errors
-        return self.made(values, reader.source(node)) if complete and required and sound else INVALID
+        complete = not self.alternatives or len(there) == 1
+        return self._made(values, reader.source(node)) if complete and required and reader.errors == errors else INVALID
 
-    @property
-    def one_of(self) -> list[str]:
-        """The names of the alternatives."""
-        return [field.name for field in self.fields if field.alternative]
-
-    def made(self, values: Values, source: SourcePosition) -> Any:
+    def _made(self, values: Values, source: SourcePosition) -> Any:
         """What the file says in this mapping, which stands at `source`."""
         if self.build is not None:
             return self.build(values, source)
@@ -156,8 +154,8 @@ class ObjectShape:
             required = [field.name for field in self.fields if field.required]
             if required:
                 shape["required"] = required
-            if self.one_of:
-                shape["oneOf"] = [{"required": [alternative]} for alternative in self.one_of]
+            if self.alternatives:
+                shape["oneOf"] = [{"required": [alternative]} for alternative in self.alternatives]
         return {"$ref": f"#/definitions/{name}"}
 
     def _keys(self, node: YamlMap, reader: Reader) -> dict[str, tuple[YamlNode, YamlNode]]:
@@ -170,11 +168,10 @@ class ObjectShape:
             elif key.text in keys:
                 first = keys[key.text][0]
                 reader.error(key, f'"{key.text}" is there twice; the first one is on line {first.line}')
-            elif key.text in names and _absent(value):
-                reader.error(key, f'"{key.text}" has no value; give one, or leave the field out')
-                keys[key.text] = (key, value)
             elif key.text in names:
                 keys[key.text] = (key, value)
+                if _absent(value):
+                    reader.error(key, f'"{key.text}" has no value; give one, or leave the field out')
             elif key.text == "<<":
                 reader.error(key, "merge keys (<<) are not read; write the fields out")
             else:
@@ -185,38 +182,53 @@ class ObjectShape:
         return keys
 
 
-def mapping(title: str, doc: str = "", *, build: Build | None = None) -> Callable[[type[Model]], type[Model]]:
-    """A struct of the model as a mapping of the policy files. `doc` is the first line of its docstring if absent."""
+_SHAPES: dict[Any, Shape] = {bool: BOOLEAN}
+
+
+def mapping(
+    title: str, doc: str = "", *, build: Build | None = None, alternatives: bool = False
+) -> Callable[[type[Model]], type[Model]]:
+    """A struct of the model as a mapping of the policy files. `doc` is the first line of its docstring if absent.
+
+    With `alternatives`, exactly one of the fields that may be None must be there.
+    """
 
     def derive(model: type[Model]) -> type[Model]:
         hints = get_type_hints(model, include_extras=True)
-        fields = [
-            Property(
-                annotation.name or yaml_name(field.name),
-                field.name,
-                annotation.shape or _by_type(get_args(hints[field.name])[0]),
-                annotation.doc,
-                required=field.required if annotation.required is None else annotation.required,
-                alternative=annotation.alternative,
-                default=field.default,
-            )
-            for field in msgspec.structs.fields(model)
-            for annotation in get_args(hints[field.name])[1:]
-            if isinstance(annotation, Field)
-        ]
+        fields, optional = [], []
+        for field in msgspec.structs.fields(model):
+            hint = hints[field.name]
+            marks = getattr(hint, "__metadata__", ())
+            about = next((mark for mark in marks if isinstance(mark, str)), None)
+            if about is not None:
+                required = (field.required or REQUIRED in marks) and MAY_BE_ABSENT not in marks
+                name = yaml_name(field.name)
+                fields.append(Property(name, field.name, _shape(hint), about, required, field.default))
+                optional += [name] if NoneType in get_args(hint.__origin__) else []
         text = doc or (model.__doc__ or "").partition("\n")[0]
-        _SHAPES[model] = ObjectShape(title, text, tuple(fields), model=model, build=build)
+        others = tuple(optional) if alternatives else ()
+        _SHAPES[model] = ObjectShape(title, text, tuple(fields), others, model, build)
         return model
 
     return derive
 
 
-_SHAPES: dict[type, ObjectShape] = {}
+def choice(what: str) -> Callable[[type[Enumeration]], type[Enumeration]]:
+    """An enumeration as the values of a field."""
+
+    def derive(enumeration: type[Enumeration]) -> type[Enumeration]:
+        options = {member.value: member.meaning for member in enumeration}
+        _SHAPES[enumeration] = one_of(what, options, enumeration)
+        return enumeration
+
+    return derive
 
 
 def shape_of(model: type) -> ObjectShape:
     """The mapping that a struct of the model is made of."""
-    return _SHAPES[model]
+    shape = _SHAPES[model]
+    assert isinstance(shape, ObjectShape)
+    return shape
 
 
 def yaml_name(attribute: str) -> str:
@@ -225,16 +237,19 @@ def yaml_name(attribute: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _by_type(hint: Any) -> Shape:
-    """The shape that a type says by itself: of a mapping of the model, a list of them, or true or false."""
-    if isinstance(hint, UnionType):
+def _shape(hint: Any, marks: tuple[Any, ...] = ()) -> Shape:
+    """The shape that an annotation names, else the one that its type says by itself."""
+    if get_origin(hint) is Annotated:
+        marks += hint.__metadata__
+        named: list[Shape] = [mark for mark in marks if hasattr(mark, "read")]
+        return named[0] if named else _shape(hint.__origin__, marks)
+    if get_origin(hint) in (UnionType, Union):
         (hint,) = (part for part in get_args(hint) if part is not NoneType)
-    if hint is bool:
-        return Flag()
+        return _shape(hint, marks)
     if get_origin(hint) is tuple:
-        return ListOf(_by_type(get_args(hint)[0]))
+        return ListOf(_shape(get_args(hint)[0]), least=int(FILLED in marks))
     if hint not in _SHAPES:
-        raise TypeError(f"{hint} does not say what may stand in the field: name a shape in its Field")
+        raise TypeError(f"{hint} does not say what may stand in the field: name a shape in its annotation")
     return _SHAPES[hint]
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from webhook.kube.instants import LAST_SECOND, InstantError, epoch
 from webhook.policy.shapes.findings import Reader
@@ -32,6 +34,10 @@ Definitions = dict[str, dict[str, Any]]
 """The named parts of a schema, collected while shapes describe themselves."""
 
 
+class ShapeError(ValueError):
+    """A value that may not stand in its field; the message says what would be right."""
+
+
 class Shape(Protocol):
     """What may stand in a field."""
 
@@ -42,193 +48,154 @@ class Shape(Protocol):
         """The JSON schema of the value."""
 
 
-@dataclass(frozen=True)
-class Text:
-    """A text. `check` returns what is wrong with it, or nothing."""
+@dataclass(frozen=True, eq=False)
+class Scalar:
+    """One value: `what` it is, and its JSON schema, of which a default is written by `shown`.
 
-    what: str = "text"
-    pattern: str = ""
-    check: Callable[[str], str] | None = None
-    longest: int = 1024
-    may_be_empty: bool = False
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The text; numbers and the like must be quoted, so that every reader takes them for text."""
-        scalar = _scalar(node, reader, self.what)
-        if scalar is INVALID:
-            return INVALID
-        if meaning(scalar) != "text":
-            reader.error(
-                node, f'expected {self.what}, found the {meaning(scalar)} {scalar.text}; write "{scalar.text}"'
-            )
-            return INVALID
-        other = yaml11(scalar)
-        if other:
-            reader.warn(node, f'YAML 1.1 readers such as kubectl take {scalar.text} for {other}; write "{scalar.text}"')
-        wrong = self._wrong(scalar.text)
-        if wrong:
-            reader.error(node, wrong)
-            return INVALID
-        return scalar.text
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A string, with the pattern if there is one."""
-        del definitions
-        least = {} if self.may_be_empty else {"minLength": 1}
-        return {"type": "string", **least} | ({"pattern": self.pattern} if self.pattern else {})
-
-    def _wrong(self, text: str) -> str:
-        if not text.strip() and not self.may_be_empty:
-            return f"expected {self.what}, found an empty text"
-        if len(text) > self.longest:
-            return f"{self.what} of {len(text)} characters; at most {self.longest}"
-        if self.pattern and not re.fullmatch(self.pattern.removeprefix("^").removesuffix("$"), text, re.ASCII):
-            return f'"{text[:80]}" is not {self.what}'
-        return self.check(text) if self.check else ""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of the values of an enumeration, given with what each means."""
+    `convert` gives what is made of it. It raises ShapeError for what is wrong, and may note more.
+    """
 
     what: str
-    options: Mapping[str, str]
-    build: Callable[[str], Any] = str
+    json_schema: Mapping[str, Any]
+    convert: Callable[[YamlScalar, Reader], Any]
+    shown: Callable[[Any], Any] = msgspec.to_builtins
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The member of that value."""
-        scalar = _scalar(node, reader, self.what)
-        if scalar is INVALID:
+        """What is made of the value."""
+        reader.count()
+        if not isinstance(node, YamlScalar):
+            reader.error(node, f"expected {self.what}, found {kind(node)}")
             return INVALID
-        if scalar.text in self.options:
-            return self.build(scalar.text)
-        reader.error(node, f'"{scalar.text[:80]}" is not {self.what}{reader.nearest(scalar.text, self.options)}')
-        return INVALID
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """An enum, its values described for editors."""
-        del definitions
-        return {
-            "type": "string",
-            "enum": list(self.options),
-            "markdownDescription": "\n".join(f"- `{name}`: {text}" for name, text in self.options.items()),
-        }
-
-
-@dataclass(frozen=True)
-class Flag:
-    """True or false."""
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The truth value, in the one spelling that all readers agree on."""
-        scalar = _scalar(node, reader, "true or false")
-        if scalar is INVALID:
-            return INVALID
-        if scalar.plain and scalar.text in ("true", "false"):
-            return scalar.text == "true"
-        reader.error(node, f'expected true or false, found "{scalar.text[:40]}"')
-        return INVALID
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A boolean."""
-        del definitions
-        return {"type": "boolean"}
-
-
-@dataclass(frozen=True)
-class Instant:
-    """A point in time: an RFC 3339 text, or a date, which means the end of that day in UTC."""
-
-    what: str = "a date such as 2026-12-31, or an instant such as 2026-12-31T18:00:00Z"
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """Seconds since the epoch."""
-        scalar = _scalar(node, reader, self.what)
-        if scalar is INVALID:
+        if meaning(node) == "null":
+            reader.error(node, f"expected {self.what}, found nothing; give a value, or leave the field out")
             return INVALID
         try:
-            if len(scalar.text) == len("2026-12-31"):
-                return min(epoch(f"{scalar.text}T00:00:00Z") + 24 * 3600, LAST_SECOND)
-            return epoch(scalar.text)
-        except InstantError as error:
-            reader.error(node, f"expected {self.what}: {error}")
+            return self.convert(node, reader)
+        except ShapeError as error:
+            reader.error(node, str(error))
             return INVALID
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A string of either form."""
+        """As it is."""
         del definitions
-        return {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))?$"}
+        return dict(self.json_schema)
 
 
-@dataclass(frozen=True)
-class Whole:
-    """A whole number from `least` to `most`; `why` says what is wrong with numbers outside."""
+def string(
+    what: str = "text",
+    pattern: str = "",
+    *,
+    longest: int = 1024,
+    may_be_empty: bool = False,
+    check: Callable[[str, YamlScalar, Reader], object] | None = None,
+    **described: Any,
+) -> Scalar:
+    """A text, as which numbers and the like must be quoted, so that every reader takes them for it.
 
-    what: str
-    least: int
-    most: int
-    why: str = ""
+    `check` looks at one that is right otherwise. `described` is more for the schema.
+    """
 
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The number, in the one spelling that all readers agree on."""
-        scalar = _scalar(node, reader, self.what)
-        if scalar is INVALID:
-            return INVALID
-        wrong = self._wrong(scalar)
-        if wrong:
-            reader.error(node, wrong)
-            return INVALID
-        return int(scalar.text)
+    def convert(scalar: YamlScalar, reader: Reader) -> str:
+        text, means, other = scalar.text, meaning(scalar), yaml11(scalar)
+        if means != "text":
+            raise ShapeError(f'expected {what}, found the {means} {text}; write "{text}"')
+        if other:
+            reader.warn(scalar, f'YAML 1.1 readers such as kubectl take {text} for {other}; write "{text}"')
+        if not text.strip() and not may_be_empty:
+            raise ShapeError(f"expected {what}, found an empty text")
+        if len(text) > longest:
+            raise ShapeError(f"{what} of {len(text)} characters; at most {longest}")
+        if pattern and not re.fullmatch(pattern.removeprefix("^").removesuffix("$"), text, re.ASCII):
+            raise ShapeError(f'"{text[:80]}" is not {what}')
+        if check is not None:
+            check(text, scalar, reader)
+        return text
 
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """An integer with its bounds."""
-        del definitions
-        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+    least = {} if may_be_empty else {"minLength": 1}
+    return Scalar(what, {"type": "string", **least, **({"pattern": pattern} if pattern else {}), **described}, convert)
 
-    def _wrong(self, scalar: YamlScalar) -> str:
-        text = scalar.text[:40]
-        if not scalar.plain and WHOLE.fullmatch(text):
-            return f"expected {self.what}, found text; write {text} without quotes"
-        other = yaml11(scalar)
+
+def one_of(what: str, options: Mapping[str, str], build: Callable[[str], Any] = str) -> Scalar:
+    """One of these values, each with what it means; `build` makes the member of an enumeration of it."""
+
+    def convert(scalar: YamlScalar, reader: Reader) -> Any:
+        if scalar.text not in options:
+            raise ShapeError(f'"{scalar.text[:80]}" is not {what}{reader.nearest(scalar.text, options)}')
+        return build(scalar.text)
+
+    described = "\n".join(f"- `{name}`: {text}" for name, text in options.items())
+    return Scalar(what, {"type": "string", "enum": list(options), "markdownDescription": described}, convert)
+
+
+def integer(what: str, least: int, most: int, why: str = "") -> Scalar:
+    """A whole number in the one spelling that all readers agree on; `why` says what is wrong with others."""
+
+    def convert(scalar: YamlScalar, reader: Reader) -> int:
+        del reader
+        text, other, whole = scalar.text[:40], yaml11(scalar), WHOLE.fullmatch(scalar.text[:40])
+        if whole and not scalar.plain:
+            raise ShapeError(f"expected {what}, found text; write {text} without quotes")
         if other.startswith("the "):
             digits = text.replace("_", "").lstrip("+")
             here = digits.lstrip("0") or "0" if digits.isdigit() and "_" not in text else "no number"
-            return f"{text} is {here} here and {other} to YAML 1.1 readers; write {self.what} in plain digits"
-        if not scalar.plain or not WHOLE.fullmatch(text):
-            return f'expected {self.what}, found "{text}"'
-        if not self.least <= int(text) <= self.most:
-            return f"{text} is outside {self.least} to {self.most}" + (f": {self.why}" if self.why else "")
-        return ""
+            raise ShapeError(f"{text} is {here} here and {other} to YAML 1.1 readers; write {what} in plain digits")
+        if not whole:
+            raise ShapeError(f'expected {what}, found "{text}"')
+        if not least <= int(text) <= most:
+            raise ShapeError(f"{text} is outside {least} to {most}" + (f": {why}" if why else ""))
+        return int(text)
+
+    return Scalar(what, {"type": "integer", "minimum": least, "maximum": most}, convert)
 
 
-@dataclass(frozen=True)
-class Duration:
-    """A length of time, in seconds, up to the `longest`, if there is one."""
+def duration_up_to(longest: float | None) -> Scalar:
+    """A length of time in seconds, up to the `longest`, if there is one."""
 
-    longest: float | None = None
-
-    def read(self, node: YamlNode, reader: Reader) -> Any:
-        """The seconds."""
-        scalar = _scalar(node, reader, "a duration")
-        if scalar is INVALID:
-            return INVALID
-        amount = None if scalar.plain and (yaml11(scalar) or meaning(scalar) == "null") else seconds(scalar.text)
+    def convert(scalar: YamlScalar, reader: Reader) -> float:
+        del reader
+        amount = None if scalar.plain and yaml11(scalar) else seconds(scalar.text)
         if amount is None:
-            reader.error(
-                node,
-                f'"{scalar.text[:40]}" is not a duration; write 30s, 1h, 1h30m or whole seconds such as 90',
-            )
-            return INVALID
-        if self.longest is not None and amount > self.longest:
-            reader.error(node, f'"{scalar.text[:40]}" is longer than {duration(self.longest)}')
-            return INVALID
+            text = "is not a duration; write 30s, 1h, 1h30m or whole seconds such as 90"
+            raise ShapeError(f'"{scalar.text[:40]}" {text}')
+        if longest is not None and amount > longest:
+            raise ShapeError(f'"{scalar.text[:40]}" is longer than {duration(longest)}')
         return amount
 
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """Whole seconds, or text such as 1h30m."""
-        del definitions
-        text = {"type": "string", "pattern": "^(?=.)([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$|^[0-9]+$"}
-        return {"anyOf": [{"type": "integer", "minimum": 0}, text]}
+    text = {"type": "string", "pattern": "^(?=.)([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$|^[0-9]+$"}
+    return Scalar("a duration", {"anyOf": [{"type": "integer", "minimum": 0}, text]}, convert, duration)
+
+
+DURATION = duration_up_to(None)
+
+
+def _boolean(scalar: YamlScalar, reader: Reader) -> bool:
+    del reader
+    if scalar.plain and scalar.text in ("true", "false"):
+        return scalar.text == "true"
+    raise ShapeError(f'expected true or false, found "{scalar.text[:40]}"')
+
+
+BOOLEAN = Scalar("true or false", {"type": "boolean"}, _boolean)
+"""In the one spelling that all readers agree on."""
+_INSTANT = "a date such as 2026-12-31, or an instant such as 2026-12-31T18:00:00Z"
+
+
+def _instant(scalar: YamlScalar, reader: Reader) -> float:
+    del reader
+    try:
+        if len(scalar.text) == len("2026-12-31"):
+            return min(epoch(f"{scalar.text}T00:00:00Z") + 24 * 3600, LAST_SECOND)
+        return epoch(scalar.text)
+    except InstantError as error:
+        raise ShapeError(f"expected {_INSTANT}: {error}") from error
+
+
+INSTANT = Scalar(
+    _INSTANT,
+    {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))?$"},
+    _instant,
+)
+"""A point in time, in seconds since the epoch: an RFC 3339 text, or a date, which means the end of that day in UTC."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +247,7 @@ class MapOf:
     """A mapping of free keys."""
 
     of: Shape
-    key: Shape = field(default_factory=Text)
+    key: Shape
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The mapping as a dictionary; pairs found wrong are left out."""
@@ -300,14 +267,3 @@ class MapOf:
     def schema(self, definitions: Definitions) -> dict[str, Any]:
         """An object of free keys."""
         return {"type": "object", "additionalProperties": self.of.schema(definitions)}
-
-
-def _scalar(node: YamlNode, reader: Reader, what: str) -> Any:
-    reader.count()
-    if not isinstance(node, YamlScalar):
-        reader.error(node, f"expected {what}, found {kind(node)}")
-        return INVALID
-    if meaning(node) == "null":
-        reader.error(node, f"expected {what}, found nothing; give a value, or leave the field out")
-        return INVALID
-    return node

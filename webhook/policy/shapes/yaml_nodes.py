@@ -32,11 +32,12 @@ _FOREVER = 10 * 365 * 24 * 3600
 
 
 class SourcePosition(msgspec.Struct, frozen=True):
-    """Where something stands in a policy file; lines and columns count from 1."""
+    """Where something stands in a policy file: lines and columns from 1, and a field such as `spec.rules[0]`."""
 
     file: str = ""
     line: int = 0
     column: int = 0
+    field: str = ""
 
     def __str__(self) -> str:
         """`file:line:column`, as compilers write it; the file alone if it is meant as a whole."""
@@ -45,11 +46,15 @@ class SourcePosition(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class YamlNode:
-    """A place in a file: line and column count from 1, `width` is the length of the text on its first line."""
+    """A place in a file: line and column count from 1, `width` is the length of the text on its first line.
+
+    `path` is that of the field; what aliases repeat has the path at which it is written.
+    """
 
     line: int
     column: int
     width: int
+    path: str = ""
 
 
 @dataclass(slots=True)

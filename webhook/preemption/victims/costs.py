@@ -220,7 +220,7 @@ def victim_costs(snapshot: Snapshot, rules: Rules | None, evicted: Ints | None =
         return None
     assert rules is not None
     assert rules.policy is not None
-    return VictimCosts(snapshot, cost, rules.policy.grace_period, evicted)
+    return VictimCosts(snapshot, cost, rules.policy.grace_period_seconds, evicted)
 
 
 def checkpoint(annotations: Mapping[str, str], keys: Iterable[str]) -> float:

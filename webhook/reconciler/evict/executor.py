@@ -216,7 +216,7 @@ class Executor:
             return plan.ended is None
 
         try:
-            delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period
+            delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period_seconds
             result = await self._writer.would_leave(victim, grace, wanted, delete=delete)
         except ApiError as error:
             log.warning("plan %s: %s would not be removed: %s", plan.record.id, victim.key, error)
@@ -235,7 +235,7 @@ class Executor:
         pod, policy = self._state.pods.get(victim.key), self._policy(plan)
         if plan.ended is not None or pod is None or policy is None or not is_there(self._state, plan, victim):
             return plan.ended
-        grace, judged = policy.grace_period, pod
+        grace, judged = policy.grace_period_seconds, pod
 
         async def wanted() -> bool:
             """Before every try, since a server that is away or a pod that takes its time may go on for minutes."""
