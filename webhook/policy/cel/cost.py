@@ -5,16 +5,16 @@ The CEL library stops after 10 000 iterations, but not at texts that grow, at se
 the estimate is for the worst object of that size. It is an upper bound that is rather too high than too low; the rates
 below were measured on one core of a small server.
 
-Sizes inside a loop are polynomials in the sizes of the loops' elements: what is done once for each element, in
-proportion to its size, is done once for the whole list. So a loop over the elements of an element is not taken for a
-loop over everything, and `object.spec.containers.all(c, c.env.all(e, e.value.contains('x')))` counts as one pass.
+Of what is in a loop, the sum over all its repetitions is known: what is done for each element, in proportion to its
+size, is done once for the whole list. So a loop over the elements of an element is no loop over everything, and
+`object.spec.containers.all(c, c.env.all(e, e.value.contains('x')))` counts as one pass.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -41,19 +41,22 @@ _COPY = 25.0
 _SCALAR = 8.0
 _SMALLEST_ELEMENT = 2.0
 """Bytes: a digit and a comma."""
-_MOST_TERMS = 64
+_MUCH = 1e60
+"""More than any budget, so that products of sizes do not end beyond what numbers can say."""
 
 _RATES = {
-    **dict.fromkeys(("_&&_", "_||_", "!_", "_?_:_", "@not_strictly_false", "_-_", "_*_", "_/_", "_%_", "-_"), 0.0),
-    **dict.fromkeys(("_[_]", "_[?_]", "_?._", "hasValue", "value", "or", "orValue"), 0.0),
-    **dict.fromkeys(("optional.of", "optional.none", "optional.ofNonZeroValue", "type", "dyn"), 0.0),
-    **dict.fromkeys(("size", "startsWith", "endsWith"), 1.0),
-    **dict.fromkeys(("lowerAscii", "upperAscii", "charAt", "substring", "trim", "reverse"), 4.0),
-    **dict.fromkeys(("int", "uint", "double", "bool", "string", "bytes", "timestamp", "duration", "@in"), 5.0),
-    **dict.fromkeys(("join", "format", "strings.quote"), 8.0),
-    "_+_": 1.5,
-    "replace": 50.0,
-    "split": 100.0,
+    name: rate
+    for rate, names in (
+        (0.0, "_&&_ _||_ !_ _?_:_ @not_strictly_false _-_ _*_ _/_ _%_ -_ _[_] _[?_] _?._ hasValue value or orValue"),
+        (0.0, "optional.of optional.none optional.ofNonZeroValue type dyn"),
+        (1.0, "size startsWith endsWith"),
+        (1.5, "_+_"),
+        (5.0, "lowerAscii upperAscii charAt substring trim reverse"),
+        (5.0, "int uint double bool string bytes timestamp duration @in"),
+        (8.0, "join format strings.quote"),
+        (50.0, "replace"),
+    )
+    for name in names.split()
 }
 """Nanoseconds a function takes for each byte it reads or makes."""
 _OTHER_RATE = 100.0
@@ -80,8 +83,9 @@ _STEPS = {"category": 500.0, "set": 12.0}
 
 _COMPARISONS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
 
-_Polynomial: TypeAlias = Mapping[tuple[int, ...], float]
-"""Coefficients by the loops whose element's size is multiplied; the empty key is the constant."""
+_Sums: TypeAlias = tuple[float, ...]
+"""The bytes of a value that is made inside loops: in all their repetitions, in those of all but the outermost loop, and
+so on; the last is the value alone. It is a bound for each, and so are sums of such numbers."""
 
 
 class CostError(ValueError):
@@ -91,20 +95,13 @@ class CostError(ValueError):
 class _Value(msgspec.Struct, frozen=True):
     """What is known of a value: at most so many bytes, and so many elements in each list or map of it."""
 
-    size: _Polynomial
+    size: _Sums
     elements: float
     text: str | None = None
     """A text that is written out in the expression."""
 
 
-class _Loop(msgspec.Struct, frozen=True):
-    """A loop that is being looked at: the size of what it goes over and the number of its steps, at most."""
-
-    range: _Polynomial
-    steps: float
-
-
-_NUMBER = _Value({(): _SCALAR}, 0)
+_NUMBER = _Value((_SCALAR,), 0)
 _Scope: TypeAlias = dict[str, _Value]
 
 
@@ -161,9 +158,9 @@ class _Estimate:
     """One walk over the tree, which adds up what each part costs in all its repetitions."""
 
     def __init__(self, size: int, elements: int) -> None:
-        self._size = float(size)
-        self._input = _Value(_number(self._size), min(float(elements), self._size / _SMALLEST_ELEMENT))
-        self._loops: list[_Loop] = []
+        self._input = _Value((float(size),), min(float(elements), size / _SMALLEST_ELEMENT))
+        self._repeated: _Sums = (1.0,)
+        """How often the part is done that is looked at, as the sums of one byte."""
         self._total = 0.0
 
     def cost(self, tree: Tree) -> float:
@@ -173,10 +170,10 @@ class _Estimate:
 
     def _value(self, tree: Tree, scope: _Scope) -> _Value:
         """What the tree's value is at most; its cost is charged."""
-        self._charge(_number(_STEP))
+        self._charge((_STEP,))
         match tree:
             case Constant(text, size):
-                return _Value(_number(float(size)), 0, text)
+                return _Value((float(size),), 0, text)
             case Identifier(name):
                 return scope.get(name, self._input)
             case Select(operand):
@@ -184,7 +181,7 @@ class _Estimate:
             case ListOrMap(parts):
                 values = [self._value(part, scope) for part in parts]
                 most = max([float(len(parts)), *(value.elements for value in values)])
-                return _Value(_sum(*(value.size for value in values), _number(2.0 * len(parts))), most)
+                return _Value(self._sum(*(value.size for value in values), (2.0 * len(parts),)), most)
             case FunctionCall():
                 return self._call(tree, [self._value(part, scope) for part in tree.arguments])
             case Comprehension():
@@ -193,22 +190,23 @@ class _Estimate:
     def _call(self, call: FunctionCall, values: list[_Value]) -> _Value:
         """The value of a function or operator; its result is as long as its arguments together unless known better."""
         name, sizes = call.function, [value.size for value in values]
-        result = _Value(_sum(*sizes), sum(value.elements for value in values))
+        result = _Value(self._sum(*sizes), sum(value.elements for value in values))
         if name in DECLARED:
-            self._charge(_number(_CALL))
+            self._charge((_CALL,))
         if name in _COMPARISONS:
-            self._charge(_times(_smaller(*sizes), _COMPARED))
+            self._charge(tuple(map(min, *map(self._here, sizes))), _COMPARED)
         elif name in _SEARCHES:
-            self._charge(_sum(_times(sizes[0], _SEARCHES[name]), _times(_product(sizes[0], sizes[1]), _SEARCHED)))
+            self._charge(sizes[0], _SEARCHES[name])
+            self._charge(self._product(*sizes[:2]), _SEARCHED)
         elif name == "matches":
             steps = _steps_of_pattern(values[1])
-            self._charge(_sum(_times(_sum(steps, _number(_COMPILED_AT_LEAST)), _COMPILED), _times(sizes[0], _MATCHED)))
-            self._charge(_times(_product(sizes[0], steps), _MATCHED_STEP))
+            self._charge((steps + _COMPILED_AT_LEAST,), _COMPILED)
+            self._charge(sizes[0], _MATCHED + _MATCHED_STEP * steps)
         else:
             if name == "_+_" and not call.scalar:
-                self._charge(_number(_COPY * result.elements))
+                self._charge((_COPY * result.elements,))
             result = _NUMBER if call.scalar else self._made(name, values, result)
-            self._charge(_times(_sum(*sizes, result.size), _RATES.get(name, _OTHER_RATE)))
+            self._charge(self._sum(*sizes, result.size), _RATES.get(name, _OTHER_RATE))
         return _NUMBER if call.scalar else result
 
     def _made(self, name: str, values: list[_Value], result: _Value) -> _Value:
@@ -216,17 +214,17 @@ class _Estimate:
         sizes = [value.size for value in values]
         match name:
             case "replace":
-                old, new = values[1], sizes[2]
-                factor = _sum(_number(1.0), new if not old.text else _times(new, 1 / len(old.text)))
-                return _Value(_sum(_product(sizes[0], factor), new), 0)
+                old, new = values[1].text, sizes[2]
+                more = self._product(sizes[0], new)
+                return _Value(self._sum(sizes[0], _times(more, 1 / len(old)) if old else more, new), 0)
             case "join":
-                separator = sizes[1] if len(sizes) > 1 else {}
-                return _Value(_sum(sizes[0], _times(separator, values[0].elements)), 0)
+                separator = sizes[1] if len(sizes) > 1 else ()
+                return _Value(self._sum(sizes[0], _times(separator, values[0].elements)), 0)
             case "format":
-                verbs = _number(float((values[0].text or "").count("%"))) if values[0].text is not None else sizes[0]
-                return _Value(_sum(result.size, _times(verbs, _LONGEST_NUMBER)), 0)
+                verbs = sizes[0] if values[0].text is None else (float(values[0].text.count("%")),)
+                return _Value(self._sum(result.size, _times(verbs, _LONGEST_NUMBER)), 0)
             case "split":
-                return _Value(sizes[0], self._at_most(sizes[0]))
+                return _Value(_times(sizes[0], _SMALLEST_ELEMENT), sizes[0][-1])
             case _:
                 return result
 
@@ -235,47 +233,49 @@ class _Estimate:
         range_, init = self._value(loop.range, scope), self._value(loop.init, scope)
         if loop.range == ListOrMap(()):
             return self._value(loop.result, {**scope, loop.accumulator: init})
-        steps = min(range_.elements, float(_ITERATIONS))
-        self._loops.append(_Loop(range_.size, steps))
-        variable = len(self._loops)
-        inner = {**scope, loop.variable: _Value({(variable,): 1.0}, range_.elements), loop.accumulator: _NUMBER}
+        steps, size, outside = min(range_.elements, float(_ITERATIONS)), self._here(range_.size), self._repeated
+        often = (min(count * steps, all_ / _SMALLEST_ELEMENT) for count, all_ in zip(outside, size, strict=True))
+        self._repeated = (*(min(count, _ITERATIONS) for count in often), 1.0)
+        element = _Value((*size, size[-1]), range_.elements)
+        inner = {**scope, loop.variable: element, loop.accumulator: _NUMBER}
         self._value(loop.condition, inner)
-        collected = _collected(loop)
+        collected, made = _collected(loop), _NUMBER
         if collected is None:
             self._value(loop.step, inner)
-            made = _NUMBER
         else:
-            condition, element = collected
+            condition, kept = collected
             if condition is not None:
                 self._value(condition, inner)
-            value = self._value(element, inner)
-            self._charge(_number(_STEP + _COPY * steps))
-            size = _sum(_summed_over(value.size, variable, range_.size, _number(steps)), _number(2.0 * steps))
-            made = _Value(size, max(steps, value.elements))
-        self._loops.pop()
+            value = self._value(kept, inner)
+            self._charge((_STEP + _COPY * steps,))
+            made = _Value(self._sum(value.size, (2.0,))[:-1], max(steps, value.elements))
+        self._repeated = outside
         return self._value(loop.result, {**scope, loop.accumulator: made})
 
-    def _charge(self, once: _Polynomial) -> None:
-        """Add what one repetition costs, over all repetitions: the least of three bounds.
+    def _charge(self, size: _Sums, rate: float = 1.0) -> None:
+        """Add what one repetition costs, over all repetitions, of which there are no more than the library's own."""
+        here = self._here(size)
+        self._total += rate * min(here[0], _ITERATIONS * here[-1])
 
-        By the library's iterations with every size at its most; by the steps of every loop; and by the sizes alone,
-        with as many steps as the smallest elements allow.
-        """
-        if not self._loops:
-            self._total += once.get((), 0.0)
-            return
-        by_steps, by_sizes = once, once
-        for variable in range(len(self._loops), 0, -1):
-            loop = self._loops[variable - 1]
-            most = _number(loop.steps)
-            fits = _times(loop.range, 1 / _SMALLEST_ELEMENT)
-            by_steps = _summed_over(by_steps, variable, loop.range, most)
-            by_sizes = _summed_over(by_sizes, variable, loop.range, _smaller(most, fits) if set(fits) <= {()} else fits)
-        self._total += min(_ITERATIONS * self._at_most(once), self._at_most(by_steps), self._at_most(by_sizes))
+    def _here(self, size: _Sums) -> _Sums:
+        """The sums over all loops that are looked at, of a value that the inner ones of them may leave as it is."""
+        last = len(size) - 1
+        inner = self._repeated[last]
+        return (*(sum_ * inner for sum_ in size), *(size[last] * count for count in self._repeated[last + 1 :]))
 
-    def _at_most(self, size: _Polynomial) -> float:
-        """The number that a polynomial cannot exceed: every element as large as all inputs."""
-        return math.fsum(factor * self._size ** len(term) for term, factor in size.items())
+    def _sum(self, *sizes: _Sums) -> _Sums:
+        """The sizes of a value that is made of others."""
+        rows = [self._here(size) for size in sizes if size]
+        return tuple(map(math.fsum, zip(*rows, strict=True))) if rows else (0.0,)
+
+    def _product(self, size: _Sums, other: _Sums) -> _Sums:
+        """At most the one's sum with the other at its most, and of one that inner loops do not change, sum by sum."""
+        first, second = sorted((size, other), key=len)
+        here, there, last = self._here(first), self._here(second), len(first) - 1
+        least = [min(row[0] * there[-1], row[1] * here[-1], _MUCH) for row in zip(here, there, strict=True)]
+        return tuple(
+            min(sum_, first[place] * there[last]) if place <= last else sum_ for place, sum_ in enumerate(least)
+        )
 
 
 def _collected(loop: Comprehension) -> tuple[Tree | None, Tree] | None:
@@ -298,10 +298,10 @@ def _collected(loop: Comprehension) -> tuple[Tree | None, Tree] | None:
     raise CostError("the expression has a macro whose cost is not known")
 
 
-def _steps_of_pattern(pattern: _Value) -> _Polynomial:
+def _steps_of_pattern(pattern: _Value) -> float:
     """The steps of a compiled regular expression, at most; a text that is not written out may be any expression."""
     if pattern.text is None:
-        return _times(pattern.size, _LONGEST_REPETITION)
+        return pattern.size[-1] * _LONGEST_REPETITION
     groups, last = [0.0], 0.0
     """The steps of every open group, and those of what a repetition would repeat."""
     for part in _PATTERN_PARTS.finditer(pattern.text):
@@ -322,53 +322,8 @@ def _steps_of_pattern(pattern: _Value) -> _Polynomial:
                 if group == "set":
                     last += _STEPS["category"] * len(_CATEGORY.findall(part[group]))
                 groups[-1] += last
-    return _number(sum(groups) + 2)
+    return sum(groups) + 2
 
 
-def _sum(*parts: _Polynomial) -> _Polynomial:
-    total: dict[tuple[int, ...], float] = {}
-    for part in parts:
-        for term, factor in part.items():
-            total[term] = total.get(term, 0.0) + factor
-    return total
-
-
-def _number(value: float) -> _Polynomial:
-    return {(): value}
-
-
-def _times(size: _Polynomial, number: float) -> _Polynomial:
-    return {term: factor * number for term, factor in size.items()}
-
-
-def _product(polynomial: _Polynomial, other: _Polynomial) -> _Polynomial:
-    """The product; CostError for one with more terms than an honest expression has."""
-    total: dict[tuple[int, ...], float] = {}
-    for term, factor in polynomial.items():
-        for other_term, other_factor in other.items():
-            key = tuple(sorted(term + other_term))
-            total[key] = total.get(key, 0.0) + factor * other_factor
-    if len(total) > _MOST_TERMS:
-        raise CostError("the expression makes values out of too many others inside loops; do it in fewer steps")
-    return total
-
-
-def _smaller(polynomial: _Polynomial, other: _Polynomial) -> _Polynomial:
-    """One that is not larger than either: the smaller number, else the one that is a number, else the first."""
-    if set(polynomial) <= {()} and set(other) <= {()}:
-        return min(polynomial, other, key=lambda size: size.get((), 0.0))
-    return other if set(other) <= {()} else polynomial
-
-
-def _summed_over(once: _Polynomial, variable: int, range_: _Polynomial, steps: _Polynomial) -> _Polynomial:
-    """The sum over a loop's elements: the sizes of all together are at most the size of what the loop goes over."""
-    total: _Polynomial = {}
-    for term, factor in once.items():
-        degree = term.count(variable)
-        rest: _Polynomial = {tuple(other for other in term if other != variable): factor}
-        if not degree:
-            rest = _product(rest, steps)
-        for _ in range(degree):
-            rest = _product(rest, range_)
-        total = _sum(total, rest)
-    return total
+def _times(size: _Sums, number: float) -> _Sums:
+    return tuple(sum_ * number for sum_ in size)
