@@ -125,7 +125,7 @@ async def _play(console: Console, client: Client) -> list[ScenarioOutcome | None
         try:
             outcomes[place] = await scenario.play(stage)
         except (ApiError, TimeoutError) as error:
-            outcomes[place] = ScenarioOutcome(scenario.situation, f"could not be played: {error}", as_documented=False)
+            outcomes[place] = ScenarioOutcome(str(error), as_documented=False)
         show("done")
 
     plays = asyncio.gather(*(play(place, scenario) for place, scenario in enumerate(SCENARIOS)))
@@ -140,7 +140,7 @@ async def _play(console: Console, client: Client) -> list[ScenarioOutcome | None
         assert outcome is not None
         heading = Text(scenario.situation, "bold").append("   ") + _mark(outcome)
         report.add_row(Text(str(scenario.number), "bold"), "", heading)
-        report.add_row("", Text("done", "dim"), outcome.done)
+        report.add_row("", Text("done", "dim"), scenario.done)
         report.add_row("", Text("happened", "dim"), outcome.happened)
         report.add_row("", Text("document", "dim"), Text(scenario.document, "dim"))
         report.add_row()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from webhook.kube.client import Client
@@ -51,9 +51,8 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class ScenarioOutcome:
-    """What was done, what happened, and whether that is what the document says."""
+    """What happened, and whether that is what the document says."""
 
-    done: str
     happened: str
     as_documented: bool
 
@@ -69,41 +68,35 @@ class Stage:
     patience: float = 20.0
     stillness: float = 4.0
     """For how long nothing must happen, where nothing is to happen."""
-    evicted: list[str] = field(default_factory=list)
 
     @property
     def namespace(self) -> str:
         """The scenario's own namespace."""
         return f"scenario-{self.number}"
 
-    def pod(self, name: str, cpu: int, class_name: str, annotations: dict[str, str] | None = None) -> Object:
-        """A pod for this scenario's node."""
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": self.namespace, "annotations": annotations or {}},
-            "spec": _pod_spec(self.number, f"{cpu}", class_name),
-        }
-
-    async def create(self, pod: Object) -> Object:
-        """Create a pod."""
-        return await self.client.create(POD.path(self.namespace), pod)
+    async def create(self, name: str, cpu: int, class_name: str, annotations: Mapping[str, str] | None = None) -> None:
+        """Create a pod for this scenario's node."""
+        metadata = {"name": name, "namespace": self.namespace, "annotations": annotations or {}}
+        spec = _pod_spec(self.number, f"{cpu}", class_name)
+        await self.client.create(POD.path(self.namespace), {**_kind("v1", "Pod"), "metadata": metadata, "spec": spec})
 
     async def get(self, name: str) -> Object | None:
         """A pod of this scenario, None if it is gone."""
         return await unless_absent(self.client.get(POD.path(self.namespace, name)))
 
-    async def until(self, look: Callable[[], Awaitable[T | None]], patience: float | None = None) -> T | None:
-        """Look until there is something; None if there is nothing within the patience."""
-        end = time.monotonic() + (patience or self.patience)
+    async def until(self, what: str, look: Callable[[], Awaitable[T | None]]) -> T:
+        """Look until there is something. Raises TimeoutError, which says `what` is not there."""
+        end = time.monotonic() + self.patience
         while True:
             seen = await look()
-            if seen is not None or time.monotonic() > end:
+            if seen is not None:
                 return seen
+            if time.monotonic() > end:
+                raise TimeoutError(f"{what} in {self.namespace} after {self.patience:g} s")
             await asyncio.sleep(0.1)
 
-    async def running(self, name: str, patience: float | None = None) -> float | None:
-        """Wait for a pod to run; after how many seconds it did, None if it does not within the patience."""
+    async def running(self, name: str) -> float:
+        """Wait for a pod to run; after how many seconds it did. Raises TimeoutError."""
         begun = time.monotonic()
 
         async def look() -> float | None:
@@ -111,7 +104,7 @@ class Stage:
             runs = pod is not None and pod["status"].get("phase") == "Running"
             return time.monotonic() - begun if runs else None
 
-        return await self.until(look, patience)
+        return await self.until(f"{name} does not run", look)
 
     async def pending(self, name: str) -> None:
         """Wait until the scheduler has found no node for a pod."""
@@ -120,76 +113,144 @@ class Stage:
             conditions = (await self.get(name) or {}).get("status", {}).get("conditions", [])
             return any(condition.get("reason") == "Unschedulable" for condition in conditions) or None
 
-        if await self.until(look) is None:
-            raise TimeoutError(f"the scheduler has not looked at {self.namespace}/{name} for {self.patience:g} s")
+        await self.until(f"the scheduler has not looked at {name}", look)
 
-    async def is_still(self, seconds: float, preemptor: str, victims: list[str]) -> str:
+    async def is_still(self, seconds: float, victims: list[str]) -> str:
         """Watch that nothing happens for some seconds; what did happen, empty for nothing."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            pod = await self.get(preemptor)
+            pod = await self.get(PREEMPTOR)
             if pod is None or pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName"):
                 return "the preemptor did not stay Pending"
-            gone = [name for name in victims if await self.is_leaving(name)]
-            if gone:
+            if gone := await self.leaving(victims):
                 return f"{', '.join(gone)} was evicted"
             await asyncio.sleep(0.2)
         return ""
 
-    async def is_leaving(self, name: str) -> bool:
-        """Whether a pod is gone or terminating."""
-        pod = await self.get(name)
-        return pod is None or "deletionTimestamp" in pod["metadata"]
+    async def leaving(self, names: list[str]) -> list[str]:
+        """Those of the pods that are gone or terminating."""
+        pods = {name: await self.get(name) for name in names}
+        return [name for name, pod in pods.items() if pod is None or "deletionTimestamp" in pod["metadata"]]
 
-    async def event(self, reason: str) -> bool:
-        """Whether an Event of that reason is there, or comes within a few seconds."""
+    async def event(self, reason: str) -> None:
+        """Wait for an Event of that reason. Raises TimeoutError."""
 
         async def look() -> bool | None:
             events, _ = await self.client.list(EVENT.path(self.namespace))
             return any(event.get("reason") == reason for event in events) or None
 
-        return bool(await self.until(look, 6.0))
-
-    async def replicas(self) -> list[str]:
-        """Wait for the deployment's three pods to run; their names."""
-
-        async def look() -> list[str] | None:
-            pods, _ = await self.client.list(POD.path(self.namespace), labelSelector="name=nginx")
-            names = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
-            return names if len(names) == 3 else None
-
-        names = await self.until(look)
-        if names is None:
-            raise TimeoutError(f"the deployment in {self.namespace} has not come up in {self.patience:g} s")
-        return names
-
-    async def budget_allows(self, disruptions: int) -> None:
-        """Wait until the disruption budget's status says so."""
-
-        async def look() -> bool | None:
-            budget = await self.client.get(POD_DISRUPTION_BUDGET.path(self.namespace, "nginx-pdb"))
-            status = budget.get("status", {})
-            return (status.get("expectedPods"), status.get("disruptionsAllowed")) == (3, disruptions) or None
-
-        if await self.until(look) is None:
-            raise TimeoutError(f"the budget in {self.namespace} has not come to allow {disruptions} disruptions")
-
-
-Play = Callable[[Stage], Awaitable[ScenarioOutcome]]
+        await self.until(f"there is no event {reason}", look)
 
 
 @dataclass(frozen=True)
 class QuickstartScenario:
-    """One row of the document: its situation, what it says comes out, and the play."""
+    """One row of the document: its situation, what it says comes out, and what is done."""
 
     number: int
     situation: str
     document: str
-    play: Play
+    done: str
+    victim: str = ""
+    """The class of a victim of 6 CPUs; without, a Deployment of 3 pods of 2 CPUs under a budget is there to go."""
+    annotated: bool = False
+    protected: bool = False
+    waits: bool = True
+    """Whether the preemptor waits at first."""
+    goes: bool = False
+    """Whether a victim goes in the end."""
+
+    async def play(self, stage: Stage) -> ScenarioOutcome:
+        """Do it, and watch. Raises TimeoutError if something that must happen does not."""
+        victims, started = await self._victims(stage)
+        stage.progress("nginx-preemptor does not fit; watching")
+        await stage.create(PREEMPTOR, 3, HIGH)
+        if self.waits:
+            await stage.pending(PREEMPTOR)
+            left = max(0.0, started + stage.protection - time.time())
+            seconds = 1.0 if self.goes else stage.stillness
+            if self.protected:
+                seconds = left - 0.5 if self.goes else min(left - 1.5, 2 * stage.stillness)
+            happened = await stage.is_still(seconds, victims)
+            if happened or not self.goes:
+                stayed = f"preemptor stayed Pending, nothing evicted ({seconds:.0f} s watched)"
+                return ScenarioOutcome(happened or stayed, as_documented=not happened)
+        if not self.victim:
+            stage.progress("changing the PDB to minAvailable 2")
+            path = POD_DISRUPTION_BUDGET.path(stage.namespace, "nginx-pdb")
+            await stage.client.patch(path, {"spec": {"minAvailable": 2}})
+        after, age = await stage.running(PREEMPTOR), time.time() - started
+        gone = await stage.leaving(victims)
+        await stage.event(SUCCESS)
+        happened = f"preemptor Running after {after:.1f} s, {len(gone)} evicted, event {SUCCESS}"
+        if self.protected:
+            happened += f", {age:.1f} s after the victim's start"
+        in_time = age >= stage.protection or not self.protected
+        return ScenarioOutcome(happened, as_documented=len(gone) == 1 and in_time)
+
+    async def _victims(self, stage: Stage) -> tuple[list[str], float]:
+        """Let the victims run; their names, and when the one of several CPUs started, in seconds since the epoch."""
+        if not self.victim:
+            stage.progress("starting the deployment and its PDB")
+            return await _deployment(stage), 0.0
+        stage.progress("starting nginx-victim")
+        annotations = {CAN_BE_PREEMPTED: "true"} if self.annotated else {}
+        annotations |= {PROTECTION_DURATION: str(stage.protection)} if self.protected else {}
+        await stage.create(VICTIM, 6, self.victim, annotations)
+        await stage.running(VICTIM)
+        pod = await stage.get(VICTIM)
+        return [VICTIM], epoch(pod["status"]["startTime"]) if pod is not None else 0.0
 
 
-SCENARIOS: list[QuickstartScenario] = []
-"""The rows of the document, in its order; `_scenario` adds one."""
+SCENARIOS = [
+    QuickstartScenario(
+        1,
+        "a victim of lower priority",
+        "evicted, preemptor Running, event PreemptForPodSuccessfully",
+        "nginx-victim (6 CPU, class 80, annotated) runs; nginx-preemptor (3 CPU, class 100) created",
+        victim=PREEMPTIBLE,
+        annotated=True,
+        waits=False,
+        goes=True,
+    ),
+    QuickstartScenario(
+        2,
+        "a PDB that lets nobody go",
+        "preemptor stays Pending, nothing evicted",
+        "Deployment 3 x 2 CPU with PDB minAvailable 3; nginx-preemptor created",
+    ),
+    QuickstartScenario(
+        3,
+        "the PDB then lets one go",
+        "exactly one replica evicted, preemptor Running",
+        "the same, then the PDB changed to minAvailable 2",
+        goes=True,
+    ),
+    QuickstartScenario(
+        4,
+        "a victim that is not annotated",
+        "preemptor Pending, nothing evicted",
+        "nginx-victim is not annotated, nor is its class; nginx-preemptor created",
+        victim=PLAIN,
+    ),
+    QuickstartScenario(
+        5,
+        "a protected victim",
+        "preemptor Pending inside the window",
+        "nginx-victim is protected by its annotation; nginx-preemptor created",
+        victim=PREEMPTIBLE,
+        protected=True,
+    ),
+    QuickstartScenario(
+        6,
+        "the protection runs out",
+        "preemptor Running after the window, without anyone touching it",
+        "the same, and nobody touches anything",
+        victim=PREEMPTIBLE,
+        protected=True,
+        goes=True,
+    ),
+]
+"""The rows of the document, in its order."""
 
 
 async def prepare(client: Client, nodes: list[str]) -> None:
@@ -234,106 +295,8 @@ async def class_is_usable(client: Client, name: str, namespace: str = "default",
         return
 
 
-def _scenario(number: int, situation: str, document: str) -> Callable[[Play], Play]:
-    """Add a play to the table of scenarios."""
-
-    def add(play: Play) -> Play:
-        SCENARIOS.append(QuickstartScenario(number, situation, document, play))
-        return play
-
-    return add
-
-
-@_scenario(1, "a victim of lower priority", "evicted, preemptor Running, event PreemptForPodSuccessfully")
-async def _evicted(stage: Stage) -> ScenarioOutcome:
-    done = "nginx-victim (6 CPU, class 80, annotated) runs; nginx-preemptor (3 CPU, class 100) created"
-    await _victim(stage, PREEMPTIBLE, {CAN_BE_PREEMPTED: "true"})
-    await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
-    after = await stage.running(PREEMPTOR)
-    gone = await stage.is_leaving(VICTIM)
-    event = await stage.event(SUCCESS)
-    happened = f"{_went(after)}, victim {'evicted' if gone else 'still there'}, event {SUCCESS if event else 'missing'}"
-    return ScenarioOutcome(done, happened, as_documented=after is not None and gone and event)
-
-
-@_scenario(2, "a PDB that lets nobody go", "preemptor stays Pending, nothing evicted")
-async def _budget_lets_nobody_go(stage: Stage) -> ScenarioOutcome:
-    names = await _deployment(stage)
-    await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
-    await stage.pending(PREEMPTOR)
-    happened = await stage.is_still(stage.stillness, PREEMPTOR, names)
-    done = "Deployment 3 x 2 CPU with PDB minAvailable 3; nginx-preemptor created"
-    return ScenarioOutcome(done, happened or _stayed(stage.stillness), as_documented=not happened)
-
-
-@_scenario(3, "the PDB then lets one go", "exactly one replica evicted, preemptor Running")
-async def _budget_then_lets_one_go(stage: Stage) -> ScenarioOutcome:
-    names = await _deployment(stage)
-    await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
-    await stage.pending(PREEMPTOR)
-    early = await stage.is_still(1.0, PREEMPTOR, names)
-    stage.progress("changing the PDB to minAvailable 2")
-    path = POD_DISRUPTION_BUDGET.path(stage.namespace, "nginx-pdb")
-    await stage.client.patch(path, {"spec": {"minAvailable": 2}})
-    after = await stage.running(PREEMPTOR)
-    gone = [name for name in names if await stage.is_leaving(name)]
-    done = "the same, then the PDB changed to minAvailable 2"
-    happened = early or f"{len(gone)} replica{'s' * (len(gone) != 1)} evicted, {_went(after)}"
-    return ScenarioOutcome(done, happened, as_documented=not early and len(gone) == 1 and after is not None)
-
-
-@_scenario(4, "a victim that is not annotated", "preemptor Pending, nothing evicted")
-async def _not_annotated(stage: Stage) -> ScenarioOutcome:
-    await _victim(stage, PLAIN, {})
-    await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
-    await stage.pending(PREEMPTOR)
-    happened = await stage.is_still(stage.stillness, PREEMPTOR, [VICTIM])
-    done = "nginx-victim is not annotated, nor is its class; nginx-preemptor created"
-    return ScenarioOutcome(done, happened or _stayed(stage.stillness), as_documented=not happened)
-
-
-@_scenario(5, "a protected victim", "preemptor Pending inside the window")
-async def _protected(stage: Stage) -> ScenarioOutcome:
-    await _victim(stage, PREEMPTIBLE, {PROTECTION_DURATION: str(stage.protection)})
-    await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
-    await stage.pending(PREEMPTOR)
-    inside = await _left(stage) - 1.5
-    happened = await stage.is_still(min(inside, 2 * stage.stillness), PREEMPTOR, [VICTIM])
-    done = f"nginx-victim is protected for {stage.protection} s; nginx-preemptor created"
-    return ScenarioOutcome(done, happened or "preemptor stayed Pending inside the window", as_documented=not happened)
-
-
-@_scenario(6, "the protection runs out", "preemptor Running after the window, without anyone touching it")
-async def _protection_runs_out(stage: Stage) -> ScenarioOutcome:
-    """A victim within its protection window stays, and goes as soon as the window has ended."""
-    await _victim(stage, PREEMPTIBLE, {PROTECTION_DURATION: str(stage.protection)})
-    victim = await stage.get(VICTIM)
-    assert victim is not None
-    start = epoch(victim["status"]["startTime"])
-    await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
-    await stage.pending(PREEMPTOR)
-    stage.progress("waiting for the window to end")
-    early = await stage.is_still(await _left(stage) - 0.5, PREEMPTOR, [VICTIM])
-    after = await stage.running(PREEMPTOR)
-    age = time.time() - start
-    done = "the same, and nobody touches anything"
-    happened = early or (
-        f"preemptor Running {age:.1f} s after the victim's start" if after is not None else _went(after)
-    )
-    return ScenarioOutcome(done, happened, as_documented=not early and after is not None and age >= stage.protection)
-
-
-async def _victim(stage: Stage, class_name: str, annotations: dict[str, str]) -> None:
-    stage.progress("starting nginx-victim")
-    await stage.create(stage.pod(VICTIM, 6, class_name, annotations))
-    if await stage.running(VICTIM) is None:
-        raise TimeoutError(f"{stage.namespace}/{VICTIM} does not run after {stage.patience:g} s")
-    stage.progress("nginx-preemptor does not fit; watching")
-
-
 async def _deployment(stage: Stage) -> list[str]:
-    """Start a deployment with a budget, and wait until its pods run; their names."""
-    stage.progress("starting the deployment and its PDB")
+    """Start a deployment with a budget, and wait until its pods run and the budget counts them; their names."""
     labels = {"name": "nginx"}
     template = {
         "metadata": {"labels": labels, "annotations": {CAN_BE_PREEMPTED: "true"}},
@@ -351,17 +314,16 @@ async def _deployment(stage: Stage) -> list[str]:
     }
     await stage.client.create(POD_DISRUPTION_BUDGET.path(stage.namespace), budget)
     await stage.client.create(DEPLOYMENT.path(stage.namespace), deployment)
-    names = await stage.replicas()
-    await stage.budget_allows(0)
-    stage.progress("nginx-preemptor does not fit; watching")
-    return names
 
+    async def look() -> list[str] | None:
+        pods, _ = await stage.client.list(POD.path(stage.namespace), labelSelector="name=nginx")
+        names = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
+        counted = await stage.client.get(POD_DISRUPTION_BUDGET.path(stage.namespace, "nginx-pdb"))
+        status = counted.get("status", {})
+        is_counted = (status.get("expectedPods"), status.get("disruptionsAllowed")) == (3, 0)
+        return names if len(names) == 3 and is_counted else None
 
-async def _left(stage: Stage) -> float:
-    """Seconds until the victim's protection ends."""
-    victim = await stage.get(VICTIM)
-    assert victim is not None
-    return max(0.0, epoch(victim["status"]["startTime"]) + stage.protection - time.time())
+    return await stage.until("the deployment and its budget have not come up", look)
 
 
 def _pod_spec(number: int, cpu: str, class_name: str) -> Object:
@@ -383,11 +345,3 @@ async def _ensure(client: Client, path: str, body: Object) -> None:
     except ApiError as error:
         if error.reason != "AlreadyExists":
             raise
-
-
-def _went(after: float | None) -> str:
-    return "preemptor still Pending" if after is None else f"preemptor Running after {after:.1f} s"
-
-
-def _stayed(seconds: float) -> str:
-    return f"preemptor stayed Pending, nothing evicted ({seconds:g} s watched)"

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.clusters.embedded.bare import bare_server
-from webhook.clusters.embedded.merging.fieldsets import added, decode, differences, encode
-from webhook.clusters.embedded.object_types.schemas import of_model
+from webhook.clusters.embedded.merging.fieldsets import decode, encode
 from webhook.kube.errors import ApiError
 
 PATH = "/apis/apps/v1/namespaces/n/deployments/d"
@@ -143,21 +142,6 @@ async def test_managed_fields_can_be_reset(client):
         PATH, [{"op": "replace", "path": "/metadata/managedFields", "value": rows}], kind="json"
     )
     assert owned(patched, "renamed") == owned(created, "one")
-
-
-@pytest.mark.parametrize("name", ["pod", "deployment", "secret"])
-def test_the_short_way_to_a_new_objects_fields(name):
-    """The fields of a new object are the differences from a blank one."""
-    row, obj = {
-        "pod": (
-            "V1Pod",
-            {"spec": {"containers": [{"name": "c", "env": [{"name": "E"}], "ports": []}], "hostname": "h"}},
-        ),
-        "deployment": ("V1Deployment", {"metadata": {"labels": LABELS}, "spec": {"replicas": 0, "strategy": {}}}),
-        "secret": ("V1Secret", {"data": {"a": "b"}, "immutable": None, "type": "Opaque"}),
-    }[name]
-    schema, blank = of_model(row), {"metadata": {}, "spec": {"containers": None, "strategy": {}}}
-    assert added(schema, blank, obj) == encode(differences(schema, blank, obj)[0])
 
 
 def test_field_sets_are_written_and_read():

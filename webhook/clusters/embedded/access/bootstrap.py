@@ -12,100 +12,90 @@ from webhook.clusters.embedded.object_types.validation import SYSTEM_CLASSES
 from webhook.clusters.embedded.protocol.api_resources import Object
 
 RBAC = "rbac.authorization.k8s.io"
-READ = ["get", "list", "watch"]
-WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 CLASS_DESCRIPTIONS = {
     "system-cluster-critical": "Used for system critical pods that must run in the cluster, "
     "but can be moved to another node if necessary.",
     "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
 }
+_READ, _WRITE = "get,list,watch", "create,delete,deletecollection,patch,update"
+_EVENTS = "events events.events.k8s.io"
+_WORKLOADS = (
+    "configmaps endpoints persistentvolumeclaims pods replicationcontrollers services serviceaccounts "
+    "controllerrevisions.apps daemonsets.apps deployments.apps replicasets.apps statefulsets.apps "
+    "deployments.apps/scale replicasets.apps/scale statefulsets.apps/scale cronjobs.batch jobs.batch "
+    "poddisruptionbudgets.policy"
+)
+_VIEW = f"""
+  {_READ} {_WORKLOADS} bindings limitranges namespaces pods/status resourcequotas {_EVENTS}"""
 
 
-def _rule(groups: str, resources: str, verbs: list[str]) -> Object:
-    return {"verbs": verbs, "apiGroups": groups.split(","), "resources": resources.split()}
-
-
-_EVENTS = _rule(",events.k8s.io", "events", ["create", "patch", "update"])
-_PODS = _rule("", "pods", ["create", "delete", "get", "list", "patch", "watch"])
-
-
-def _of_pods(group: str, plural: str) -> list[Object]:
+def _of_pods(resource: str, more: str = "") -> str:
     """What the controller of a workload needs that makes pods."""
-    return [
-        _EVENTS,
-        _PODS,
-        _rule(group, plural, [*READ, "patch", "update"]),
-        _rule(group, f"{plural}/status {plural}/finalizers", ["update", "patch"]),
-    ]
+    name, _, group = resource.partition(".")
+    return f"""
+  create,patch,update {_EVENTS}
+  create,delete,get,list,patch,watch pods
+  {_READ},patch,update {resource}
+  patch,update {name}.{group}/status {name}.{group}/finalizers
+  {more}"""
 
 
-CONTROLLERS: dict[str, list[Object]] = {
-    "replicaset-controller": _of_pods("apps", "replicasets"),
-    "statefulset-controller": _of_pods("apps", "statefulsets"),
-    "daemon-set-controller": [*_of_pods("apps", "daemonsets"), _rule("", "nodes", READ)],
-    "job-controller": _of_pods("batch", "jobs"),
-    "deployment-controller": [
-        _EVENTS,
-        _rule("apps", "deployments", [*READ, "patch", "update"]),
-        _rule("apps", "deployments/status deployments/finalizers", ["update", "patch"]),
-        _rule("apps", "replicasets", [*READ, "create", "delete", "patch", "update"]),
-        _rule("", "pods", READ),
-    ],
-    "disruption-controller": [
-        _EVENTS,
-        _rule("", "pods replicationcontrollers", READ),
-        _rule("apps", "deployments replicasets statefulsets", READ),
-        _rule("policy", "poddisruptionbudgets", READ),
-        _rule("policy", "poddisruptionbudgets/status", ["update", "patch"]),
-    ],
-    "namespace-controller": [
-        _rule("", "namespaces", [*READ, "delete"]),
-        _rule("", "namespaces/finalize namespaces/status", ["update"]),
-        _rule("*", "*", ["delete", "deletecollection", "get", "list"]),
-    ],
-    "generic-garbage-collector": [_rule("*", "*", [*READ, "delete", "patch", "update"]), _EVENTS],
-}
-"""Service accounts of kube-system, by name, and the rules of `system:controller:NAME`."""
+_ROLES = f"""
+cluster-admin Group/system:masters
+  * *.* /*
+system:discovery Group/system:authenticated
+  get /api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/
+system:public-info-viewer Group/system:authenticated Group/system:unauthenticated
+  get /healthz /livez /readyz /version /version/
+system:basic-user Group/system:authenticated
+  create selfsubjectaccessreviews.authorization.k8s.io selfsubjectreviews.authentication.k8s.io
+system:kube-scheduler User/system:kube-scheduler
+  create,patch,update {_EVENTS}
+  {_READ} nodes pods persistentvolumeclaims persistentvolumes namespaces
+  delete pods
+  create pods/binding bindings
+  patch,update pods/status
+  {_READ} csinodes.storage.k8s.io storageclasses.storage.k8s.io poddisruptionbudgets.policy
+  {_READ} priorityclasses.scheduling.k8s.io
+system:kube-controller-manager User/system:kube-controller-manager
+  {_READ} *.*
+system:node Group/system:nodes
+  create,patch,update {_EVENTS}
+  create,{_READ},patch,update nodes
+  patch,update nodes/status pods/status
+  create,delete,{_READ} pods
+system:controller:replicaset-controller {_of_pods("replicasets.apps")}
+system:controller:statefulset-controller {_of_pods("statefulsets.apps")}
+system:controller:daemon-set-controller {_of_pods("daemonsets.apps", f"{_READ} nodes")}
+system:controller:job-controller {_of_pods("jobs.batch")}
+system:controller:deployment-controller
+  create,patch,update {_EVENTS}
+  {_READ},patch,update deployments.apps
+  patch,update deployments.apps/status deployments.apps/finalizers
+  {_READ},create,delete,patch,update replicasets.apps
+  {_READ} pods
+system:controller:disruption-controller
+  create,patch,update {_EVENTS}
+  {_READ} pods replicationcontrollers deployments.apps replicasets.apps statefulsets.apps poddisruptionbudgets.policy
+  patch,update poddisruptionbudgets.policy/status
+system:controller:namespace-controller
+  {_READ},delete namespaces
+  update namespaces/finalize namespaces/status
+  delete,deletecollection,get,list *.*
+system:controller:generic-garbage-collector
+  {_READ},delete,patch,update *.*
+  create,patch,update {_EVENTS}
+view {_VIEW}
+edit {_VIEW}
+  {_WRITE} {_WORKLOADS} {_EVENTS}
+  create pods/eviction serviceaccounts/token
+  {_READ},{_WRITE} secrets leases.coordination.k8s.io
+"""
+"""A ClusterRole a block: its name and whom it is bound to, then verbs and what they are for, as kubectl writes it.
 
-_SCHEDULER = [
-    _EVENTS,
-    _rule("", "nodes pods persistentvolumeclaims persistentvolumes namespaces", READ),
-    _rule("", "pods", ["delete"]),
-    _rule("", "pods/binding bindings", ["create"]),
-    _rule("", "pods/status", ["patch", "update"]),
-    _rule("storage.k8s.io", "csinodes storageclasses", READ),
-    _rule("policy", "poddisruptionbudgets", READ),
-    _rule("scheduling.k8s.io", "priorityclasses", READ),
-]
-_NODE = [
-    _EVENTS,
-    _rule("", "nodes", ["create", *READ, "patch", "update"]),
-    _rule("", "nodes/status pods/status", ["patch", "update"]),
-    _rule("", "pods", ["create", "delete", *READ]),
-]
-_WORKLOADS = [
-    _rule("", "configmaps endpoints persistentvolumeclaims pods replicationcontrollers services serviceaccounts", []),
-    _rule("apps", "controllerrevisions daemonsets deployments replicasets statefulsets", []),
-    _rule("apps", "deployments/scale replicasets/scale statefulsets/scale", []),
-    _rule("batch", "cronjobs jobs", []),
-    _rule("policy", "poddisruptionbudgets", []),
-]
-_VIEW = [
-    *({**rule, "verbs": READ} for rule in _WORKLOADS),
-    _rule("", "bindings limitranges namespaces pods/status resourcequotas", READ),
-    _rule(",events.k8s.io", "events", READ),
-]
-_EDIT = [
-    *_VIEW,
-    *({**rule, "verbs": WRITE} for rule in _WORKLOADS),
-    _rule("", "pods/eviction serviceaccounts/token", ["create"]),
-    _rule("", "secrets", [*READ, *WRITE]),
-    _rule(",events.k8s.io", "events", WRITE),
-    _rule("coordination.k8s.io", "leases", [*READ, *WRITE]),
-]
-_DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz"]
-_VERSION = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
+A role of a controller is bound to the service account of that name in kube-system.
+"""
 
 
 def bootstrap_objects() -> Iterator[Object]:
@@ -120,53 +110,31 @@ def bootstrap_objects() -> Iterator[Object]:
             "value": SYSTEM_CLASSES[name],
             "description": description,
         }
-    anything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-    yield from _bound("cluster-admin", [anything, _paths(["*"], ["*"])], _group("system:masters"))
-    yield from _bound("system:discovery", [_paths(_DISCOVERY + _VERSION, ["get"])], _group("system:authenticated"))
-    yield from _bound(
-        "system:public-info-viewer",
-        [_paths(_VERSION, ["get"])],
-        _group("system:authenticated"),
-        _group("system:unauthenticated"),
-    )
-    reviews = [
-        _rule("authorization.k8s.io", "selfsubjectaccessreviews", ["create"]),
-        _rule("authentication.k8s.io", "selfsubjectreviews", ["create"]),
-    ]
-    yield from _bound("system:basic-user", reviews, _group("system:authenticated"))
-    yield from _bound(
-        "system:kube-scheduler", _SCHEDULER, {"kind": "User", "apiGroup": RBAC, "name": "system:kube-scheduler"}
-    )
-    manager = {"kind": "User", "apiGroup": RBAC, "name": "system:kube-controller-manager"}
-    yield from _bound("system:kube-controller-manager", [_rule("*", "*", READ)], manager)
-    yield from _bound("system:node", _NODE, _group("system:nodes"))
-    for name, rules in CONTROLLERS.items():
-        account = {"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}
-        yield from _bound(f"system:controller:{name}", rules, account)
-        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "kube-system"}}
-    yield _cluster_role("view", _VIEW)
-    yield _cluster_role("edit", _EDIT)
+    for block in _ROLES.strip().replace("\n  ", "\0").splitlines():
+        head, *rules = block.split("\0")
+        name, *bound = head.split()
+        of_bootstrap = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
+        kind, rbac = "ClusterRole", {"apiVersion": f"{RBAC}/v1", "metadata": of_bootstrap}
+        yield {**rbac, "kind": kind, "rules": [rule for line in rules for rule in _rules(*line.split())]}
+        subjects: list[Object] = [
+            {"kind": kind, "apiGroup": RBAC, "name": subject} for kind, subject in (text.split("/") for text in bound)
+        ]
+        if name.startswith("system:controller:"):
+            account = {"name": name.removeprefix("system:controller:"), "namespace": "kube-system"}
+            yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account}
+            subjects = [{"kind": "ServiceAccount", **account}]
+        if subjects:
+            reference = {"apiGroup": RBAC, "kind": kind, "name": name}
+            yield {**rbac, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects}
 
 
-def _bound(name: str, rules: list[Object], *subjects: Object) -> Iterator[Object]:
-    yield _cluster_role(name, rules)
-    yield {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
-        "subjects": list(subjects),
-    }
-
-
-def _cluster_role(name: str, rules: list[Object]) -> Object:
-    metadata = {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
-    return {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}
-
-
-def _paths(urls: list[str], verbs: list[str]) -> Object:
-    return {"verbs": verbs, "nonResourceURLs": urls}
-
-
-def _group(name: str) -> Object:
-    return {"kind": "Group", "apiGroup": RBAC, "name": name}
+def _rules(verbs: str = "", *names: str) -> Iterator[Object]:
+    """Yield the rules for what is named: paths, or `resource.group/subresource`."""
+    for name in names:
+        given = {"verbs": verbs.split(",")}
+        if name.startswith("/"):
+            yield {**given, "nonResourceURLs": [name]}
+        else:
+            whole, slash, subresource = name.partition("/")
+            resource, _, group = whole.partition(".")
+            yield {**given, "apiGroups": [group], "resources": [f"{resource}{slash}{subresource}"]}

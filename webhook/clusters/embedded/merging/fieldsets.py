@@ -54,21 +54,6 @@ def _decoded(fields: Object, path: Path) -> Iterator[Path]:
             yield from _decoded(below, (*path, element))
 
 
-def at(fields: Object, path: Path) -> Object | None:
-    """What FieldsV1 has at and below a path; None if it has nothing."""
-    for element in path:
-        if element not in fields:
-            return None
-        fields = fields[element]
-    return fields
-
-
-def holds(fields: Object, path: Path) -> bool:
-    """Whether a path is in the set that FieldsV1 stands for."""
-    node = at(fields, path)
-    return node is not None and (not node or "." in node)
-
-
 def shown(path: Path) -> str:
     """A path as conflicts name it: `.spec.containers[name="c"].image`."""
     parts = []
@@ -126,29 +111,6 @@ def applied(schema: Schema | None, value: Any, path: Path = ()) -> set[Path]:
         if not named or part is None or part == {}:
             paths.add(at)
     return paths
-
-
-def added(schema: Schema | None, blank: Any, new: Any) -> Object:
-    """FieldsV1 of what a new object has beyond a blank one: `encode(differences(...)[0])`, in one go."""
-    before, after = items_of(schema, blank), items_of(schema, new)
-    fields: Object = {}
-    for element, (below, part) in (after or {}).items():
-        if before is None or element not in before:
-            fields[element] = _whole(below, part)
-        elif part != before[element][1]:
-            fields[element] = added(below, before[element][1], part)
-    return fields
-
-
-def _whole(schema: Schema | None, value: Any) -> Object:
-    """FieldsV1 of a value that was not there before, itself included."""
-    items = items_of(schema, value)
-    if not items:
-        return {}
-    fields: Object = {".": {}}
-    for element, (below, part) in items.items():
-        fields[element] = _whole(below, part) if isinstance(part, (dict, list)) else {}
-    return fields
 
 
 def differences(schema: Schema | None, old: Any, new: Any) -> tuple[set[Path], set[Path]]:

@@ -107,21 +107,13 @@ def kept(resource: ApiResource, old: Object | None, new: Object, change: WriteRe
 
 def updated(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
     """Enter an update or create: what it changed is now its manager's and nobody else's, what is gone nobody's."""
-    if old is None:
-        new["metadata"].pop("managedFields", None)
-        before, after = strip(resource, "", blank(resource)), strip(resource, "", new)
-        fields = fieldsets.added(schemas.of_resource(resource), before, after)
-        row = ManagedFieldsEntry(change.manager, "Update", resource.api_version, "", fields, rfc3339(time.time()))
-        write(new, [row])
-        return
-    entries = read(new) or read(old)
-    if not entries:
+    entries = (read(new) or read(old)) if old is not None else []
+    if old is not None and not entries:
         new["metadata"].pop("managedFields", None)
         return
-    schema, subresource = schemas.of_resource(resource), change.subresource
-    changed, removed = fieldsets.differences(
-        schema, strip(resource, subresource, old), strip(resource, subresource, new)
-    )
+    subresource = change.subresource
+    before, after = strip(resource, subresource, old or blank(resource)), strip(resource, subresource, new)
+    changed, removed = fieldsets.differences(schemas.of_resource(resource), before, after)
     key = (change.manager, "Update", resource.api_version, subresource if subresource in ("status", "scale") else "")
     mine = next((entry for entry in entries if entry.key == key), ManagedFieldsEntry(*key, {}, ""))
     others = [entry for entry in entries if entry is not mine]
@@ -134,14 +126,12 @@ def updated(resource: ApiResource, old: Object | None, new: Object, change: Writ
 
 
 def _without(entry: ManagedFieldsEntry, changed: set[Path], removed: set[Path]) -> ManagedFieldsEntry:
-    fields = entry.fields
-    if not any(fieldsets.holds(fields, path) for path in changed) and not any(
-        fieldsets.at(fields, path) is not None for path in removed
-    ):
-        return entry
-    paths = entry.paths - changed
-    left = (path for path in paths if not any(path[: len(gone)] == gone for gone in removed))
-    return ManagedFieldsEntry(*entry.key, fieldsets.encode(left), entry.time)
+    left = {
+        path
+        for path in entry.paths - changed
+        if not any(path[:length] in removed for length in range(1, len(path) + 1))
+    }
+    return entry if left == entry.paths else ManagedFieldsEntry(*entry.key, fieldsets.encode(left), entry.time)
 
 
 def blank(resource: ApiResource) -> Object:

@@ -5,195 +5,136 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+
+import yaml
 
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.model.jobs import job_labels
 from webhook.clusters.model.new_pods import default_pod
 from webhook.kube.label_keys import merge_label_keys
 from webhook.kube.pods import template_of
+from webhook.kube.quantity import nanos
 
-# Defaults by field. A struct that has defaults itself is made if it is missing, but `name?` completes only a struct
-# that is there, and `name[]` every item of a list.
+_TABLES = """
+volume: &mode {defaultMode: 420}
+pod: &pod
+  restartPolicy: Always
+  terminationGracePeriodSeconds: 30
+  dnsPolicy: ClusterFirst
+  securityContext: {}
+  schedulerName: default-scheduler
+  containers[]: &container
+    resources: {}
+    terminationMessagePath: /dev/termination-log
+    terminationMessagePolicy: File
+    ports[]: {protocol: TCP}
+    env[]:
+      valueFrom?:
+        fieldRef?: {apiVersion: v1}
+  initContainers[]: *container
+  volumes[]:
+    configMap?: *mode
+    secret?: *mode
+    downwardAPI?: *mode
+    projected?: *mode
+  topologySpreadConstraints[]: {nodeAffinityPolicy: Honor, nodeTaintsPolicy: Ignore}
+template: &template {metadata: {}, spec: *pod}
+webhook: &webhook
+  failurePolicy: Fail
+  matchPolicy: Equivalent
+  timeoutSeconds: 10
+  namespaceSelector: {}
+  objectSelector: {}
+  rules[]: {scope: "*"}
+  clientConfig?:
+    service?: {port: 443}
+role binding: &binding
+  roleRef: {apiGroup: rbac.authorization.k8s.io}
+kinds:
+  ClusterRoleBinding: *binding
+  CronJob:
+    status: {}
+    spec:
+      concurrencyPolicy: Allow
+      suspend: false
+      successfulJobsHistoryLimit: 3
+      failedJobsHistoryLimit: 1
+      jobTemplate: {metadata: {}, spec: {template: *template}}
+  DaemonSet:
+    status: {}
+    spec: {template: *template, revisionHistoryLimit: 10, updateStrategy: {type: RollingUpdate}}
+    metadata: {annotations: {deprecated.daemonset.template.generation: "1"}}
+  Deployment:
+    status: {}
+    spec:
+      template: *template
+      replicas: 1
+      revisionHistoryLimit: 10
+      progressDeadlineSeconds: 600
+      strategy: {type: RollingUpdate}
+  Event:
+    {firstTimestamp: null, lastTimestamp: null, eventTime: null, source: {}, reportingComponent: "",
+      reportingInstance: ""}
+  Job:
+    status: {}
+    spec:
+      {template: *template, parallelism: 1, backoffLimit: 6, completionMode: NonIndexed, suspend: false,
+        manualSelector: false}
+  Lease: {spec: {}}
+  MutatingWebhookConfiguration:
+    webhooks[]: {<<: *webhook, reinvocationPolicy: Never}
+  Namespace: {spec: {}, status: {phase: Active}}
+  Node:
+    spec: {}
+    status:
+      daemonEndpoints: {kubeletEndpoint: {Port: 0}}
+      nodeInfo: {machineID: "", systemUUID: "", bootID: "", kernelVersion: "", osImage: "", containerRuntimeVersion: "",
+        kubeletVersion: "", kubeProxyVersion: "", operatingSystem: "", architecture: ""}
+      conditions[]: {lastHeartbeatTime: null, lastTransitionTime: null}
+  Pod:
+    spec: {<<: *pod, enableServiceLinks: true}
+    status:
+      conditions[]: {lastProbeTime: null, lastTransitionTime: null}
+  PodDisruptionBudget: {spec: {}, status: {}}
+  PriorityClass: {value: 0, preemptionPolicy: PreemptLowerPriority}
+  ReplicaSet: {status: {}, spec: {template: *template, replicas: 1}}
+  RoleBinding: *binding
+  StatefulSet:
+    status: {}
+    spec:
+      template: *template
+      replicas: 1
+      podManagementPolicy: OrderedReady
+      revisionHistoryLimit: 10
+      persistentVolumeClaimRetentionPolicy: {whenDeleted: Retain, whenScaled: Retain}
+      updateStrategy: {type: RollingUpdate}
+  StorageClass: {reclaimPolicy: Delete, volumeBindingMode: Immediate}
+  ValidatingWebhookConfiguration:
+    webhooks[]: *webhook
+rolling updates:
+  DaemonSet:
+    updateStrategy: {rollingUpdate: {maxUnavailable: 1, maxSurge: 0}}
+  Deployment:
+    strategy: {rollingUpdate: {maxUnavailable: 25%, maxSurge: 25%}}
+  StatefulSet:
+    updateStrategy: {rollingUpdate: {partition: 0}}
+first status:
+  DaemonSet: {currentNumberScheduled: 0, numberMisscheduled: 0, desiredNumberScheduled: 0, numberReady: 0}
+  Namespace: {phase: Active}
+  PersistentVolumeClaim: {phase: Pending}
+  Pod: {phase: Pending}
+  PodDisruptionBudget: {disruptionsAllowed: 0, currentHealthy: 0, desiredHealthy: 0, expectedPods: 0}
+  ReplicaSet: {replicas: 0}
+  StatefulSet: {replicas: 0, availableReplicas: 0}
+"""
+"""Defaults by field, as YAML; the parts before `kinds` are there to be named.
 
-_MODE = {"defaultMode": 420}
-_PROBE = {
-    "timeoutSeconds": 1,
-    "periodSeconds": 10,
-    "successThreshold": 1,
-    "failureThreshold": 3,
-    "httpGet?": {"path": "/", "scheme": "HTTP"},
-}
-_CONTAINER = {
-    "resources": {},
-    "terminationMessagePath": "/dev/termination-log",
-    "terminationMessagePolicy": "File",
-    "ports[]": {"protocol": "TCP"},
-    "livenessProbe?": _PROBE,
-    "readinessProbe?": _PROBE,
-    "startupProbe?": _PROBE,
-    "env[]": {"valueFrom?": {"fieldRef?": {"apiVersion": "v1"}}},
-}
-_POD_SPEC = {
-    "restartPolicy": "Always",
-    "terminationGracePeriodSeconds": 30,
-    "dnsPolicy": "ClusterFirst",
-    "securityContext": {},
-    "schedulerName": "default-scheduler",
-    "containers[]": _CONTAINER,
-    "initContainers[]": _CONTAINER,
-    "ephemeralContainers[]": _CONTAINER,
-    "volumes[]": {
-        "configMap?": _MODE,
-        "secret?": _MODE,
-        "downwardAPI?": _MODE,
-        "projected?": _MODE,
-        "hostPath?": {"type": ""},
-    },
-    "topologySpreadConstraints[]": {"nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"},
-}
-_TEMPLATE = {"metadata": {}, "spec": _POD_SPEC}
-_JOB_SPEC = {
-    "template": _TEMPLATE,
-    "parallelism": 1,
-    "backoffLimit": 6,
-    "completionMode": "NonIndexed",
-    "suspend": False,
-    "manualSelector": False,
-}
-_CRON_JOB_SPEC = {
-    "concurrencyPolicy": "Allow",
-    "suspend": False,
-    "successfulJobsHistoryLimit": 3,
-    "failedJobsHistoryLimit": 1,
-    "jobTemplate": {"metadata": {}, "spec": {"template": _TEMPLATE}},
-}
-_WEBHOOK = {
-    "failurePolicy": "Fail",
-    "matchPolicy": "Equivalent",
-    "timeoutSeconds": 10,
-    "namespaceSelector": {},
-    "objectSelector": {},
-    "rules[]": {"scope": "*"},
-    "clientConfig?": {"service?": {"port": 443}},
-}
-_NODE_INFO = dict.fromkeys(
-    (
-        "machineID",
-        "systemUUID",
-        "bootID",
-        "kernelVersion",
-        "osImage",
-        "containerRuntimeVersion",
-        "kubeletVersion",
-        "kubeProxyVersion",
-        "operatingSystem",
-        "architecture",
-    ),
-    "",
-)
-_ROLE_BINDING = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io"}}
-_REPLICAS = {"template": _TEMPLATE, "replicas": 1}
-
-_BY_KIND: dict[str, Object] = {
-    "ClusterRoleBinding": _ROLE_BINDING,
-    "CronJob": {"status": {}, "spec": _CRON_JOB_SPEC},
-    "DaemonSet": {
-        "status": {},
-        "spec": {"template": _TEMPLATE, "revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate"}},
-        "metadata": {"annotations": {"deprecated.daemonset.template.generation": "1"}},
-    },
-    "Deployment": {
-        "status": {},
-        "spec": {
-            **_REPLICAS,
-            "revisionHistoryLimit": 10,
-            "progressDeadlineSeconds": 600,
-            "strategy": {"type": "RollingUpdate"},
-        },
-    },
-    "Event": {
-        "firstTimestamp": None,
-        "lastTimestamp": None,
-        "eventTime": None,
-        "source": {},
-        "reportingComponent": "",
-        "reportingInstance": "",
-    },
-    "Job": {"status": {}, "spec": _JOB_SPEC},
-    "Lease": {"spec": {}},
-    "MutatingWebhookConfiguration": {"webhooks[]": {**_WEBHOOK, "reinvocationPolicy": "Never"}},
-    "Namespace": {"spec": {}, "status": {"phase": "Active"}},
-    "Node": {
-        "spec": {},
-        "status": {
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
-            "nodeInfo": _NODE_INFO,
-            "conditions[]": {"lastHeartbeatTime": None, "lastTransitionTime": None},
-        },
-    },
-    "PersistentVolume": {
-        "spec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"},
-        "status": {"phase": "Pending"},
-    },
-    "PersistentVolumeClaim": {"spec": {"volumeMode": "Filesystem"}, "status": {"phase": "Pending"}},
-    "Pod": {
-        "spec": {**_POD_SPEC, "enableServiceLinks": True},
-        "status": {"conditions[]": {"lastProbeTime": None, "lastTransitionTime": None}},
-    },
-    "PodDisruptionBudget": {"spec": {}, "status": {}},
-    "PriorityClass": {"value": 0, "preemptionPolicy": "PreemptLowerPriority"},
-    "ReplicaSet": {"status": {}, "spec": _REPLICAS},
-    "ReplicationController": {"status": {}, "spec": _REPLICAS},
-    "RoleBinding": _ROLE_BINDING,
-    "Secret": {"type": "Opaque"},
-    "Service": {
-        "spec": {"sessionAffinity": "None", "type": "ClusterIP", "ports[]": {"protocol": "TCP"}},
-        "status": {},
-    },
-    "StatefulSet": {
-        "status": {},
-        "spec": {
-            **_REPLICAS,
-            "podManagementPolicy": "OrderedReady",
-            "revisionHistoryLimit": 10,
-            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
-            "updateStrategy": {"type": "RollingUpdate"},
-        },
-    },
-    "StorageClass": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
-    "ValidatingWebhookConfiguration": {"webhooks[]": _WEBHOOK},
-}
-_ROLLING_UPDATE: dict[str, tuple[str, Object]] = {
-    "DaemonSet": ("updateStrategy", {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}),
-    "Deployment": ("strategy", {"rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}),
-    "StatefulSet": ("updateStrategy", {"rollingUpdate": {"partition": 0}}),
-}
-"""The field of a workload that holds its strategy, and the defaults in it if its type is RollingUpdate."""
-
-_FIRST_STATUS: dict[str, Object] = {
-    "CronJob": {},
-    "DaemonSet": {
-        "currentNumberScheduled": 0,
-        "numberMisscheduled": 0,
-        "desiredNumberScheduled": 0,
-        "numberReady": 0,
-    },
-    "Deployment": {},
-    "Job": {},
-    "Namespace": {"phase": "Active"},
-    "PersistentVolume": {"phase": "Pending"},
-    "PersistentVolumeClaim": {"phase": "Pending"},
-    "Pod": {"phase": "Pending"},
-    "PodDisruptionBudget": {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
-    "ReplicaSet": {"replicas": 0},
-    "ReplicationController": {"replicas": 0},
-    "Service": {"loadBalancer": {}},
-    "StatefulSet": {"replicas": 0, "availableReplicas": 0},
-}
-
+A struct that has defaults itself is made if it is missing, but `name?` completes only a struct that is there, and
+`name[]` every item of a list. `rolling updates` holds what a workload's strategy gets if its type is RollingUpdate,
+`first status` what an object with a status is born with, if that is not empty.
+"""
 
 _COUNTED = ("cpu", "memory")
 """What decides about a pod's quality of service."""
@@ -215,8 +156,9 @@ def _compiled(fields: Object) -> list[_Default]:
     return rows
 
 
-_DEFAULTS = {kind: _compiled(fields) for kind, fields in _BY_KIND.items()}
-_STRATEGIES = {kind: (field, _compiled(fields)) for kind, (field, fields) in _ROLLING_UPDATE.items()}
+_PARTS: Object = yaml.safe_load(_TABLES)
+_DEFAULTS = {kind: _compiled(fields) for kind, fields in _PARTS["kinds"].items()}
+_ROLLING_UPDATES = {kind: _compiled(fields) for kind, fields in _PARTS["rolling updates"].items()}
 
 
 def _fill(target: Object, defaults: list[_Default]) -> None:
@@ -251,15 +193,14 @@ def complete(resource: ApiResource, obj: Object) -> None:
         return
     runs_once = kind == "Job" and given.get("completions") is None and given.get("parallelism") is None
     _fill(obj, _DEFAULTS.get(kind, []))
-    if kind in _STRATEGIES:
-        field, defaults = _STRATEGIES[kind]
+    for field, _, defaults in _ROLLING_UPDATES.get(kind, ()):
         if obj["spec"][field]["type"] == "RollingUpdate":
             _fill(obj["spec"][field], defaults)
     if runs_once:
         obj["spec"]["completions"] = 1
     template = obj if kind == "Pod" else template_of(obj, resource.plural)
     if template is not None:
-        _complete_pod_spec(template["spec"])
+        _complete_pod_spec(template.get("spec") or {})
     if kind == "Pod":
         default_pod(obj)
     _complete_from_others(kind, obj)
@@ -267,7 +208,7 @@ def complete(resource: ApiResource, obj: Object) -> None:
 
 def _complete_pod_spec(spec: Object) -> None:
     """Set the defaults of a pod's spec that depend on other fields of it."""
-    for container in _structs(spec, "containers", "initContainers", "ephemeralContainers"):
+    for container in _structs(spec, "containers", "initContainers"):
         image = str(container.get("image") or "")
         latest = "@" not in image and image.rpartition("/")[2].partition(":")[2] in ("", "latest")
         _set(container, "imagePullPolicy", "Always" if latest else "IfNotPresent")
@@ -294,23 +235,12 @@ def _complete_from_others(kind: str, obj: Object) -> None:
             status = obj["status"]
             if status.get("capacity") and not status.get("allocatable"):
                 status["allocatable"] = dict(status["capacity"])
-        case "ReplicationController":
-            labels = spec["template"]["metadata"].get("labels")
-            if labels:
-                _set(spec, "selector", dict(labels))
-                metadata["labels"] = metadata.get("labels") or dict(labels)
-        case "Service":
-            for port in _structs(spec, "ports"):
-                _set(port, "targetPort", port.get("port"))
-            if spec["type"] != "ExternalName":
-                _set(spec, "internalTrafficPolicy", "Cluster")
 
 
 def begin(resource: ApiResource, obj: Object) -> None:
     """Give a new object the status it is born with, whatever its author wrote there, and what else it gets once."""
-    first = _FIRST_STATUS.get(resource.kind)
-    if first is not None:
-        obj["status"] = copy.deepcopy(first)
+    if "status" in resource.sub and resource.kind != "Node":
+        obj["status"] = dict(_PARTS["first status"].get(resource.kind) or {})
     metadata, spec = obj["metadata"], obj.get("spec", {})
     match resource.kind:
         case "Pod":
@@ -325,14 +255,6 @@ def begin(resource: ApiResource, obj: Object) -> None:
             uid, template = metadata["uid"], spec["template"]["metadata"]
             spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
             template["labels"] = {**(template.get("labels") or {}), **job_labels(metadata["name"], uid)}
-        case "Service":
-            if spec["type"] == "ExternalName" or spec.get("clusterIP"):
-                return
-            # An address at which nothing listens.
-            high, low = divmod(int(metadata["uid"][:4], 16), 256)
-            address = f"10.96.{high}.{low}"
-            spec |= {"clusterIP": address, "clusterIPs": [address]}
-            spec |= {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}
 
 
 def _qos_class(spec: Object) -> str:
@@ -341,7 +263,7 @@ def _qos_class(spec: Object) -> str:
     for container in _structs(spec, "containers", "initContainers"):
         resources = container.get("resources") or {}
         requests, limits = (
-            {key: value for key, value in (resources.get(part) or {}).items() if key in _COUNTED and str(value) != "0"}
+            {key: amount for key in _COUNTED if (amount := nanos((resources.get(part) or {}).get(key, 0)))}
             for part in ("requests", "limits")
         )
         any_given = any_given or bool(requests or limits)

@@ -1,20 +1,18 @@
 """Fields of an object against its schema, as Go's typed decoding treats them in Kubernetes.
 
-Unknown ones are pruned and reported, wrong types refused, nulls dropped, quantities brought into their canonical form:
-`1000m` as `1`, `0.5` as `500m`, `1024Mi` as `1Gi`.
+Unknown ones are pruned and reported, wrong types refused, nulls dropped. Quantities are kept as they are written.
 """
 
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Decimal
-from functools import lru_cache
 from typing import Any
 
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.statuses import Cause
+from webhook.kube.quantity import QuantityError, nanos
 
 _SENT_AS_NULL = {"lastProbeTime", "lastTransitionTime", "lastHeartbeatTime", "eventTime", "firstTimestamp"} | {
     "lastTimestamp",
@@ -33,6 +31,8 @@ _SCALARS: dict[str, tuple[type | tuple[type, ...], str]] = {
     "string": (str, "string"),
     "time": (str, "string"),
 }
+_QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_FAR_EXPONENT = re.compile(r"[eE][+-]?\d{3}")
 _GO_NAMES = {"boolean": "bool", "integer": "int32", "number": "float64", "time": "string"}
 
 
@@ -112,15 +112,19 @@ def _value(field: Schema, value: Any, parent: Schema, path: str, unknown: list[s
 
 
 def _scalar(kind: str, value: Any, parent: Schema, path: str) -> Any:
-    """A value that is neither struct, list nor map, a quantity in its canonical form. Raises StatusError."""
+    """A value that is neither struct, list nor map, a quantity as text. Raises StatusError."""
     match kind:
         case "quantity":
             if isinstance(value, bool) or not isinstance(value, (str, int, float)):
                 raise _mismatch(value, "resource.Quantity", parent, path)
+            text = str(value)
             try:
-                return canonical(str(value))
-            except QuantityFormatError as error:
-                raise statuses.bad_request(f"unable to parse {path}: {error}") from error
+                nanos(text)
+            except QuantityError:
+                text = ""
+            if not text or _FAR_EXPONENT.search(text):
+                raise statuses.bad_request(f"unable to parse {path}: {_QUANTITY_RULE}")
+            return text
         case "integer" | "int64":
             wanted, (low, high) = _INTEGERS[kind]
             if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -144,53 +148,3 @@ def _mismatch(value: Any, wanted: str, parent: Schema, path: str, *, named: bool
     shown = value if named else next((name for type_, name in _JSON_TYPES if isinstance(value, type_)), "number")
     where = f"{parent.model.removeprefix('V1')}.{path}"
     return statuses.bad_request(f"json: cannot unmarshal {shown} into Go struct field {where} of type {wanted}")
-
-
-_NOTATION = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d+)", re.ASCII)
-_DECIMAL = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"]
-_BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
-_ONES = 3
-"""The place in _DECIMAL of the unit that has no suffix."""
-_LONGEST = 64
-_LONGEST_EXPONENT = 4
-_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-
-
-class QuantityFormatError(ValueError):
-    """A text that is no quantity."""
-
-
-@lru_cache(maxsize=4096)
-def canonical(text: str) -> str:
-    """The form in which Kubernetes sends a quantity back. Raises QuantityFormatError.
-
-    Binary amounts keep a binary suffix if they are whole; what has an exponent keeps one; all others get the largest
-    decimal suffix that leaves no rest, and what is below a nano is rounded up.
-    """
-    match = _NOTATION.fullmatch(text) if len(text) <= _LONGEST else None
-    if match is None or (match[2][:1] in "eE" and len(match[2]) > _LONGEST_EXPONENT):
-        raise QuantityFormatError(_RULE)
-    value, suffix = Decimal(match[1]), match[2]
-    exponent = suffix[:1] in ("e", "E") and len(suffix) > 1
-    if suffix in _BINARY[1:]:
-        value *= 1024 ** _BINARY.index(suffix)
-        if abs(value) >= 1024 and value == value.to_integral_value():
-            whole, step = _largest_unit(int(value), 1024, len(_BINARY))
-            return f"{whole}{_BINARY[step]}"
-    elif exponent:
-        value = value.scaleb(int(suffix[1:]))
-    else:
-        value = value.scaleb(3 * (_DECIMAL.index(suffix) - _ONES))
-    nanos = int(value.scaleb(9).to_integral_value(ROUND_CEILING))
-    whole, step = _largest_unit(nanos, 1000, len(_DECIMAL)) if nanos else (0, _ONES)
-    if exponent:
-        return f"{whole}e{3 * (step - _ONES)}" if step != _ONES else str(whole)
-    return f"{whole}{_DECIMAL[step]}"
-
-
-def _largest_unit(whole: int, factor: int, units: int) -> tuple[int, int]:
-    """Divide by the factor while nothing is left over: the number and how often, at most once less than the units."""
-    step = 0
-    while whole % factor == 0 and step < units - 1:
-        whole, step = whole // factor, step + 1
-    return whole, step

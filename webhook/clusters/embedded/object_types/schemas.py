@@ -8,6 +8,7 @@ patch knows one merge key for a list, server-side apply may know several.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -24,7 +25,6 @@ _SCALARS = {
     "datetime": "time",
     "object": "any",
 }
-_INT_OR_STRING = {"maxSurge", "maxUnavailable", "minAvailable", "port", "targetPort"}
 _LIST = re.compile(r"List\[(.*)\]")
 _MAP = re.compile(r"Dict\[str, (.*)\]")
 
@@ -35,42 +35,29 @@ class ListType(NamedTuple):
     keys: tuple[str, ...] = ()
     merge_key: str = ""
     is_set: bool = False
-    retain_keys: bool = False
+
+
+def _map(*keys: str) -> ListType:
+    return ListType(keys, keys[0])
 
 
 _ATOMIC = ListType()
-_SET = ListType(is_set=True)
-
-
-def _map(*keys: str, retain_keys: bool = False) -> ListType:
-    return ListType(keys, keys[0], retain_keys=retain_keys)
-
-
+_MAPS = {
+    "name": "claims containers env ephemeralContainers imagePullSecrets initContainers matchConditions resourceClaims "
+    "schedulingGates secrets volumes webhooks",
+    "type": "addresses conditions",
+    "ip": "hostAliases podIPs",
+    "uid": "ownerReferences",
+    "devicePath": "volumeDevices",
+    "mountPath": "volumeMounts",
+    "containerPort protocol": "ports",
+    "topologyKey whenUnsatisfiable": "topologySpreadConstraints",
+}
+"""Keys of the lists that are maps, and their names."""
 _LISTS = {
-    "addresses": _map("type"),
-    "claims": _map("name"),
-    "conditions": _map("type"),
-    "containers": _map("name"),
-    "env": _map("name"),
-    "ephemeralContainers": _map("name"),
-    "finalizers": _SET,
-    "hostAliases": _map("ip"),
+    **{name: _map(*keys.split()) for keys, names in _MAPS.items() for name in names.split()},
+    **dict.fromkeys(("finalizers", "podCIDRs"), ListType(is_set=True)),
     "hostIPs": ListType(merge_key="ip"),
-    "imagePullSecrets": _map("name"),
-    "initContainers": _map("name"),
-    "matchConditions": _map("name"),
-    "ownerReferences": _map("uid"),
-    "podCIDRs": _SET,
-    "podIPs": _map("ip"),
-    "ports": _map("containerPort", "protocol"),
-    "resourceClaims": _map("name"),
-    "schedulingGates": _map("name"),
-    "secrets": _map("name"),
-    "topologySpreadConstraints": _map("topologyKey", "whenUnsatisfiable"),
-    "volumeDevices": _map("devicePath"),
-    "volumeMounts": _map("mountPath"),
-    "volumes": _map("name", retain_keys=True),
-    "webhooks": _map("name"),
 }
 _LISTS_OF_MODELS = {
     ("V1EndpointSubset", "addresses"): _ATOMIC,
@@ -81,86 +68,47 @@ _LISTS_OF_MODELS = {
     ("V1ServiceAccount", "imagePullSecrets"): ListType(merge_key="name"),
     ("V1ServiceSpec", "ports"): _map("port", "protocol"),
 }
-_ATOMIC_MODELS = {
-    "CoreV1TypedLocalObjectReference",
-    "V1ConfigMapKeySelector",
-    "V1LabelSelector",
-    "V1LocalObjectReference",
-    "V1NodeSelector",
-    "V1NodeSelectorTerm",
-    "V1ObjectFieldSelector",
-    "V1ObjectReference",
-    "V1ResourceFieldSelector",
-    "V1RoleRef",
-    "V1ScopeSelector",
-    "V1SecretKeySelector",
-    "V1SecretReference",
-    "V1TopologySelectorTerm",
-    "V1TypedLocalObjectReference",
-    "RbacV1Subject",
-}
+_ATOMIC_MODELS = re.compile(
+    "CoreV1TypedLocalObjectReference|RbacV1Subject|V1ConfigMapKeySelector|V1LabelSelector|V1LocalObjectReference"
+    "|V1NodeSelector|V1NodeSelectorTerm|V1ObjectFieldSelector|V1ObjectReference|V1ResourceFieldSelector|V1RoleRef"
+    "|V1ScopeSelector|V1SecretKeySelector|V1SecretReference|V1TopologySelectorTerm|V1TypedLocalObjectReference"
+)
 _ATOMIC_MAPS = {
     ("V1PodSpec", "nodeSelector"),
     ("V1ReplicationControllerSpec", "selector"),
     ("V1ServiceSpec", "selector"),
 }
-_INT64 = {
-    "activeDeadlineSeconds",
-    "deletionGracePeriodSeconds",
-    "expirationSeconds",
-    "fsGroup",
-    "generation",
-    "gracePeriodSeconds",
-    "observedGeneration",
-    "remainingItemCount",
-    "runAsGroup",
-    "runAsUser",
-    "sizeBytes",
-    "startingDeadlineSeconds",
-    "supplementalGroups",
-    "terminationGracePeriodSeconds",
-    "tolerationSeconds",
+_NARROWER = {
+    ("integer", "int64"): "activeDeadlineSeconds deletionGracePeriodSeconds expirationSeconds fsGroup generation "
+    "gracePeriodSeconds observedGeneration remainingItemCount runAsGroup runAsUser sizeBytes startingDeadlineSeconds "
+    "supplementalGroups terminationGracePeriodSeconds tolerationSeconds",
+    ("string", "quantity"): "allocatable allocatedResources capacity default defaultRequest divisor hard limits max "
+    "maxLimitRequestRatio min overhead requests sizeLimit used",
+    ("any", "intstr"): "maxSurge maxUnavailable minAvailable port targetPort",
 }
-_QUANTITIES = {
-    "allocatable",
-    "allocatedResources",
-    "capacity",
-    "default",
-    "defaultRequest",
-    "divisor",
-    "hard",
-    "limits",
-    "max",
-    "maxLimitRequestRatio",
-    "min",
-    "overhead",
-    "requests",
-    "sizeLimit",
-    "used",
-}
+_KINDS = {(kind, name): narrower for (kind, narrower), names in _NARROWER.items() for name in names.split()}
+"""What a field is of which the client's model says less: by the model's kind and the field's name."""
 
 
+@dataclass(slots=True)
 class Schema:
     """One node.
 
     `kind` is struct, map, list, string, bytes, integer, int64, number, boolean, time, quantity, intstr or any.
     """
 
-    __slots__ = ("atomic", "fields", "item", "kind", "lists", "model", "required")
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.model = ""
-        """The model of a struct, such as V1PodSpec."""
-        self.fields: dict[str, Schema] = {}
-        """Fields of a struct."""
-        self.required: frozenset[str] = frozenset()
-        self.item: Schema | None = None
-        """Values of a map, items of a list."""
-        self.lists = ListType()
-        """How a list merges."""
-        self.atomic = False
-        """Whether a struct or map is replaced as a whole."""
+    kind: str
+    model: str = ""
+    """The model of a struct, such as V1PodSpec."""
+    fields: dict[str, Schema] = field(default_factory=dict)
+    """Fields of a struct."""
+    required: frozenset[str] = frozenset()
+    item: Schema | None = None
+    """Values of a map, items of a list."""
+    lists: ListType = _ATOMIC
+    """How a list merges."""
+    atomic: bool = False
+    """Whether a struct or map is replaced as a whole."""
 
 
 def of_resource(resource: ApiResource) -> Schema:
@@ -178,37 +126,26 @@ def model_of(resource: ApiResource) -> str:
 @cache
 def of_model(name: str) -> Schema:
     """The schema of a model such as V1Pod."""
-    schema = Schema("struct")
-    schema.model = name
     model = getattr(models, name)
-    for attribute, type_name in model.openapi_types.items():
-        name_in_json = model.attribute_map[attribute]
-        schema.fields[name_in_json] = _typed(name, name_in_json, type_name)
     required = [attribute for attribute, info in model.model_fields.items() if info.is_required()]
-    schema.required = frozenset(model.attribute_map[attribute] for attribute in required)
-    schema.atomic = name in _ATOMIC_MODELS
-    return schema
+    names = {attribute: model.attribute_map[attribute] for attribute in model.openapi_types}
+    return Schema(
+        "struct",
+        name,
+        {named: _typed(name, named, model.openapi_types[attribute]) for attribute, named in names.items()},
+        frozenset(model.attribute_map[attribute] for attribute in required),
+        atomic=_ATOMIC_MODELS.fullmatch(name) is not None,
+    )
 
 
-def _typed(model: str, field: str, type_name: str) -> Schema:
+def _typed(model: str, name: str, type_name: str) -> Schema:
     """The schema of the type that a model's field, or the items or values in it, have in the client."""
     if match := _LIST.fullmatch(type_name):
-        schema = Schema("list")
-        schema.item = _typed(model, field, match[1])
-        schema.lists = _LISTS_OF_MODELS.get((model, field)) or _LISTS.get(field, _ATOMIC)
-        return schema
+        lists = _LISTS_OF_MODELS.get((model, name)) or _LISTS.get(name, _ATOMIC)
+        return Schema("list", item=_typed(model, name, match[1]), lists=lists)
     if match := _MAP.fullmatch(type_name):
-        schema = Schema("map")
-        schema.item = _typed(model, field, match[1])
-        schema.atomic = (model, field) in _ATOMIC_MAPS
-        return schema
+        return Schema("map", item=_typed(model, name, match[1]), atomic=(model, name) in _ATOMIC_MAPS)
     if type_name not in _SCALARS:
         return of_model(type_name)
     kind = _SCALARS[type_name]
-    if kind == "string" and field in _QUANTITIES:
-        return Schema("quantity")
-    if kind == "integer" and field in _INT64:
-        return Schema("int64")
-    if kind == "any" and field in _INT_OR_STRING:
-        return Schema("intstr")
-    return Schema(kind)
+    return Schema(_KINDS.get((kind, name), kind))

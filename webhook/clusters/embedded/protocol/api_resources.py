@@ -83,165 +83,105 @@ class ApiResource:
         return self.verbs != _CREATE
 
 
-def _same(*names: str) -> dict[str, str]:
-    return {name: name for name in names}
-
-
-_POD_FIELDS = _same(
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "spec.hostNetwork",
-    "status.phase",
-    "status.podIP",
-    "status.nominatedNodeName",
-)
 _EVENT_PARTS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-_EVENT_COMMON = {"reason": "reason", "type": "type", "reportingComponent": "reportingComponent"}
-_EVENT_FIELDS = {
-    **_same(*(f"involvedObject.{part}" for part in _EVENT_PARTS)),
-    **_EVENT_COMMON,
-    "source": "source.component",
+_SAME = {
+    "Namespace": ("status.phase",),
+    "Node": ("spec.unschedulable",),
+    "Pod": (
+        *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName")),
+        "spec.hostNetwork",
+        *(f"status.{name}" for name in ("phase", "podIP", "nominatedNodeName")),
+    ),
+    "ReplicationController": ("status.replicas",),
+    "ReplicaSet": ("status.replicas",),
+    "Job": ("status.successful",),
+    "Secret": ("type",),
+    "Service": ("spec.clusterIP", "spec.type"),
+    "Event": (*(f"involvedObject.{part}" for part in _EVENT_PARTS), "reason", "type", "reportingComponent"),
 }
+"""Field selectors that are called as the field."""
+_FIELDS = {kind: {name: name for name in names} for kind, names in _SAME.items()}
+_FIELDS["Event"]["source"] = "source.component"
 _NEW_EVENT_FIELDS = {
     **{f"regarding.{part}": f"involvedObject.{part}" for part in _EVENT_PARTS},
-    **_EVENT_COMMON,
+    **{name: name for name in ("reason", "type", "reportingComponent")},
     "reportingController": "reportingComponent",
 }
-_ALL = ("all",)
-_EXTENSIONS = ("api-extensions",)
-_STATUS = ("status",)
-_SCALED = ("scale", "status")
-_ADMISSION = "admissionregistration.k8s.io"
-_AUTHENTICATION = "authentication.k8s.io"
-_AUTHORIZATION = "authorization.k8s.io"
-_RBAC = "rbac.authorization.k8s.io"
+
+_TABLE = """
+v1 Binding - - create-only
+v1 ConfigMap cm qFsyl6wFWjQ=
+v1 Endpoints ep fWeeMqaN/OA= create-on-put
+v1 Event ev r2yiGXH7wu8= create-on-put
+v1 LimitRange limits EBKMFVe6cwo=
+v1 Namespace ns Q3oi5N2YM8M= cluster one-by-one +finalize +status
+v1 Node no XwShjMxG9Fs= cluster +status
+v1 PersistentVolumeClaim pvc QWTyNDq0dC4= returns-deleted +status
+v1 PersistentVolume pv HN/zwEC+JgM= cluster returns-deleted +status
+v1 Pod po xPOwRZ+Yhw8= all generation graceful returns-deleted +binding +eviction +status
+v1 PodTemplate - LIXB2x4IFpk= generation returns-deleted
+v1 ReplicationController rc Jond2If31h0= all generation +scale +status
+v1 ResourceQuota quota 8uhSgffRX6w= returns-deleted +status
+v1 Secret - S6u1pOWzb84=
+v1 ServiceAccount sa pbx9ZvyFpBE= returns-deleted +token
+v1 Service svc 0/CO1lhkEBI= all returns-deleted +status
+apps/v1 ControllerRevision - 85nkx63pcBU=
+apps/v1 DaemonSet ds dd7pWHUlMKQ= all generation +status
+apps/v1 Deployment deploy 8aSe+NMegvE= all generation +scale +status
+apps/v1 ReplicaSet rs P1RzHs8/mWQ= all generation +scale +status
+apps/v1 StatefulSet sts H+vl74LkKdo= all generation +scale +status
+batch/v1 CronJob cj sd5LIXh4Fjs= all generation +status
+batch/v1 Job - mudhfqk/qZY= all generation +status
+admissionregistration.k8s.io/v1 MutatingWebhookConfiguration - Sqi0GUgDaX0= cluster extensions generation versioned
+admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration - B0wHjQmsGNk= cluster extensions generation versioned
+authentication.k8s.io/v1 SelfSubjectReview - - cluster create-only
+authorization.k8s.io/v1 SelfSubjectAccessReview - - cluster create-only
+rbac.authorization.k8s.io/v1 ClusterRoleBinding - 48tpQ8gZHFc= cluster
+rbac.authorization.k8s.io/v1 ClusterRole - bYE5ZWDrJ44= cluster
+rbac.authorization.k8s.io/v1 RoleBinding - eGsCzGH6b1g=
+rbac.authorization.k8s.io/v1 Role - 7FuwZcIIItM=
+events.k8s.io/v1 Event ev r2yiGXH7wu8= create-on-put
+policy/v1 PodDisruptionBudget pdb EVWiDmWqyJw= generation versioned +status
+storage.k8s.io/v1 CSINode - Pe62DkZtjuo= cluster returns-deleted
+storage.k8s.io/v1 StorageClass sc K+m6uJwbjGY= cluster returns-deleted
+scheduling.k8s.io/v1 PriorityClass pc 1QwjyaZjj3Y= cluster generation
+coordination.k8s.io/v1 Lease - gqkMMb/YqFM= create-on-put versioned
+node.k8s.io/v1 RuntimeClass - WQTu1GL3T2Q= cluster
+"""
+"""API version, kind, short name, storage hash, and words: categories, `+` a sub-resource, and what is special."""
+_CATEGORIES = {"all": "all", "extensions": "api-extensions"}
 
 
-def _row(group: str, kind: str, short: str = "", storage_hash: str = "", **more: Any) -> ApiResource:
-    """A row whose plural is the one that follows from its kind, unless it is given."""
-    plural = more.pop("plural", kind.lower() + ("es" if kind.endswith("s") else "s"))
-    return ApiResource(group, plural, kind, short=(short,) if short else (), hash=storage_hash, **more)
+def _row(line: str) -> ApiResource:
+    """A resource as a line of the table tells it."""
+    api_version, kind, short, digest, *words = line.split()
+    group, _, version = api_version.rpartition("/")
+    plural = kind.lower()
+    if kind != "Endpoints":
+        plural += "es" if kind.endswith("s") else "s"
+    is_event = kind == "Event"
+    return ApiResource(
+        group=group,
+        version=version,
+        plural=plural,
+        kind=kind,
+        namespaced="cluster" not in words,
+        short=() if short == "-" else (short,),
+        categories=tuple(_CATEGORIES[word] for word in words if word in _CATEGORIES),
+        sub=tuple(word[1:] for word in words if word.startswith("+")),
+        hash="" if digest == "-" else digest,
+        generation="generation" in words,
+        graceful="graceful" in words,
+        returns_deleted="returns-deleted" in words,
+        unconditional="versioned" not in words,
+        create_on_put="create-on-put" in words,
+        fields=_NEW_EVENT_FIELDS if is_event and group else _FIELDS.get(kind),
+        verbs=_CREATE if "create-only" in words else _WITHOUT_COLLECTION if "one-by-one" in words else _CRUD,
+        storage="events" if is_event else "",
+    )
 
 
-RESOURCES: tuple[ApiResource, ...] = (
-    _row("", "Binding", verbs=_CREATE),
-    _row("", "ConfigMap", "cm", "qFsyl6wFWjQ="),
-    _row("", "Endpoints", "ep", "fWeeMqaN/OA=", plural="endpoints", create_on_put=True),
-    _row("", "Event", "ev", "r2yiGXH7wu8=", fields=_EVENT_FIELDS, create_on_put=True, storage="events"),
-    _row("", "LimitRange", "limits", "EBKMFVe6cwo="),
-    _row(
-        "",
-        "Namespace",
-        "ns",
-        "Q3oi5N2YM8M=",
-        namespaced=False,
-        sub=("finalize", "status"),
-        fields=_same("status.phase"),
-        verbs=_WITHOUT_COLLECTION,
-    ),
-    _row("", "Node", "no", "XwShjMxG9Fs=", namespaced=False, sub=_STATUS, fields=_same("spec.unschedulable")),
-    _row("", "PersistentVolumeClaim", "pvc", "QWTyNDq0dC4=", sub=_STATUS, returns_deleted=True),
-    _row("", "PersistentVolume", "pv", "HN/zwEC+JgM=", namespaced=False, sub=_STATUS, returns_deleted=True),
-    _row(
-        "",
-        "Pod",
-        "po",
-        "xPOwRZ+Yhw8=",
-        categories=_ALL,
-        sub=("binding", "eviction", "status"),
-        generation=True,
-        graceful=True,
-        returns_deleted=True,
-        fields=_POD_FIELDS,
-    ),
-    _row("", "PodTemplate", "", "LIXB2x4IFpk=", generation=True, returns_deleted=True),
-    _row(
-        "",
-        "ReplicationController",
-        "rc",
-        "Jond2If31h0=",
-        categories=_ALL,
-        sub=_SCALED,
-        generation=True,
-        fields=_same("status.replicas"),
-    ),
-    _row("", "ResourceQuota", "quota", "8uhSgffRX6w=", sub=_STATUS, returns_deleted=True),
-    _row("", "Secret", "", "S6u1pOWzb84=", fields=_same("type")),
-    _row("", "ServiceAccount", "sa", "pbx9ZvyFpBE=", sub=("token",), returns_deleted=True),
-    _row(
-        "",
-        "Service",
-        "svc",
-        "0/CO1lhkEBI=",
-        categories=_ALL,
-        sub=_STATUS,
-        returns_deleted=True,
-        fields=_same("spec.clusterIP", "spec.type"),
-    ),
-    _row("apps", "ControllerRevision", "", "85nkx63pcBU="),
-    _row("apps", "DaemonSet", "ds", "dd7pWHUlMKQ=", categories=_ALL, sub=_STATUS, generation=True),
-    _row("apps", "Deployment", "deploy", "8aSe+NMegvE=", categories=_ALL, sub=_SCALED, generation=True),
-    _row(
-        "apps",
-        "ReplicaSet",
-        "rs",
-        "P1RzHs8/mWQ=",
-        categories=_ALL,
-        sub=_SCALED,
-        generation=True,
-        fields=_same("status.replicas"),
-    ),
-    _row("apps", "StatefulSet", "sts", "H+vl74LkKdo=", categories=_ALL, sub=_SCALED, generation=True),
-    _row("batch", "CronJob", "cj", "sd5LIXh4Fjs=", categories=_ALL, sub=_STATUS, generation=True),
-    _row(
-        "batch",
-        "Job",
-        "",
-        "mudhfqk/qZY=",
-        categories=_ALL,
-        sub=_STATUS,
-        generation=True,
-        fields=_same("status.successful"),
-    ),
-    *(
-        _row(
-            _ADMISSION,
-            f"{how}WebhookConfiguration",
-            "",
-            digest,
-            namespaced=False,
-            categories=_EXTENSIONS,
-            generation=True,
-            unconditional=False,
-        )
-        for how, digest in (("Mutating", "Sqi0GUgDaX0="), ("Validating", "B0wHjQmsGNk="))
-    ),
-    _row(_AUTHENTICATION, "SelfSubjectReview", namespaced=False, verbs=_CREATE),
-    _row(_AUTHORIZATION, "SelfSubjectAccessReview", namespaced=False, verbs=_CREATE),
-    _row(_RBAC, "ClusterRoleBinding", "", "48tpQ8gZHFc=", namespaced=False),
-    _row(_RBAC, "ClusterRole", "", "bYE5ZWDrJ44=", namespaced=False),
-    _row(_RBAC, "RoleBinding", "", "eGsCzGH6b1g="),
-    _row(_RBAC, "Role", "", "7FuwZcIIItM="),
-    _row(
-        "events.k8s.io", "Event", "ev", "r2yiGXH7wu8=", fields=_NEW_EVENT_FIELDS, create_on_put=True, storage="events"
-    ),
-    _row(
-        "policy",
-        "PodDisruptionBudget",
-        "pdb",
-        "EVWiDmWqyJw=",
-        sub=_STATUS,
-        generation=True,
-        unconditional=False,
-    ),
-    _row("storage.k8s.io", "CSINode", "", "Pe62DkZtjuo=", namespaced=False, returns_deleted=True),
-    _row("storage.k8s.io", "StorageClass", "sc", "K+m6uJwbjGY=", namespaced=False, returns_deleted=True),
-    _row("scheduling.k8s.io", "PriorityClass", "pc", "1QwjyaZjj3Y=", namespaced=False, generation=True),
-    _row("coordination.k8s.io", "Lease", "", "gqkMMb/YqFM=", unconditional=False, create_on_put=True),
-    _row("node.k8s.io", "RuntimeClass", "", "WQTu1GL3T2Q=", namespaced=False),
-)
+RESOURCES = tuple(_row(line) for line in _TABLE.strip().splitlines())
 
 GROUPS = (
     "apps",
