@@ -11,7 +11,7 @@ from webhook.inspection.makers import bounded
 from webhook.policy.evaluation import engine as engine_module
 from webhook.policy.evaluation.reads import PARTS, reads_on_update
 from webhook.policy.evaluation.request import PODS
-from webhook.policy.evaluation.rules import CompiledRule, RuleResult, compile_judging
+from webhook.policy.evaluation.rules import CompiledRule, compile_judging
 from webhook.policy.model.declarations import Declaration
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import Enforcement, PriorityRule
@@ -65,7 +65,7 @@ def _evaluated(monkeypatch):
 
             def run(attributes):
                 named = attributes.new["spec"].get("serviceAccountName")
-                return RuleResult("deny", f"not for {named}") if named in body.deny else RuleResult("allow")
+                return ("deny", f"not for {named}") if named in body.deny else ("allow", "")
 
             yield PODS, CompiledRule(policy.name, rule.name, rule.enforcement, run)
 

@@ -7,18 +7,15 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from webhook.policy.cel.program import CelRuntimeError, TooLargeError, compile_bool
+from webhook.policy.cel.program import CelRuntimeError, compile_bool
 from webhook.policy.evaluation.index import MatchIndex, RangeIndex
 from webhook.policy.evaluation.managed_classes import ManagedClasses, originals, scale_up_delay, shielded
 from webhook.policy.evaluation.matching import exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
 from webhook.policy.evaluation.rules import (
     BUILTIN,
-    FAILED_INSTEAD,
     SHIELD,
     CompiledRule,
-    Outcome,
-    RuleResult,
     RuleTrace,
     Shield,
     Twins,
@@ -28,6 +25,7 @@ from webhook.policy.evaluation.rules import (
     compile_shields,
     compile_use,
     excepted_text,
+    failed_text,
     on_error,
     shield_verdicts,
 )
@@ -116,15 +114,8 @@ class CompiledPolicy:
                 if not program.holds(attributes.inputs):
                     return f"condition {name} is false"
             except CelRuntimeError as error:
-                said = f"could not be evaluated: expression {program.text!r}: {error}; {FAILED_INSTEAD}"
-                said = error.told if isinstance(error, TooLargeError) else said
-                failed = failed or Verdict(
-                    policy=self.name,
-                    rule=name,
-                    enforcement=on_error(self._strictest, attributes),
-                    outcome="error",
-                    message=f"condition {name} of policy {self.name} {said}",
-                )
+                text = f"condition {name} of policy {self.name} {failed_text(program, error)}"
+                failed = failed or Verdict(self.name, name, on_error(self._strictest, attributes), "error", text)
         return failed
 
     def after_exceptions(self, verdict: Verdict, attributes: RequestAttributes) -> Verdict:
@@ -142,13 +133,13 @@ class CompiledPolicy:
 class RuleEvaluation:
     """The course of judging one request: which policies concern it, asked once each, and the verdicts so far."""
 
-    __slots__ = ("_applicabilities", "attributes", "results", "verdicts")
+    __slots__ = ("_applicabilities", "_skipped", "attributes", "verdicts")
 
     def __init__(self, attributes: RequestAttributes) -> None:
         self.attributes = attributes
         self.verdicts: list[Verdict] = []
-        self.results: dict[tuple[str, str], RuleResult] = {}
-        """What the rules said that were run, by policy and rule."""
+        self._skipped: list[Verdict] = []
+        """Of the rules that were run and have nothing to say."""
         self._applicabilities: dict[str, Applicability] = {}
 
     def concerns(self, policy: CompiledPolicy) -> bool:
@@ -162,39 +153,35 @@ class RuleEvaluation:
 
     def run(self, rule: CompiledRule) -> None:
         """Run a rule of a policy that applies."""
-        result, verdict = rule.evaluate(self.attributes)
-        self.results[rule.policy, rule.rule] = result
-        if verdict is not None:
-            self.verdicts.append(verdict)
+        verdict = rule.evaluate(self.attributes)
+        (self._skipped if verdict.outcome == "skip" else self.verdicts).append(verdict)
 
     def explain(self, policies: Iterable[CompiledPolicy]) -> Iterator[RuleTrace]:
         """Every rule, in the order of the files, and why it did or did not apply; the built-in one last.
 
         For `--explain`, not for speed.
         """
-        said = {(verdict.policy, verdict.rule): verdict for verdict in self.verdicts}
+        said = {verdict.id: verdict for verdict in (*self._skipped, *self.verdicts)}
         for policy in policies:
             applicability = policy.applicability(self.attributes)
             for rule in policy.policy.rules:
-                verdict = said.get((policy.name, rule.name))
-                result = self.results.get((policy.name, rule.name))
-                applied, why = verdict is not None, ""
-                outcome: Outcome = "skip"
+                verdict = said.get(f"{policy.name}/{rule.name}")
                 if verdict is not None:
-                    outcome, why = verdict.outcome, verdict.message or "it allows the request"
-                elif isinstance(applicability, Verdict):
-                    outcome, why = "error", applicability.message
-                elif applicability is not None:
-                    why = applicability
-                elif result is not None:
-                    why = result.message
-                else:
+                    yield _traced(verdict)
+                elif applicability is None:
                     applied, why = _unasked(rule, self.attributes)
-                    outcome = "allow" if applied else "skip"
-                yield RuleTrace(policy.name, rule.name, applied, outcome, why)
-        shield = said.get((BUILTIN, SHIELD))
-        why = shield.message if shield else "no protected annotation changes without the right to it"
-        yield RuleTrace(BUILTIN, SHIELD, shield is not None, shield.outcome if shield else "skip", why)
+                    yield RuleTrace(policy.name, rule.name, applied, "allow" if applied else "skip", why)
+                elif isinstance(applicability, Verdict):
+                    yield RuleTrace(policy.name, rule.name, applied=False, outcome="error", why=applicability.message)
+                else:
+                    yield RuleTrace(policy.name, rule.name, applied=False, outcome="skip", why=applicability)
+        nobody = "no protected annotation changes without the right to it"
+        yield _traced(said.get(f"{BUILTIN}/{SHIELD}", Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "skip", nobody)))
+
+
+def _traced(verdict: Verdict) -> RuleTrace:
+    why = verdict.message or "it allows the request"
+    return RuleTrace(verdict.policy, verdict.rule, verdict.outcome != "skip", verdict.outcome, why)
 
 
 def _unasked(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, str]:

@@ -100,22 +100,6 @@ class RequestAttributes:
     priority is known: `question` is `podgroups` then.
     """
 
-    __slots__ = (
-        "_inputs",
-        "by_service_account",
-        "class_name",
-        "kind",
-        "names_class",
-        "new",
-        "old",
-        "operation",
-        "priority_changed",
-        "question",
-        "request",
-        "template",
-        "value",
-    )
-
     def __init__(self, request: PolicyRequest, kind: str, new: dict[str, Any], old: dict[str, Any] | None) -> None:
         self.request, self.kind, self.new, self.old = request, kind, new, old
         self.template = kind == PODS and request.resource != PODS

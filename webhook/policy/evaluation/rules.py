@@ -18,7 +18,7 @@ import msgspec
 
 from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
-from webhook.policy.cel.program import CelRuntimeError, TooLargeError, compile_bool, compile_text
+from webhook.policy.cel.program import CelRuntimeError, Program, TooLargeError, compile_bool, compile_text
 from webhook.policy.evaluation.matching import Rights, Test, anyone_of, definers, definers_text, parts_of, rights_text
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model.globs import name_matcher
@@ -45,6 +45,7 @@ SHIELD_INSTEAD = {
 """What would be right for whoever may not write an annotation: of a new object, or by what was done to a pod."""
 WHERE = {True: "in the pod template", False: "in the manifest of a new pod"}
 """Where a pod's annotations come from, by whether it has a controller."""
+_SAME_CLASS = "the PriorityClass does not change"
 WITHIN = " (the policy's own match gives no right: "
 """The policy's own `match` is part of a right. What of it does not hold follows."""
 GIVES_ELSEWHERE = " (rule {}/{} gives the right, but not here: "
@@ -56,22 +57,20 @@ REGARDLESS = " (pods that service accounts and controllers make have a right by 
 Outcome = Literal["allow", "deny", "error", "excepted", "skip"]
 """`error`: an expression failed, which denies under `enforce` and warns otherwise. `excepted`: the rule is violated,
 and an exception of its policy lets the request in. `skip` appears in traces alone."""
-
-
-class RuleResult(msgspec.Struct, frozen=True):
-    """What one rule says of one request; `message` gives the reason unless the outcome is `allow`."""
-
-    outcome: Outcome
-    message: str = ""
+Said = tuple[Outcome, str]
+"""What a rule says of a request, and the reason, which is empty if it allows it."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What one rule said, and what follows from it by its enforcement."""
+    """What one rule said, and what follows from it by its enforcement.
+
+    `message` gives the reason unless the outcome is `allow`. A rule that has nothing to say skips.
+    """
 
     policy: str
     rule: str
     enforcement: Enforcement
-    outcome: Literal["allow", "deny", "error", "excepted"]
+    outcome: Outcome
     message: str = ""
 
     @property
@@ -114,7 +113,7 @@ class RuleTrace(msgspec.Struct, frozen=True):
     why: str
 
 
-_ALLOW = RuleResult("allow")
+_ALLOW: Said = "allow", ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +123,13 @@ class CompiledRule:
     policy: str
     rule: str
     enforcement: Enforcement
-    run: Callable[[RequestAttributes], RuleResult]
+    run: Callable[[RequestAttributes], Said]
 
-    def evaluate(self, attributes: RequestAttributes) -> tuple[RuleResult, Verdict | None]:
-        """What the rule says of the request, and as a verdict; None if it has nothing to say."""
-        result = self.run(attributes)
-        if result.outcome == "skip":
-            return result, None
-        enforcement = on_error(self.enforcement, attributes) if result.outcome == "error" else self.enforcement
-        return result, Verdict(self.policy, self.rule, enforcement, result.outcome, result.message)
+    def evaluate(self, attributes: RequestAttributes) -> Verdict:
+        """What the rule says of the request."""
+        outcome, message = self.run(attributes)
+        enforcement = on_error(self.enforcement, attributes) if outcome == "error" else self.enforcement
+        return Verdict(self.policy, self.rule, enforcement, outcome, message)
 
 
 def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforcement:
@@ -145,39 +142,37 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
 
 def compile_judging(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[tuple[str, CompiledRule]]:
     """The bodies of a rule that judge every request of a kind, each with that kind; a new body is one more here."""
+    rule_id = f"{policy.name}/{rule.name}"
     if rule.priority_classes is not None:
-        yield PODS, _compile_classes(policy, rule, rule.priority_classes, twins)
+        run = _compile_classes(rule_id, rule.priority_classes, twins)
+        yield PODS, CompiledRule(policy.name, rule.name, rule.enforcement, run)
     if rule.validate is not None:
-        validate = _compile_validate(policy, rule, rule.validate)
+        compiled = CompiledRule(policy.name, rule.name, rule.enforcement, _compile_validate(rule_id, rule.validate))
         for kind in rule.validate.resources:
-            yield kind, validate
+            yield kind, compiled
 
 
-def _compile_classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, twins: Twins) -> CompiledRule:
+def _compile_classes(rule_id: str, body: PriorityClasses, twins: Twins) -> Callable[[RequestAttributes], Said]:
     """Compile which PriorityClasses pods may name.
 
     A twin counts as the class whose pods it takes: the webhook moved the pod, not its author.
     """
-    denied = name_matcher(body.deny)
+    denied, what = name_matcher(body.deny), classes_text(body)
     allowed = name_matcher(body.allow) if body.allow is not None else None
-    what = classes_text(body)
 
-    def run(attributes: RequestAttributes) -> RuleResult:
-        if not attributes.priority_changed:
-            return RuleResult("skip", "the PriorityClass does not change")
+    def run(attributes: RequestAttributes) -> Said:
         name = attributes.class_name
-        if not name:
-            return RuleResult("skip", "the pod has no PriorityClass")
+        if not attributes.priority_changed or not name:
+            return "skip", "the pod has no PriorityClass" if attributes.priority_changed else _SAME_CLASS
         originals = twins.get(name, ())
         names = (name, *originals)
         if not any(map(denied, names)) and (allowed is None or any(map(allowed, names))):
             return _ALLOW
         where = f" in namespace {attributes.request.namespace}" if attributes.request.namespace else ""
         twin = f" ({TWIN_OF}{' or '.join(originals)})" if originals else ""
-        text = f'PriorityClass "{bounded(name)}"{twin} may not be used{where}: rule {policy.name}/{rule.name} {what}'
-        return RuleResult("deny", text)
+        return "deny", f'PriorityClass "{bounded(name)}"{twin} may not be used{where}: rule {rule_id} {what}'
 
-    return CompiledRule(policy.name, rule.name, rule.enforcement, run)
+    return run
 
 
 def compile_use(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> CompiledRule:
@@ -185,19 +180,19 @@ def compile_use(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> Co
     may, who = anyone_of(body.use), rights_text(body.use)
     by_subject = any(right.subjects for right in body.use)
 
-    def run(attributes: RequestAttributes) -> RuleResult:
+    def run(attributes: RequestAttributes) -> Said:
         if not attributes.priority_changed:
-            return RuleResult("skip", "the priority does not change")
+            return "skip", "the priority does not change"
         if may(attributes):
             return _ALLOW
         hint = REGARDLESS if by_subject and attributes.by_service_account else ""
         by = f' (PriorityClass "{bounded(attributes.class_name)}")' if attributes.class_name else ""
-        return RuleResult(
-            "deny",
+        text = (
             f"priority {attributes.value}{by} lies in the range {body.from_} to {body.to}, which rule"
             f" {policy.name}/{rule.name} reserves for {who}{may.missing(attributes)}{hint};"
-            " choose a PriorityClass with a value outside that range",
+            " choose a PriorityClass with a value outside that range"
         )
+        return "deny", text
 
     return CompiledRule(policy.name, rule.name, rule.enforcement, run)
 
@@ -206,46 +201,50 @@ def compile_define(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) ->
     """Compile who may define classes in a reserved range, to be run on PriorityClasses whose value lies in it."""
     may, who = definers(body.define), definers_text(body.define)
 
-    def run(attributes: RequestAttributes) -> RuleResult:
+    def run(attributes: RequestAttributes) -> Said:
         if not attributes.definition_changed:
-            return RuleResult("skip", "the class does not change")
+            return "skip", "the class does not change"
         if may(attributes):
             return _ALLOW
-        return RuleResult(
-            "deny",
+        text = (
             f'value {attributes.value} of PriorityClass "{bounded(attributes.name)}" lies in the range {body.from_} to'
             f" {body.to}, which rule {policy.name}/{rule.name} reserves: classes there may be defined by"
-            f" {who}{may.missing(attributes)}; {DEFINE_INSTEAD[attributes.request.operation]}",
+            f" {who}{may.missing(attributes)}; {DEFINE_INSTEAD[attributes.request.operation]}"
         )
+        return "deny", text
 
     return CompiledRule(policy.name, rule.name, rule.enforcement, run)
 
 
-def _compile_validate(policy: PriorityPolicy, rule: PriorityRule, body: Validate) -> CompiledRule:
+def _compile_validate(rule_id: str, body: Validate) -> Callable[[RequestAttributes], Said]:
     """Compile an expression: one that fails is an error, one that is false a refusal.
 
     Raises CelError for one that does not compile, which loading has found before.
     """
-    rule_id = f"{policy.name}/{rule.name}"
     expression = compile_bool(body.expression)
     words = compile_text(body.message_expression) if body.message_expression else None
 
-    def run(attributes: RequestAttributes) -> RuleResult:
+    def run(attributes: RequestAttributes) -> Said:
         try:
             if expression.holds(attributes.inputs):
                 return _ALLOW
-        except TooLargeError as error:
-            return RuleResult("error", error.told)
         except CelRuntimeError as error:
-            text = f"rule {rule_id} could not be evaluated: expression {expression.text!r}: {error}; {FAILED_INSTEAD}"
-            return RuleResult("error", text)
+            whose = "" if isinstance(error, TooLargeError) else f"rule {rule_id} "
+            return "error", f"{whose}{failed_text(expression, error)}"
         message = body.message or f"the expression {body.expression!r} is false"
         if words is not None:
             with suppress(CelRuntimeError):  # a messageExpression that fails must not hide that the rule is violated
                 message = words.words(attributes.inputs)
-        return RuleResult("deny", f"{message} (rule {rule_id})")
+        return "deny", f"{message} (rule {rule_id})"
 
-    return CompiledRule(policy.name, rule.name, rule.enforcement, run)
+    return run
+
+
+def failed_text(program: Program, error: CelRuntimeError) -> str:
+    """What the author of a request is told of an expression that could not be evaluated."""
+    if isinstance(error, TooLargeError):
+        return error.told
+    return f"could not be evaluated: expression {program.text!r}: {error}; {FAILED_INSTEAD}"
 
 
 @dataclass(frozen=True, slots=True)
