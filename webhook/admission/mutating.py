@@ -30,6 +30,7 @@ from webhook.policy.model.values import (
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
+_OF_RECONCILER = frozenset(RECONCILER_ANNOTATIONS)
 _LONGEST = 64 * 1024
 _LONGEST_VALUE = 64
 
@@ -124,7 +125,8 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     answer.unsure |= resolution.unsure
     settled = not (resolution.conflict or resolution.missing)
     ours = given.still_there(present, context.engine.copied) if given else set()
-    copied: dict[str, tuple[str, str]] = {}
+    values: dict[str, str] = {}
+    rules = [resolution.set_by] * bool(resolution.set_by)
     offered = (resolution.priority_class.metadata.annotations if resolution.priority_class else None) or {}
     if settled:
         request.priority_class, request.priority = resolution.priority_class, resolution.value
@@ -133,9 +135,11 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         if offered:
             # What the pod says by itself stays, and what only giveway writes is not copied
             kept = {*present.keys() - ours, *OWN_ANNOTATIONS}
-            pairs = context.engine.annotations_to_copy(request)
-            copied = {key: (offered[key], rule) for key, rule in pairs if key in offered and key not in kept}
-    values = {key: value for key, (value, _) in copied.items()}
+            for key, rule in context.engine.annotations_to_copy(request):
+                if key in offered and key not in kept:
+                    values[key] = offered[key]
+                    if present.get(key) != values[key]:
+                        rules.append(rule)
     managed = context.managed(resolution.name) if resolution.managed and settled else None
     # Nodes wait, if neither the pod nor its class says how long
     if managed is not None and POD_SCALE_UP_DELAY not in {*present.keys() - ours, *offered}:
@@ -151,11 +155,9 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         else None
     )
     said = context.engine.creation_record(meta.labels, meta.annotations)
-    own = {**dict.fromkeys(RECONCILER_ANNOTATIONS), GIVEN: record, CREATION: said}
-    annotations = {**dict.fromkeys(ours), **values, **own}
+    forged = () if _OF_RECONCILER.isdisjoint(present) else RECONCILER_ANNOTATIONS
+    annotations = {**dict.fromkeys(ours), **values, **dict.fromkeys(forged), GIVEN: record, CREATION: said}
     answer.patch = _patch(pod, resolution if settled else None, annotations, _labels(review, meta, resolution, answer))
-    rules = [resolution.set_by] * bool(resolution.set_by)
-    rules += [rule for key, (value, rule) in copied.items() if present.get(key) != value]
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
 

@@ -72,10 +72,6 @@ class Bodies:
 
     async def read(self, held: Held, content: StreamReader) -> bytes:
         """Read a body. Raises NoRoomError, OversizedError, TimeoutError, and what the stream raises."""
-        if content.is_eof() and content.total_bytes <= BODY_LIMIT:  # most are whole when they are asked for
-            whole = content.read_nowait()
-            self._charge(held, len(whole))
-            return whole
         loop = asyncio.get_running_loop()
         began, received, body = loop.time(), 0, bytearray()
         while not content.at_eof():
@@ -91,17 +87,17 @@ class Bodies:
             received += len(chunk)
             if received <= BODY_LIMIT:
                 body += chunk
-                self._charge(held, len(chunk))
+                self.charge(held, len(chunk))
             elif held.bytes:
                 body = (body + chunk)[:_BEGINNING]
-                self._charge(held, -held.bytes)
+                self.charge(held, -held.bytes)
             if received > _DRAINED:
                 break
         if received > BODY_LIMIT:
             raise OversizedError(bytes(body))
         return bytes(body)
 
-    def _charge(self, held: Held, count: int) -> None:
+    def charge(self, held: Held, count: int) -> None:
         """Count bytes, and make room if these are too many."""
         held.bytes += count
         self.bytes += count

@@ -56,32 +56,25 @@ class GivenObjects(ObjectSource):
 
 
 class CachedObjects(ObjectSource):
-    """The caches of one cluster. `classes` and `namespaces` may be shared with others who need them."""
+    """The caches of one cluster."""
 
-    def __init__(
-        self,
-        client: Client,
-        classes: Informer[PriorityClass] | None = None,
-        namespaces: Informer[Namespace] | None = None,
-    ) -> None:
+    def __init__(self, client: Client) -> None:
         super().__init__(self)
         self._client = client
-        self._classes = classes or Informer(client, PRIORITY_CLASS.path(), PriorityClass)
-        self._namespaces = namespaces or Informer(client, NAMESPACE.path(), Namespace)
+        self._classes = Informer(client, PRIORITY_CLASS.path(), PriorityClass)
+        self._namespaces = Informer(client, NAMESPACE.path(), Namespace)
         paths = POD_GROUP.paths()
         self._groups = Informer(client, paths[0], PodGroup, transform=_brief, optional=True, other_paths=paths[1:])
-        given = ((self._classes, classes), (self._namespaces, namespaces), (self._groups, None))
-        self._own = [cache for cache, shared in given if not shared]
-        self._defaults = {name: item for name, item in self._classes.items().items() if item.global_default}
+        self._defaults: dict[str, PriorityClass] = {}
         self._classes.handlers.append(self._note_default)
         self._group_version = 0
         """Which version of PodGroups answered last."""
-        caches: dict[str, Informer[Any]] = {
+        self._caches: dict[str, Informer[Any]] = {
             CLASSES: self._classes,
             NAMESPACES: self._namespaces,
             POD_GROUPS: self._groups,
         }
-        self._lookups = Lookups(self._get, caches, optional=[POD_GROUPS])
+        self._lookups = Lookups(self._get, self._caches, optional=[POD_GROUPS])
 
     def priority_class(self, name: str) -> PriorityClass | None:
         """The PriorityClass of that name."""
@@ -120,9 +113,9 @@ class CachedObjects(ObjectSource):
         return Overlay(self, live[CLASSES], live[NAMESPACES], live[POD_GROUPS])
 
     async def run(self) -> None:
-        """Keep those caches current that are not run by somebody else."""
+        """Keep the caches current."""
         async with asyncio.TaskGroup() as tasks:
-            for cache in self._own:
+            for cache in self._caches.values():
                 tasks.create_task(cache.run())
 
     async def _get(self, resource: str, key: str) -> Any:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from webhook.serving.fair_turns import FairTurns
+from webhook.serving.fair_turns import TurnsOfRound
 
 MOST_CONNECTIONS = 768
 """An API server speaks HTTP/1.1 to a webhook, so it has a connection for each review under way: 200 changes and 400
@@ -54,7 +54,7 @@ _Group = dict["Connection", None]
 class Connection(web.RequestHandler):
     """One connection: whose it is, and in which group."""
 
-    __slots__ = ("accepted", "address", "group", "handshake", "late", "owner")
+    __slots__ = ("accepted", "address", "group", "handshake", "late", "owner", "paused")
 
     def __init__(self, owner: Connections, accepted: socket.socket, address: str) -> None:
         super().__init__(
@@ -70,17 +70,28 @@ class Connection(web.RequestHandler):
             max_field_size=_LONGEST_FIELD,
             max_headers=_MOST_FIELDS,
         )
-        self.owner, self.accepted, self.address = owner, accepted, address
+        self.owner, self.accepted, self.address, self.paused = owner, accepted, address, False
         self.group: _Group | None = None
         self.handshake = asyncio.create_task(self._shake_hands(owner.context))
         self.late = asyncio.get_running_loop().call_later(_HEAD_SECONDS, owner.end, self, "head")
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, unless it has more lines than a request; this ends the connection."""
-        if data.count(b"\r\n") > _MOST_LINES:
+        if data.count(b"\n") > _MOST_LINES and data.count(b"\r\n") > _MOST_LINES:  # the first takes half of the second
             self.owner.end(self, "lines")
         else:
             super().data_received(data)
+
+    def pause_reading(self) -> None:
+        """Read no more until what has come is taken."""
+        self.paused = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read on, if it was paused; aiohttp parses nothing, and resumes, whenever a part of a body is taken."""
+        if self.paused:
+            self.paused = False
+            super().resume_reading(resume_parser)
 
     def pause_writing(self) -> None:
         """End a client that does not take what it is sent: 512 KiB wait for it. TLS itself answers, too."""
@@ -92,11 +103,9 @@ class Connection(web.RequestHandler):
         self.owner.forget(self)
 
     async def _shake_hands(self, context: ssl.SSLContext) -> None:
-        loop = asyncio.get_running_loop()
         await self.owner.greetings.enter(self.address)
-        loop.call_soon(self.owner.greetings.leave)
         try:
-            await loop.connect_accepted_socket(
+            await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self,
                 self.accepted,
                 ssl=context,
@@ -129,7 +138,7 @@ class Connections(web.Server):
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(1, soft // 2))
         self._ended = ended
-        self.greetings = FairTurns(_GREETINGS)
+        self.greetings = TurnsOfRound(_GREETINGS)
         self.new: _Group = {}
         self.idle: _Group = {}
         self.busy: _Group = {}
