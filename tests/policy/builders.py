@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.evaluation.engine import Engine
@@ -9,6 +11,11 @@ from webhook.policy.evaluation.request import PolicyRequest, UserInfo
 from webhook.policy.files.loading import Loaded, load_texts
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.object_shape import shape_of
+
+
+def table(names: str, rows: dict[str, Any]) -> pytest.MarkDecorator:
+    """A test for each row, called by its key; `names` as for `parametrize`."""
+    return pytest.mark.parametrize(names, list(rows.values()), ids=list(rows))
 
 
 def loaded(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> Loaded:

@@ -11,6 +11,7 @@ from tests.policy.builders import (
     pod,
     priority_class,
     rules,
+    table,
     update,
     user,
 )
@@ -18,8 +19,14 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED as KEY
 from webhook.policy.model.values import PROTECTION_DURATION
 
 NONE = rules("{name: x, defaultPriorityClass: standard}")
-LEADS = f"{{name: s, protectAnnotations: {{keys: [{KEY}], allow: {{subjects: [{{kind: Group, name: leads}}]}}}}}}"
+SHIELD = f"{{name: s, protectAnnotations: {{keys: [{KEY}], allow: {{subjects: [{{kind: Group, name: leads}}]}}}}}}"
+LEADS, OWNERS = rules(SHIELD), rules(SHIELD.replace("leads", "owners"))
+ELSEWHERE, TRIAL = rules(SHIELD, match="{namespaces: [other]}"), rules(SHIELD, enforcement="warn")
+AT_CREATE = rules(SHIELD.replace("allow:", "operations: [CREATE, UPDATE], allow:"))
 LEAD = user("lena", "leads")
+SPELLING = "volcano.sh/preemptable"
+READ = f"preemptors: {{priorityClasses: [a]}}\nvictims: {{annotations: {{preemptible: [{SPELLING}]}}}}"
+BATCH = priority_class("batch", can_be_preempted="true")
 
 
 def change(before, after, key=KEY, **more):
@@ -29,6 +36,11 @@ def change(before, after, key=KEY, **more):
         pod(annotations={} if after is None else {key: after}),
         **more,
     )
+
+
+def new(text="true", make=create, **more):
+    """A new pod that says it."""
+    return make(pod(annotations={KEY: text}), **more)
 
 
 @pytest.mark.parametrize(
@@ -47,71 +59,44 @@ def test_nobody_changes_a_running_pod(before, after, words, key):
     assert words in verdicts[0].message
 
 
-def test_everyone_may_at_create():
-    """Without a policy everyone may say at CREATE whether a pod can be preempted."""
-    assert outcomes(engine(NONE), create(pod(annotations={KEY: "true"}))) == {}
+BUILTIN, DENIED, ALLOWED = {"builtin/shield": "deny"}, {"p/s": "deny"}, {"p/s": "allow"}
+SAID = {
+    "without a policy everyone may at CREATE": ((NONE,), new(), {}),
+    "other changes pass": (
+        (LEADS,),
+        update(pod(annotations={KEY: "true"}), pod(annotations={KEY: "true", "x": "y"}, labels={"a": "b"})),
+        {},
+    ),
+    "a key that nothing reads": ((NONE,), change(None, "true", SPELLING), {}),
+    "a key that a PreemptionPolicy reads": ((NONE, READ), change(None, "true", SPELLING), BUILTIN),
+    "a policy gives the right": ((LEADS,), change("true", "false", user=LEAD), ALLOWED),
+    "to those it names": ((LEADS,), change("true", "false"), DENIED),
+    "and for its keys": ((LEADS,), change(None, "5", PROTECTION_DURATION, user=LEAD), BUILTIN),
+    "rights add up": ((LEADS, OWNERS), change("true", "false", user=user("o", "owners")), {"p2/s": "allow"}),
+    "if one allows": ((LEADS, OWNERS), change("true", "false"), {**DENIED, "p2/s": "deny"}),
+    "a rule on trial gives nothing": ((TRIAL,), change("true", "false", user=LEAD), ALLOWED | BUILTIN),
+    "and reports": ((TRIAL,), change("true", "false"), DENIED | BUILTIN),
+    "a right in one namespace holds in no other": ((ELSEWHERE,), change("true", "false", user=LEAD), BUILTIN),
+    "protected at CREATE": ((AT_CREATE,), new(), DENIED),
+    "but for those it names": ((AT_CREATE,), new(user=LEAD), ALLOWED),
+    "in a template": ((AT_CREATE,), new(make=deployment), DENIED),
+    "a pod that says nothing": ((AT_CREATE,), create(pod()), {}),
+    "what the class says may be said by the pod": ((AT_CREATE,), new(priority_class=BATCH), {}),
+    "and nothing else": ((AT_CREATE,), new("false", priority_class=BATCH), DENIED),
+    "what is no text counts as absent": (
+        (NONE,),
+        update(pod(annotations={KEY: "true"}), pod(annotations={KEY: ["true"]})),
+        BUILTIN,
+    ),
+}
 
 
-def test_other_changes_pass():
-    """Kubelets and controllers update pods all the time; only the protected keys matter."""
-    request = update(pod(annotations={KEY: "true"}), pod(annotations={KEY: "true", "x": "y"}, labels={"a": "b"}))
-    assert outcomes(engine(rules(LEADS)), request) == {}
-
-
-def test_further_spellings_are_shielded_when_a_policy_reads_them():
-    """A key that a PreemptionPolicy reads is protected like Gödel's."""
-    preemption = "preemptors: {priorityClasses: [a]}\nvictims: {annotations: {preemptible: [volcano.sh/preemptable]}}"
-    request = change(None, "true", "volcano.sh/preemptable")
-    assert outcomes(engine(NONE), request) == {}
-    assert outcomes(engine(NONE, preemption=preemption), request) == {"builtin/shield": "deny"}
-
-
-def test_a_policy_gives_the_right():
-    """A rule that allows someone replaces the built-in one for its keys."""
-    judging = engine(rules(LEADS))
-    assert outcomes(judging, change("true", "false", user=LEAD)) == {"p/s": "allow"}
-    assert outcomes(judging, change("true", "false")) == {"p/s": "deny"}
-    assert outcomes(judging, change(None, "5", PROTECTION_DURATION, user=LEAD)) == {"builtin/shield": "deny"}
-
-
-def test_rights_add_up():
-    """With two rules that enforce, one that allows suffices."""
-    judging = engine(rules(LEADS), rules(LEADS.replace("leads", "owners")))
-    assert outcomes(judging, change("true", "false", user=user("o", "owners"))) == {"p2/s": "allow"}
-    assert outcomes(judging, change("true", "false")) == {"p/s": "deny", "p2/s": "deny"}
-
-
-def test_rules_on_trial_give_nothing():
-    """A rule under warn or audit reports, and leaves what holds without it."""
-    judging = engine(rules(LEADS, enforcement="warn"))
-    assert outcomes(judging, change("true", "false", user=LEAD)) == {"p/s": "allow", "builtin/shield": "deny"}
-    assert outcomes(judging, change("true", "false")) == {"p/s": "deny", "builtin/shield": "deny"}
-
-
-def test_a_policy_that_does_not_apply_leaves_the_built_in_rule():
-    """A right given in one namespace holds in no other."""
-    judging = engine(rules(LEADS, match="{namespaces: [other]}"))
-    assert outcomes(judging, change("true", "false", user=LEAD)) == {"builtin/shield": "deny"}
-
-
-AT_CREATE = LEADS.replace("allow:", "operations: [CREATE, UPDATE], allow:")
-
-
-def test_protected_at_create():
-    """A rule for CREATE refuses pods and templates that set the annotation."""
-    judging = engine(rules(AT_CREATE))
-    assert outcomes(judging, create(pod(annotations={KEY: "true"}))) == {"p/s": "deny"}
-    assert outcomes(judging, create(pod(annotations={KEY: "true"}), user=LEAD)) == {"p/s": "allow"}
-    assert outcomes(judging, deployment(pod(annotations={KEY: "true"}))) == {"p/s": "deny"}
-    assert outcomes(judging, create(pod())) == {}
-
-
-def test_what_the_class_says_may_be_said_by_the_pod():
-    """The webhook copies the annotation from the class; that is not setting it."""
-    given = priority_class("batch", can_be_preempted="true")
-    judging = engine(rules(AT_CREATE))
-    assert outcomes(judging, create(pod(annotations={KEY: "true"}), priority_class=given)) == {}
-    assert outcomes(judging, create(pod(annotations={KEY: "false"}), priority_class=given)) == {"p/s": "deny"}
+@table("specs, request_, said", SAID)
+def test_who_may(specs, request_, said):
+    """A rule that enforces replaces the built-in one for its keys, its operations and where its policy applies."""
+    preemption = READ if READ in specs else ""
+    judging = engine(*(spec for spec in specs if spec != READ), preemption=preemption)
+    assert outcomes(judging, request_) == said
 
 
 @pytest.mark.parametrize(
@@ -126,14 +111,8 @@ def test_text_tells_where_to_say_it(owners, where):
     """The author learns who may, and where the annotation belongs: a bare pod has no template."""
     request = change("true", "false")
     request.object["metadata"]["ownerReferences"] = owners
-    text = only_message(engine(rules(LEADS)), request)
+    text = only_message(engine(LEADS), request)
     assert f"rule p/s leaves that to Group leads; set it {where} or on the PriorityClass" in text
-
-
-def test_annotations_that_are_no_text_count_as_absent():
-    """What the API server will refuse anyway does not confuse the rule."""
-    request = update(pod(annotations={KEY: "true"}), pod(annotations={KEY: ["true"]}))
-    assert outcomes(engine(NONE), request) == {"builtin/shield": "deny"}
 
 
 def test_a_right_that_only_the_policy_keeps_from_holding_lacks_nothing():
