@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.admission.builders import HERE, ask, make_context, make_pod, make_policy, make_review, response
+from tests.policy.builders import table
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.inspection.makers import bounded
 from webhook.policy.evaluation import engine as engine_module
@@ -85,10 +86,7 @@ def test_fields_that_rules_mostly_read_leave_pods_reduced():
     assert make_context(policies=(make_policy("p", rule()),)).reads_everything
 
 
-@pytest.mark.parametrize(
-    ("body", "parts"),
-    [pytest.param(ServiceAccounts, set(PARTS), id="undeclared"), pytest.param(Declared, {"spec"}, id="declared")],
-)
+@table("body, parts", {"undeclared": (ServiceAccounts, set(PARTS)), "declared": (Declared, {"spec"})})
 def test_changes_of_what_it_reads_travel(body, parts):
     """Every change is sent for a body that says nothing of itself."""
     assert reads_on_update(policies(rule(body))).parts == parts

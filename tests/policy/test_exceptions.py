@@ -2,7 +2,19 @@
 
 import pytest
 
-from tests.policy.builders import create, define, engine, loaded, only_message, outcomes, pod, rules, update, user
+from tests.policy.builders import (
+    create,
+    define,
+    engine,
+    loaded,
+    only_message,
+    outcomes,
+    pod,
+    rules,
+    table,
+    update,
+    user,
+)
 from webhook.kube.instants import epoch
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.rules import excepted_text
@@ -29,25 +41,23 @@ def refused(request, spec, now):
     return [verdict.id for verdict in engine(spec).judge(request) if verdict.denies]
 
 
-@pytest.mark.parametrize(
-    ("spec", "request_", "rule"),
-    [
-        pytest.param(excepting(ALLOWED), create(pod("other")), "p/allowed", id="allowed classes"),
-        pytest.param(excepting(BAND, names="band"), create(pod(priority=150)), "p/band", id="use of a range"),
-        pytest.param(
+@table(
+    "spec, request_, rule",
+    {
+        "allowed classes": (excepting(ALLOWED), create(pod("other")), "p/allowed"),
+        "use of a range": (excepting(BAND, names="band"), create(pod(priority=150)), "p/band"),
+        "definition in a range": (
             excepting(BAND, names="band", match="{subjects: [{kind: User, name: alice}]}"),
             define("c", 150),
             "p/band",
-            id="definition in a range",
         ),
-        pytest.param(
+        "a protected annotation": (
             excepting(SHIELD, names="shield"),
             update(pod(), pod(annotations={CAN_BE_PREEMPTED: "true"})),
             "p/shield",
-            id="a protected annotation",
         ),
-        pytest.param(excepting(FAILS, names="fails"), create(), "p/fails", id="an expression that fails"),
-    ],
+        "an expression that fails": (excepting(FAILS, names="fails"), create(), "p/fails"),
+    },
 )
 def test_an_exception_holds_until_its_end(spec, request_, rule):
     """The rule is violated all the same, says so in a warning until the end, and refuses from then on."""
@@ -72,21 +82,18 @@ def test_the_warning_says_until_when_why_and_who_answers_for_it():
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "request_"),
-    [
-        pytest.param(excepting(ALLOWED, match="{namespaces: [team-b]}"), create(pod("other")), id="another namespace"),
-        pytest.param(excepting(ALLOWED, BAND, names="band"), create(pod("other")), id="another rule"),
-        pytest.param(
-            excepting(ALLOWED, match="{subjects: [{kind: User, name: bob}]}"), create(pod("other")), id="somebody else"
-        ),
-        pytest.param(
+@table(
+    "spec, request_",
+    {
+        "another namespace": (excepting(ALLOWED, match="{namespaces: [team-b]}"), create(pod("other"))),
+        "another rule": (excepting(ALLOWED, BAND, names="band"), create(pod("other"))),
+        "somebody else": (excepting(ALLOWED, match="{subjects: [{kind: User, name: bob}]}"), create(pod("other"))),
+        "a controller, which may act for anybody": (
             excepting(ALLOWED, match="{subjects: [{kind: User, name: alice}]}"),
             create(pod("other"), user=user("system:serviceaccount:kube-system:replicaset-controller")),
-            id="a controller, which may act for anybody",
         ),
-        pytest.param(excepting(BAND, names="band"), define("c", 150), id="a class, which lies in no namespace"),
-    ],
+        "a class, which lies in no namespace": (excepting(BAND, names="band"), define("c", 150)),
+    },
 )
 def test_an_exception_is_for_whom_it_names(spec, request_):
     """It is compared as `exclude` is: everything named must hold, and who asks must be known."""
@@ -145,24 +152,23 @@ def test_labels_by_which_an_exception_selects_are_read_at_updates():
     assert "app" in reads_on_update(loaded(spec).policies).labels
 
 
-@pytest.mark.parametrize(
-    ("change", "column", "words"),
-    [
-        pytest.param({"until": "tomorrow"}, 109, "expected a date such as 2026-12-31, or an instant", id="no date"),
-        pytest.param({"until": "2026-02-30"}, 109, "not an RFC 3339 instant", id="no such day"),
-        pytest.param({"until": "2026-12-31T18:00:00"}, 109, "names no time zone", id="no zone"),
-        pytest.param({"until": "9999-12-31T23:59:59-14:00"}, 109, "outside the years 0001 to 9999", id="year 10000"),
-        pytest.param({"until": "0001-01-01T00:00:00+14:00"}, 109, "outside the years 0001 to 9999", id="year 0"),
-        pytest.param({"names": "alowed"}, 16, 'a rule "alowed" that this policy does not have; did you', id="rule"),
-        pytest.param({"names": "given"}, 16, 'rule "given" refuses nothing', id="a rule that fills in"),
-        pytest.param({"match": "{}"}, 24, "this excepts everybody", id="everybody"),
-        pytest.param(
+@table(
+    "change, column, words",
+    {
+        "no date": ({"until": "tomorrow"}, 109, "expected a date such as 2026-12-31, or an instant"),
+        "no such day": ({"until": "2026-02-30"}, 109, "not an RFC 3339 instant"),
+        "no zone": ({"until": "2026-12-31T18:00:00"}, 109, "names no time zone"),
+        "year 10000": ({"until": "9999-12-31T23:59:59-14:00"}, 109, "outside the years 0001 to 9999"),
+        "year 0": ({"until": "0001-01-01T00:00:00+14:00"}, 109, "outside the years 0001 to 9999"),
+        "rule": ({"names": "alowed"}, 16, 'a rule "alowed" that this policy does not have; did you'),
+        "a rule that fills in": ({"names": "given"}, 16, 'rule "given" refuses nothing'),
+        "everybody": ({"match": "{}"}, 24, "this excepts everybody"),
+        "controllers": (
             {"match": '{subjects: [{kind: Group, name: "system:serviceaccounts"}]}'},
             24,
             "the right would be everybody's",
-            id="controllers",
         ),
-    ],
+    },
 )
 def test_mistakes_have_a_place(change, column, words):
     """What is wrong in an exception is said with line and column."""

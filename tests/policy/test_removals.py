@@ -1,8 +1,6 @@
 """What a policy set lacks of the one before it, by id."""
 
-import pytest
-
-from tests.policy.builders import policies, rule, rules
+from tests.policy.builders import policies, rule, rules, table
 from webhook.policy.model.policies import Policies
 from webhook.policy.removals import removals
 
@@ -10,33 +8,30 @@ TWO = rules("{name: a, priorityClasses: {deny: [x]}}", "{name: b, priorityClasse
 DENY = rule("priorityClasses: {deny: [x]}")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "found"),
-    [
-        pytest.param(TWO, "", ["p: the PriorityPolicy with its 2 rules is gone"], id="a policy"),
-        pytest.param(TWO, DENY, ["p/a: the rule is gone", "p/b: the rule is gone"], id="rules"),
-        pytest.param(
+@table(
+    "old, new, found",
+    {
+        "a policy": (TWO, "", ["p: the PriorityPolicy with its 2 rules is gone"]),
+        "rules": (TWO, DENY, ["p/a: the rule is gone", "p/b: the rule is gone"]),
+        "the enforcement of a rule": (
             DENY,
             rule("priorityClasses: {deny: [x]}, enforcement: warn"),
             ["p/r: enforcement enforce becomes warn"],
-            id="the enforcement of a rule",
         ),
-        pytest.param(
+        "the enforcement of a policy": (
             DENY,
             rule("priorityClasses: {deny: [x]}", enforcement="audit"),
             ["p/r: enforcement enforce becomes audit"],
-            id="the enforcement of a policy",
         ),
-        pytest.param(
+        "another kind": (
             rule("copyAnnotations: [a.io/x]"),
             rule("defaultPriorityClass: x"),
             ["p/r: it is a rule of another kind now"],
-            id="another kind",
         ),
-        pytest.param(rule("priorityClasses: {deny: [x]}, enforcement: warn"), DENY, [], id="a stricter rule"),
-        pytest.param(DENY, rule("priorityClasses: {deny: [y]}"), [], id="another content is not compared"),
-        pytest.param("", TWO, [], id="a new policy"),
-    ],
+        "a stricter rule": (rule("priorityClasses: {deny: [x]}, enforcement: warn"), DENY, []),
+        "another content is not compared": (DENY, rule("priorityClasses: {deny: [y]}"), []),
+        "a new policy": ("", TWO, []),
+    },
 )
 def test_what_is_gone_or_softer(old, new, found):
     """Policies and rules that are gone, of another kind or softer are told by id, and nothing else."""

@@ -1,8 +1,6 @@
 """Who may do what by a policy set, in words: for those who ask for themselves, and for what controllers make."""
 
-import pytest
-
-from tests.policy.builders import loaded, rules
+from tests.policy.builders import loaded, rules, table
 from webhook.policy.rights import NEVER, SAME, rights_of
 
 GROUP = "subjects: [{kind: Group, name: platform}]"
@@ -14,32 +12,25 @@ def rows(*bodies, **parts):
     return rights_of(found.policies)
 
 
-@pytest.mark.parametrize(
-    ("use", "people", "controllers"),
-    [
-        pytest.param("{namespaces: [a]}", "namespace a", "namespace a", id="by namespace"),
-        pytest.param(
+@table(
+    "use, people, controllers",
+    {
+        "by namespace": ("{namespaces: [a]}", "namespace a", "namespace a"),
+        "both": (
             f"{{namespaces: [a], {GROUP}}}",
             "namespace a with Group platform",
             "namespace a, whoever wrote the workload",
-            id="both",
         ),
-        pytest.param(f"{{{GROUP}}}", "Group platform", NEVER, id="by subjects alone"),
-        pytest.param(
+        "by subjects alone": (f"{{{GROUP}}}", "Group platform", NEVER),
+        "an exact service account": (
             "{subjects: [{kind: ServiceAccount, namespace: ci, name: runner}]}",
             "ServiceAccount ci/runner",
             "what ServiceAccount ci/runner makes for itself",
-            id="an exact service account",
         ),
-        pytest.param(f"{{namespaces: ['*'], {GROUP}}}", "namespace * with Group platform", NEVER, id="any namespace"),
-        pytest.param(
-            f"[{{namespaces: [a]}}, {{{GROUP}}}]",
-            "namespace a, or Group platform",
-            f"namespace a, or {NEVER}",
-            id="two",
-        ),
-        pytest.param("[]", "nobody", "nobody", id="nobody"),
-    ],
+        "any namespace": (f"{{namespaces: ['*'], {GROUP}}}", "namespace * with Group platform", NEVER),
+        "two": (f"[{{namespaces: [a]}}, {{{GROUP}}}]", "namespace a, or Group platform", f"namespace a, or {NEVER}"),
+        "nobody": ("[]", "nobody", "nobody"),
+    },
 )
 def test_who_may_use_a_range(use, people, controllers):
     """Namespaces decide about what controllers make, subjects about those who ask for themselves."""

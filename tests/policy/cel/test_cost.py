@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from tests.policy.builders import table
 from webhook.policy.cel.ast import parse
 from webhook.policy.cel.cost import BUDGET
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
@@ -34,21 +35,21 @@ def pod(containers=1, variables=1, volumes=1, value="v"):
     }
 
 
-@pytest.mark.parametrize(
+@table(
     "expression",
-    [
-        pytest.param(EVERY_VALUE, id="containers, their variables and the volumes"),
-        pytest.param(IMAGES, id="regular expression on images"),
-        pytest.param("object.spec.containers.map(c, c.image).filter(i, i != '').join(', ') != ''", id="joined images"),
-        pytest.param("object.l.all(x, x in object.m)", id="elements of another list"),
-        pytest.param("object.l.all(x, object.s.contains(x))", id="search for each element"),
-        pytest.param("object.l.all(x, object.l.exists(y, x != y))", id="pairs"),
-        pytest.param("[1]" + ".filter(x, true)" * 9 + " == []", id="loops over what is written out"),
-        pytest.param("object.a" + " + object.a" * 20 + " != ''", id="many additions"),
-        pytest.param("cel.bind(t, object.s.lowerAscii(), t.contains('a') && t.contains('b'))", id="bind"),
-        pytest.param("object.?a.optMap(v, v.b).orValue(1) == 2", id="optional"),
-        pytest.param("'%s of %d'.format([object.s, object.n]) != ''", id="format"),
-    ],
+    {
+        "containers, their variables and the volumes": EVERY_VALUE,
+        "regular expression on images": IMAGES,
+        "joined images": "object.spec.containers.map(c, c.image).filter(i, i != '').join(', ') != ''",
+        "elements of another list": "object.l.all(x, x in object.m)",
+        "search for each element": "object.l.all(x, object.s.contains(x))",
+        "pairs": "object.l.all(x, object.l.exists(y, x != y))",
+        "loops over what is written out": "[1]" + ".filter(x, true)" * 9 + " == []",
+        "many additions": "object.a" + " + object.a" * 20 + " != ''",
+        "bind": "cel.bind(t, object.s.lowerAscii(), t.contains('a') && t.contains('b'))",
+        "optional": "object.?a.optMap(v, v.b).orValue(1) == 2",
+        "format": "'%s of %d'.format([object.s, object.n]) != ''",
+    },
 )
 def test_honest_rules_are_accepted(expression):
     """What a rule over an ordinary pod does is affordable."""
@@ -56,31 +57,27 @@ def test_honest_rules_are_accepted(expression):
     assert program.cost.estimate(8 * 1024, 32) <= BUDGET
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        pytest.param(EVERY_VALUE, pod(1, 1, 9000, "x" * 400_000), id="long value searched for every volume"),
-        pytest.param(EVERY_VALUE, pod(20, 20, 24, "x" * 1000), id="three loops"),
-        pytest.param("object.l.map(x, x) != []", {"l": list(range(9999))}, id="map of a long list"),
-        pytest.param("object.l.filter(x, true) != []", {"l": list(range(9999))}, id="filter of a long list"),
-        pytest.param("object.l.map(x, object.l.map(y, y)) != []", {"l": list(range(99))}, id="map inside map"),
-        pytest.param("object.s.contains(object.t)", {"s": "a" * 250_000, "t": "a" * 100_000 + "b"}, id="long search"),
-        pytest.param("object.s.indexOf(object.t) > 1", {"s": "a" * 250_000, "t": "a" * 9000 + "b"}, id="index"),
-        pytest.param("object.l.all(x, x in object.l)", {"l": [str(number) for number in range(9000)]}, id="in"),
-        pytest.param("object.s.matches('(a*)*b')", {"s": "a" * 500_000}, id="regular expression"),
-        pytest.param("object.s.matches('(a|b)*b(a|b){20}c')", {"s": "abbabaab" * 9000}, id="states of a pattern"),
-        pytest.param("object.l.all(x, object.l.all(y, object.l.all(z, true)))", {"l": list(range(3000))}, id="loops"),
-        pytest.param(
-            "cel.bind(s, object.s, object.l.all(x, !s.contains(x)))",
-            {"l": ["aab"] * 3000, "s": "a" * 90_000},
-            id="bound",
-        ),
-        pytest.param("object.l.all(x, (x + object.s).size() > 0)", {"l": ["a"] * 9000, "s": "b" * 9000}, id="growth"),
-        pytest.param("object.s.split('').size() > 0", {"s": "a" * 400_000}, id="split"),
-        pytest.param("object.l.all(x, x.split(',').size() > 0)", {"l": ["," * 400] * 900}, id="split of elements"),
-        pytest.param("object == object", {"l": [list(range(100))] * 900}, id="comparison"),
-        pytest.param("object == object", {str(number): number for number in range(30_000)}, id="comparison of maps"),
-    ],
+@table(
+    "expression, value",
+    {
+        "long value searched for every volume": (EVERY_VALUE, pod(1, 1, 9000, "x" * 400_000)),
+        "three loops": (EVERY_VALUE, pod(20, 20, 24, "x" * 1000)),
+        "map of a long list": ("object.l.map(x, x) != []", {"l": list(range(9999))}),
+        "filter of a long list": ("object.l.filter(x, true) != []", {"l": list(range(9999))}),
+        "map inside map": ("object.l.map(x, object.l.map(y, y)) != []", {"l": list(range(99))}),
+        "long search": ("object.s.contains(object.t)", {"s": "a" * 250_000, "t": "a" * 100_000 + "b"}),
+        "index": ("object.s.indexOf(object.t) > 1", {"s": "a" * 250_000, "t": "a" * 9000 + "b"}),
+        "in": ("object.l.all(x, x in object.l)", {"l": [str(number) for number in range(9000)]}),
+        "regular expression": ("object.s.matches('(a*)*b')", {"s": "a" * 500_000}),
+        "states of a pattern": ("object.s.matches('(a|b)*b(a|b){20}c')", {"s": "abbabaab" * 9000}),
+        "loops": ("object.l.all(x, object.l.all(y, object.l.all(z, true)))", {"l": list(range(3000))}),
+        "bound": ("cel.bind(s, object.s, object.l.all(x, !s.contains(x)))", {"l": ["aab"] * 3000, "s": "a" * 90_000}),
+        "growth": ("object.l.all(x, (x + object.s).size() > 0)", {"l": ["a"] * 9000, "s": "b" * 9000}),
+        "split": ("object.s.split('').size() > 0", {"s": "a" * 400_000}),
+        "split of elements": ("object.l.all(x, x.split(',').size() > 0)", {"l": ["," * 400] * 900}),
+        "comparison": ("object == object", {"l": [list(range(100))] * 900}),
+        "comparison of maps": ("object == object", {str(number): number for number in range(30_000)}),
+    },
 )
 def test_no_expression_takes_long(expression, value):
     """Whatever the object, an expression ends soon: with an answer, or with an error that says what it could take."""
@@ -91,23 +88,21 @@ def test_no_expression_takes_long(expression, value):
     assert time.thread_time() - began < 0.15
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        pytest.param(EVERY_VALUE, pod(3, 20, 5, "x" * 50), id="three loops"),
-        pytest.param(EVERY_VALUE, pod(10, 30, 30), id="many steps"),
-        pytest.param("object.l.map(x, x) != []", {"l": list(range(600))}, id="map"),
-        pytest.param("object.l.filter(x, x > 0).map(x, x + 1) != []", {"l": list(range(400))}, id="filter, then map"),
-        pytest.param(IMAGES, pod(200), id="regular expression"),
-        pytest.param("object.s.matches('(a|b)*b(a|b){12}c')", {"s": "abbabaab" * 1000}, id="states of a pattern"),
-        pytest.param(
-            "google.protobuf.ListValue{values: object.l}.size() > 0", {"l": [list(range(99))] * 90}, id="message"
-        ),
-        pytest.param("object.l.all(x, x + x + x + x != [])", {"l": [list(range(100))] * 200}, id="lists joined"),
-        pytest.param("object.s.contains(object.t)", {"s": "a" * 20_000, "t": "a" * 9000 + "b"}, id="search"),
-        pytest.param("object.l.all(x, x.replace('a', 'bb') != '')", {"l": ["a" * 100] * 300}, id="replace"),
-        pytest.param("object.l.all(x, x in object.l)", {"l": [str(number) for number in range(600)]}, id="in"),
-    ],
+@table(
+    "expression, value",
+    {
+        "three loops": (EVERY_VALUE, pod(3, 20, 5, "x" * 50)),
+        "many steps": (EVERY_VALUE, pod(10, 30, 30)),
+        "map": ("object.l.map(x, x) != []", {"l": list(range(600))}),
+        "filter, then map": ("object.l.filter(x, x > 0).map(x, x + 1) != []", {"l": list(range(400))}),
+        "regular expression": (IMAGES, pod(200)),
+        "states of a pattern": ("object.s.matches('(a|b)*b(a|b){12}c')", {"s": "abbabaab" * 1000}),
+        "message": ("google.protobuf.ListValue{values: object.l}.size() > 0", {"l": [list(range(99))] * 90}),
+        "lists joined": ("object.l.all(x, x + x + x + x != [])", {"l": [list(range(100))] * 200}),
+        "search": ("object.s.contains(object.t)", {"s": "a" * 20_000, "t": "a" * 9000 + "b"}),
+        "replace": ("object.l.all(x, x.replace('a', 'bb') != '')", {"l": ["a" * 100] * 300}),
+        "in": ("object.l.all(x, x in object.l)", {"l": [str(number) for number in range(600)]}),
+    },
 )
 def test_the_estimate_is_an_upper_bound(expression, value):
     """An expression takes no longer than its estimate; on a machine that is slower, longer by as much as that is."""
@@ -150,13 +145,13 @@ def test_large_sets_of_characters(set_):
     assert compile_bool(r"object.s.matches(r'[\w.-]{1,63}')")
 
 
-@pytest.mark.parametrize(
+@table(
     "expression",
-    [
-        pytest.param(EVERY_VALUE, id="loops"),
-        pytest.param("object.l.map(x, x + object.s).size() > 0", id="growth"),
-        pytest.param("object.s.matches('^[a-z]{1,20}$')", id="pattern"),
-    ],
+    {
+        "loops": EVERY_VALUE,
+        "growth": "object.l.map(x, x + object.s).size() > 0",
+        "pattern": "object.s.matches('^[a-z]{1,20}$')",
+    },
 )
 def test_the_estimate_grows(expression):
     """A larger object and longer lists never make an expression cheaper."""

@@ -4,6 +4,7 @@ import weakref
 
 import pytest
 
+from tests.policy.builders import table
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool, compile_text
 
 EMPTY = dict.fromkeys(("object", "oldObject", "request", "namespaceObject", "priorityClass"))
@@ -14,43 +15,41 @@ def inputs(**variables):
     return Inputs(lambda: EMPTY | variables)
 
 
-@pytest.mark.parametrize(
-    ("expression", "line", "column", "words"),
-    [
-        pytest.param("1 +", 1, 4, "ends too early", id="syntax"),
-        pytest.param("foo == 1", 1, 1, 'no variable or function "foo"', id="unknown variable"),
-        pytest.param("1 + 'a' == 2", 1, 3, '"+" does not take int, string', id="types"),
-        pytest.param("object.a &&\n  nope()", 2, 7, 'no variable or function "nope"', id="second line"),
-        pytest.param("a & b", 1, 3, 'a single "&" is no operator; write "&&"', id="one ampersand"),
-        pytest.param("object.a | true", 1, 10, 'write "||"', id="one bar"),
-        pytest.param("object.a = 1", 1, 10, 'write "==" to compare', id="one equals sign"),
-        pytest.param("true and false", 1, 6, 'there is no operator "and"; write "&&"', id="and"),
-        pytest.param("'abc", 1, 1, "has no quote at its end", id="open quote"),
-        pytest.param("(true", 1, 6, '")" is missing at the end', id="open bracket"),
-        pytest.param("true false", 1, 6, '"false" cannot stand here', id="no operator"),
-        pytest.param("object.a ; true", 1, 10, '";" means nothing', id="semicolon"),
-        pytest.param("object..a", 1, 8, '".." cannot stand here', id="two dots"),
-        pytest.param("objct.a == 1", 1, 6, 'did you mean "object"?', id="misspelt variable"),
-        pytest.param("1 + 2", 1, 1, "gives int; it must give true or false", id="no bool"),
-        pytest.param("(" * 200 + "true" + ")" * 200, 1, 1, "recursion", id="nesting"),
-        pytest.param("true" + " " * 5000, 1, 1, "5004 characters; at most 4096", id="length"),
-        pytest.param("object.s.replace('a', object.s) == ''", 1, 1, "at most 20 ms are allowed", id="growing text"),
-        pytest.param("object.s.matches(object.t)", 1, 1, "on an object of 8 KiB", id="pattern of the object's"),
-        pytest.param(
+@table(
+    "expression, line, column, words",
+    {
+        "syntax": ("1 +", 1, 4, "ends too early"),
+        "unknown variable": ("foo == 1", 1, 1, 'no variable or function "foo"'),
+        "types": ("1 + 'a' == 2", 1, 3, '"+" does not take int, string'),
+        "second line": ("object.a &&\n  nope()", 2, 7, 'no variable or function "nope"'),
+        "one ampersand": ("a & b", 1, 3, 'a single "&" is no operator; write "&&"'),
+        "one bar": ("object.a | true", 1, 10, 'write "||"'),
+        "one equals sign": ("object.a = 1", 1, 10, 'write "==" to compare'),
+        "and": ("true and false", 1, 6, 'there is no operator "and"; write "&&"'),
+        "open quote": ("'abc", 1, 1, "has no quote at its end"),
+        "open bracket": ("(true", 1, 6, '")" is missing at the end'),
+        "no operator": ("true false", 1, 6, '"false" cannot stand here'),
+        "semicolon": ("object.a ; true", 1, 10, '";" means nothing'),
+        "two dots": ("object..a", 1, 8, '".." cannot stand here'),
+        "misspelt variable": ("objct.a == 1", 1, 6, 'did you mean "object"?'),
+        "no bool": ("1 + 2", 1, 1, "gives int; it must give true or false"),
+        "nesting": ("(" * 200 + "true" + ")" * 200, 1, 1, "recursion"),
+        "length": ("true" + " " * 5000, 1, 1, "5004 characters; at most 4096"),
+        "growing text": ("object.s.replace('a', object.s) == ''", 1, 1, "at most 20 ms are allowed"),
+        "pattern of the object's": ("object.s.matches(object.t)", 1, 1, "on an object of 8 KiB"),
+        "growth in nested loops": (
             "object.l.map(a, object.l.map(b, object.l.map(c, a + b + c + a + b + c))) == []",
             1,
             1,
             "use fewer loops inside loops",
-            id="growth in nested loops",
         ),
-        pytest.param(
+        "list of the characters of every element": (
             "object.l.all(x, x.split('a').map(z, z + 'b').join(',') != 'q')",
             1,
             1,
             "use fewer loops inside loops",
-            id="list of the characters of every element",
         ),
-    ],
+    },
 )
 def test_refused_at_load(expression, line, column, words):
     """An expression that cannot work is refused with the place of the mistake in it."""
@@ -78,15 +77,15 @@ def test_message_expressions_give_text():
         compile_text("object").words(inputs(object=1))
 
 
-@pytest.mark.parametrize(
-    ("expression", "words"),
-    [
-        pytest.param("object.a.b == 1", "Key not found", id="missing key"),
-        pytest.param("object.n / 0 == 1", "divide by zero", id="division"),
-        pytest.param("object.n", "gave int, not true or false", id="no bool"),
-        pytest.param("int(object.s) > 1", "cannot convert", id="conversion"),
-        pytest.param("object.l.all(x, object.l.all(y, true))", "budget", id="iterations"),
-    ],
+@table(
+    "expression, words",
+    {
+        "missing key": ("object.a.b == 1", "Key not found"),
+        "division": ("object.n / 0 == 1", "divide by zero"),
+        "no bool": ("object.n", "gave int, not true or false"),
+        "conversion": ("int(object.s) > 1", "cannot convert"),
+        "iterations": ("object.l.all(x, object.l.all(y, true))", "budget"),
+    },
 )
 def test_errors_at_run_time(expression, words):
     """An expression that fails on a request raises with the library's reason."""

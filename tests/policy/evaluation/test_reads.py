@@ -1,8 +1,6 @@
 """What of a pod the policies read when it is updated: never too little, and no more than must be."""
 
-import pytest
-
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 from webhook.policy.evaluation.reads import PARTS, reads_on_update
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MARK, OWN_ANNOTATIONS, PROTECTION_DURATION
 
@@ -17,29 +15,29 @@ def validate(expression, resources="[pods]"):
     return f"{{name: v, validate: {{resources: {resources}, expression: {expression!r}}}}}"
 
 
-@pytest.mark.parametrize(
-    ("expression", "parts"),
-    [
-        pytest.param("object.spec.priority < 5", {"spec"}, id="spec"),
-        pytest.param("object.spec.?x.orValue(0) == 0", {"spec"}, id="optional"),
-        pytest.param("object.?spec.orValue({}) == {}", {"spec"}, id="optional-part"),
-        pytest.param("object . metadata\n. labels['a'] == 'b'", {"labels"}, id="spaces"),
-        pytest.param("object.metadata.annotations == oldObject.metadata.labels", {"annotations", "labels"}, id="two"),
-        pytest.param("size(object.metadata.?finalizers.orValue([])) == 0", {"finalizers"}, id="finalizers"),
-        pytest.param("oldObject == null || object.spec == oldObject.spec", {"spec"}, id="old-is-null"),
-        pytest.param("request.operation == 'CREATE' || has(object.spec.x)", {"spec"}, id="operation"),
-        pytest.param("object.metadata.name != 'a'", ANY, id="only-what-is-fixed"),
-        pytest.param("true", ANY, id="nothing"),
-        pytest.param("request.operation == 'CREATE'", ANY, id="operation-alone"),
-        pytest.param("request.userInfo.username == 'bob' && has(object.spec.x)", ANY, id="who-asks"),
-        pytest.param("namespaceObject.metadata.name == 'x' || has(object.spec.x)", ANY, id="namespace"),
-        pytest.param("priorityClass == null || has(object.spec.x)", ANY, id="class"),
-        pytest.param("object == oldObject", set(PARTS), id="the-object-as-a-whole"),
-        pytest.param("object['spec'].x == 1", set(PARTS), id="by-index"),
-        pytest.param("object.metadata == oldObject.metadata", set(PARTS), id="metadata-as-a-whole"),
-        pytest.param("cel.bind(o, object, o.spec.x == 1)", set(PARTS), id="by-another-name"),
-        pytest.param("object.metadata['labels'].a == 'b'", set(PARTS), id="metadata-by-index"),
-    ],
+@table(
+    "expression, parts",
+    {
+        "spec": ("object.spec.priority < 5", {"spec"}),
+        "optional": ("object.spec.?x.orValue(0) == 0", {"spec"}),
+        "optional-part": ("object.?spec.orValue({}) == {}", {"spec"}),
+        "spaces": ("object . metadata\n. labels['a'] == 'b'", {"labels"}),
+        "two": ("object.metadata.annotations == oldObject.metadata.labels", {"annotations", "labels"}),
+        "finalizers": ("size(object.metadata.?finalizers.orValue([])) == 0", {"finalizers"}),
+        "old-is-null": ("oldObject == null || object.spec == oldObject.spec", {"spec"}),
+        "operation": ("request.operation == 'CREATE' || has(object.spec.x)", {"spec"}),
+        "only-what-is-fixed": ("object.metadata.name != 'a'", ANY),
+        "nothing": ("true", ANY),
+        "operation-alone": ("request.operation == 'CREATE'", ANY),
+        "who-asks": ("request.userInfo.username == 'bob' && has(object.spec.x)", ANY),
+        "namespace": ("namespaceObject.metadata.name == 'x' || has(object.spec.x)", ANY),
+        "class": ("priorityClass == null || has(object.spec.x)", ANY),
+        "the-object-as-a-whole": ("object == oldObject", set(PARTS)),
+        "by-index": ("object['spec'].x == 1", set(PARTS)),
+        "metadata-as-a-whole": ("object.metadata == oldObject.metadata", set(PARTS)),
+        "by-another-name": ("cel.bind(o, object, o.spec.x == 1)", set(PARTS)),
+        "metadata-by-index": ("object.metadata['labels'].a == 'b'", set(PARTS)),
+    },
 )
 def test_what_an_expression_reads(expression, parts):
     """Paths that name a part are told apart; whatever else an expression does counts as reading more."""
@@ -76,17 +74,16 @@ def test_what_narrows_a_rule_is_read_with_it():
     assert found.labels == {MARK, "a", "c"}
 
 
-@pytest.mark.parametrize(
+@table(
     "spec",
-    [
-        pytest.param(rules(validate("object == oldObject"), match="{operations: [CREATE]}"), id="create-only"),
-        pytest.param(rules(validate("object == oldObject", "[priorityclasses]")), id="classes-only"),
-        pytest.param(
+    {
+        "create-only": rules(validate("object == oldObject"), match="{operations: [CREATE]}"),
+        "classes-only": rules(validate("object == oldObject", "[priorityclasses]")),
+        "asked-only-with-a-protected-annotation": (
             "conditions: [{name: x, expression: 'object == null'}]\n"
-            + rules("{name: p, protectAnnotations: {keys: [k]}}"),
-            id="asked-only-with-a-protected-annotation",
+            + rules("{name: p, protectAnnotations: {keys: [k]}}")
         ),
-    ],
+    },
 )
 def test_what_is_not_asked_at_an_update_is_not_read(spec):
     """Rules that say nothing of an UPDATE of other things do not make it travel."""

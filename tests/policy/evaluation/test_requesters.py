@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.policy.builders import create, define, deployment, namespace, outcomes, pod, rules, update, user
+from tests.policy.builders import create, define, deployment, namespace, outcomes, pod, rules, table, update, user
 from tests.policy.builders import engine as judging
 from webhook.policy.model.values import CAN_BE_PREEMPTED as KEY
 
@@ -78,16 +78,16 @@ def test_who_has_a_right(make, right, who, where, outcome):
     assert found == {"p/r": outcome}
 
 
-@pytest.mark.parametrize(
-    ("right", "reference", "who", "where", "outcome"),
-    [
-        pytest.param(EXACTLY, True, RUNNER, {}, "deny", id="takes the right of a service account away"),
-        pytest.param(EXACTLY, False, RUNNER, {}, "allow", id="an owner that is no controller takes nothing"),
-        pytest.param(EXACTLY, "true", RUNNER, {}, "allow", id="nor does one that says so in another type"),
-        pytest.param(PLATFORM, True, user(), {}, "deny", id="gives a person nothing"),
-        pytest.param(f"{SPACE}, {PLATFORM}", True, user(), INGRESS, "deny", id="gives nothing in the namespace either"),
-        pytest.param(PLATFORM, True, PETRA, {}, "allow", id="a person stays a person"),
-    ],
+@table(
+    "right, reference, who, where, outcome",
+    {
+        "takes the right of a service account away": (EXACTLY, True, RUNNER, {}, "deny"),
+        "an owner that is no controller takes nothing": (EXACTLY, False, RUNNER, {}, "allow"),
+        "nor does one that says so in another type": (EXACTLY, "true", RUNNER, {}, "allow"),
+        "gives a person nothing": (PLATFORM, True, user(), {}, "deny"),
+        "gives nothing in the namespace either": (f"{SPACE}, {PLATFORM}", True, user(), INGRESS, "deny"),
+        "a person stays a person": (PLATFORM, True, PETRA, {}, "allow"),
+    },
 )
 def test_an_owner_reference_only_takes_away(right, reference, who, where, outcome):
     """Whoever makes a pod writes its ownerReferences, so they give no right."""
@@ -146,14 +146,14 @@ def test_whom_a_policy_restricts(make, parts, who, where, refused):
     assert found == ({"p/r": "deny"} if refused else {})
 
 
-@pytest.mark.parametrize(
-    ("match", "who", "where", "given"),
-    [
-        pytest.param(PLATFORM, PETRA, {}, True, id="a person"),
-        pytest.param(PLATFORM, user(), {}, False, id="another person"),
-        pytest.param(PLATFORM, CONTROLLER, {}, False, id="controllers get nothing by subjects"),
-        pytest.param(f"{SPACE}, {PLATFORM}", CONTROLLER, INGRESS, True, id="by namespace they do"),
-    ],
+@table(
+    "match, who, where, given",
+    {
+        "a person": (PLATFORM, PETRA, {}, True),
+        "another person": (PLATFORM, user(), {}, False),
+        "controllers get nothing by subjects": (PLATFORM, CONTROLLER, {}, False),
+        "by namespace they do": (f"{SPACE}, {PLATFORM}", CONTROLLER, INGRESS, True),
+    },
 )
 def test_who_gets_a_default(match, who, where, given):
     """A default class and copied annotations are given as rights are."""
@@ -178,16 +178,14 @@ def test_the_match_of_a_shield_gives_no_right_to_controllers():
     assert outcomes(engine, update(pod(), marked, user=RUNNER)) == {"p/s": "deny"}
 
 
-@pytest.mark.parametrize(
-    ("right", "who", "outcome"),
-    [
-        pytest.param(PLATFORM, PETRA, "allow", id="a person"),
-        pytest.param(EXACTLY, RUNNER, "allow", id="a service account by its name"),
-        pytest.param(
-            "subjects: [{kind: Group, name: 'system:serviceaccounts:ci'}]", RUNNER, "allow", id="by its group"
-        ),
-        pytest.param(f"namespaces: [team-a], {PLATFORM}", RUNNER, "deny", id="a tenant's service account"),
-    ],
+@table(
+    "right, who, outcome",
+    {
+        "a person": (PLATFORM, PETRA, "allow"),
+        "a service account by its name": (EXACTLY, RUNNER, "allow"),
+        "by its group": ("subjects: [{kind: Group, name: 'system:serviceaccounts:ci'}]", RUNNER, "allow"),
+        "a tenant's service account": (f"namespaces: [team-a], {PLATFORM}", RUNNER, "deny"),
+    },
 )
 def test_who_changes_a_pod_acts_for_themselves(right, who, outcome):
     """An UPDATE of a pod goes through no workload: subjects decide, also of pods that a controller owns."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.policy.builders import indented, loaded, rules
+from tests.policy.builders import indented, loaded, rules, table
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.values import CAN_BE_PREEMPTED as KEY
 from webhook.policy.shapes.findings import PolicyError, Severity
@@ -77,22 +77,22 @@ def test_a_right_of_controllers_is_refused(spec, right, tmp_path):
         load_or_raise(tmp_path)
 
 
-@pytest.mark.parametrize(
+@table(
     "spec",
-    [
-        pytest.param(use("{namespaces: [ingress]}"), id="by namespace"),
-        pytest.param(use("{namespaces: [ingress], " + PLATFORM[1:]), id="people of a namespace"),
-        pytest.param(use("{namespaceSelector: {matchLabels: {a: b}}, " + group("*")[1:]), id="by namespace label"),
-        pytest.param(use("{namespaces: [x], objectSelector: {matchLabels: {a: b}}}"), id="labels in a namespace"),
-        pytest.param(use("{}"), id="everybody, plainly"),
-        pytest.param(shield(PLATFORM), id="who may change a pod that runs"),
-        pytest.param(shield(group("system:authenticated")), id="everybody may change a pod that runs"),
-        pytest.param("match: {subjects: [{kind: Group, name: g}], operations: [UPDATE]}\n" + DEFAULT, id="updates"),
-        pytest.param(f"match: {PLATFORM}\n" + shield("{}"), id="only pods that run are meant"),
-        pytest.param(f"match: {PLATFORM}\n{ABOUT_CLASSES}", id="only classes are meant"),
-        pytest.param("exclude: {namespaces: [a], subjects: [{kind: Group, name: g}]}\n" + DEFAULT, id="by both"),
-    ],
-)  # fmt: skip
+    {
+        "by namespace": use("{namespaces: [ingress]}"),
+        "people of a namespace": use("{namespaces: [ingress], " + PLATFORM[1:]),
+        "by namespace label": use("{namespaceSelector: {matchLabels: {a: b}}, " + group("*")[1:]),
+        "labels in a namespace": use("{namespaces: [x], objectSelector: {matchLabels: {a: b}}}"),
+        "everybody, plainly": use("{}"),
+        "who may change a pod that runs": shield(PLATFORM),
+        "everybody may change a pod that runs": shield(group("system:authenticated")),
+        "updates": "match: {subjects: [{kind: Group, name: g}], operations: [UPDATE]}\n" + DEFAULT,
+        "only pods that run are meant": f"match: {PLATFORM}\n" + shield("{}"),
+        "only classes are meant": f"match: {PLATFORM}\n{ABOUT_CLASSES}",
+        "by both": "exclude: {namespaces: [a], subjects: [{kind: Group, name: g}]}\n" + DEFAULT,
+    },
+)
 def test_nothing_is_said_of_what_holds_for_author_and_pods(spec):
     """Namespaces survive everything, and a change is made by who asks for it."""
     assert told(spec) == []
@@ -102,14 +102,14 @@ CONTROLLERS = "{kind: Group, name: 'system:serviceaccounts'}"
 MEANT = PLATFORM.replace("]", f", {CONTROLLERS}]")
 
 
-@pytest.mark.parametrize(
+@table(
     "rule",
-    [
-        pytest.param("{name: r, priorityClasses: {allow: [low]}}", id="allow-list"),
-        pytest.param("{name: r, reserve: {from: 1, to: 9}}", id="range"),
-        pytest.param(f"{{name: r, protectAnnotations: {{keys: [{KEY}], operations: [CREATE]}}}}", id="annotations"),
-        pytest.param("{name: r, validate: {expression: 'false', message: m}}", id="expression"),
-    ],
+    {
+        "allow-list": "{name: r, priorityClasses: {allow: [low]}}",
+        "range": "{name: r, reserve: {from: 1, to: 9}}",
+        "annotations": f"{{name: r, protectAnnotations: {{keys: [{KEY}], operations: [CREATE]}}}}",
+        "expression": "{name: r, validate: {expression: 'false', message: m}}",
+    },
 )
 def test_a_match_by_subjects_alone_must_say_that_it_means_controllers(rule):
     """Otherwise it refuses the pods of everybody's workloads, so it is not loaded, and the text says what to write."""

@@ -43,13 +43,13 @@ def new(text="true", make=create, **more):
     return make(pod(annotations={KEY: text}), **more)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "words"),
-    [
-        pytest.param(None, "true", 'may not be set to "true"', id="set"),
-        pytest.param("true", "false", 'may not be changed from "true" to "false"', id="changed"),
-        pytest.param("true", None, 'may not be removed (it is "true")', id="removed"),
-    ],
+@table(
+    "before, after, words",
+    {
+        "set": (None, "true", 'may not be set to "true"'),
+        "changed": ("true", "false", 'may not be changed from "true" to "false"'),
+        "removed": ("true", None, 'may not be removed (it is "true")'),
+    },
 )
 @pytest.mark.parametrize("key", [KEY, PROTECTION_DURATION])
 def test_nobody_changes_a_running_pod(before, after, words, key):
@@ -99,13 +99,13 @@ def test_who_may(specs, request_, said):
     assert outcomes(judging, request_) == said
 
 
-@pytest.mark.parametrize(
-    ("owners", "where"),
-    [
-        pytest.param([{"kind": "ReplicaSet", "controller": True}], "in the pod template", id="of a controller"),
-        pytest.param([{"kind": "Node"}], "in the manifest of a new pod", id="owned"),
-        pytest.param(None, "in the manifest of a new pod", id="bare"),
-    ],
+@table(
+    "owners, where",
+    {
+        "of a controller": ([{"kind": "ReplicaSet", "controller": True}], "in the pod template"),
+        "owned": ([{"kind": "Node"}], "in the manifest of a new pod"),
+        "bare": (None, "in the manifest of a new pod"),
+    },
 )
 def test_text_tells_where_to_say_it(owners, where):
     """The author learns who may, and where the annotation belongs: a bare pod has no template."""

@@ -12,6 +12,7 @@ from tests.policy.builders import (
     pod,
     priority_class,
     rules,
+    table,
     update,
 )
 from webhook.policy.model.rules import Enforcement
@@ -23,24 +24,24 @@ def validate(expression, **more):
     return f"{{name: v, validate: {{expression: {expression!r}{extra}}}}}"
 
 
-@pytest.mark.parametrize(
-    ("expression", "outcome"),
-    [
-        pytest.param("object.spec.priority <= 10", "allow", id="true"),
-        pytest.param("object.spec.priority > 10", "deny", id="false"),
-        pytest.param("object.spec.nope > 10", "error", id="missing field"),
-        pytest.param("object.spec.priority", "error", id="no bool at run time"),
-        pytest.param('"canary" in object.metadata.labels', "deny", id="labels are never absent"),
-        pytest.param('object.metadata.annotations[?"a"].orValue("") == ""', "allow", id="annotations are never absent"),
-        pytest.param("oldObject == null", "allow", id="oldObject at CREATE"),
-        pytest.param('request.operation == "CREATE" && request.userInfo.username == "alice"', "allow", id="request"),
-        pytest.param('request.namespace == "team-a" && !request.dryRun', "allow", id="namespace"),
-        pytest.param("!has(request.object)", "allow", id="request without objects"),
-        pytest.param('namespaceObject.metadata.labels.tier == "x"', "allow", id="namespaceObject"),
-        pytest.param('priorityClass.value == 5 && priorityClass.metadata.name == "c"', "allow", id="priorityClass"),
-        pytest.param('priorityClass.preemptionPolicy == "PreemptLowerPriority"', "allow", id="policy filled in"),
-        pytest.param('object.metadata.name.lowerAscii().startsWith("a")', "allow", id="string functions"),
-    ],
+@table(
+    "expression, outcome",
+    {
+        "true": ("object.spec.priority <= 10", "allow"),
+        "false": ("object.spec.priority > 10", "deny"),
+        "missing field": ("object.spec.nope > 10", "error"),
+        "no bool at run time": ("object.spec.priority", "error"),
+        "labels are never absent": ('"canary" in object.metadata.labels', "deny"),
+        "annotations are never absent": ('object.metadata.annotations[?"a"].orValue("") == ""', "allow"),
+        "oldObject at CREATE": ("oldObject == null", "allow"),
+        "request": ('request.operation == "CREATE" && request.userInfo.username == "alice"', "allow"),
+        "namespace": ('request.namespace == "team-a" && !request.dryRun', "allow"),
+        "request without objects": ("!has(request.object)", "allow"),
+        "namespaceObject": ('namespaceObject.metadata.labels.tier == "x"', "allow"),
+        "priorityClass": ('priorityClass.value == 5 && priorityClass.metadata.name == "c"', "allow"),
+        "policy filled in": ('priorityClass.preemptionPolicy == "PreemptLowerPriority"', "allow"),
+        "string functions": ('object.metadata.name.lowerAscii().startsWith("a")', "allow"),
+    },
 )
 def test_expressions(expression, outcome):
     """What an expression sees, and what its value means."""
@@ -77,16 +78,14 @@ def test_a_violation_by_enforcement(enforcement, denies, warns):
         assert (verdict.denies, verdict.warns) == (denies, warns)
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        pytest.param({"message": "no"}, "no (rule p/v)", id="message"),
-        pytest.param({"messageExpression": "'\"pod \" + object.metadata.name'"}, "pod a (rule p/v)", id="made by CEL"),
-        pytest.param(
-            {"message": "no", "messageExpression": "object.metadata.nope"}, "no (rule p/v)", id="CEL that errors"
-        ),
-        pytest.param({}, "the expression '1 > 2' is false (rule p/v)", id="none"),
-    ],
+@table(
+    "more, words",
+    {
+        "message": ({"message": "no"}, "no (rule p/v)"),
+        "made by CEL": ({"messageExpression": "'\"pod \" + object.metadata.name'"}, "pod a (rule p/v)"),
+        "CEL that errors": ({"message": "no", "messageExpression": "object.metadata.nope"}, "no (rule p/v)"),
+        "none": ({}, "the expression '1 > 2' is false (rule p/v)"),
+    },
 )
 def test_messages(more, words):
     """What the author is told, and the rule it comes from."""
@@ -94,12 +93,23 @@ def test_messages(more, words):
     assert verdict.message == words
 
 
-def test_a_template_is_seen_as_the_pod_it_describes():
-    """`object` is the pod that the template would make, with namespace and priority filled in."""
-    judging = engine(
-        rules(validate('object.kind == "Pod" && object.spec.priority == 7 && object.metadata.namespace == "team-a"'))
-    )
-    assert outcomes(judging, deployment(pod(), priority=7)) == {"p/v": "allow"}
+DESCRIBED = 'object.kind == "Pod" && object.spec.priority == 7 && object.metadata.namespace == "team-a"'
+ABOUT_CLASSES = validate("object.value < 100", resources="[priorityclasses]")
+SAME = validate("oldObject.spec.x == object.spec.x")
+OBJECTS = {
+    "a template is the pod that it describes": (validate(DESCRIBED), deployment(pod(), priority=7), "allow"),
+    "a rule about classes": (ABOUT_CLASSES, define("x", 500), "deny"),
+    "says nothing of pods": (ABOUT_CLASSES, create(pod()), None),
+    "a rule is about pods unless told otherwise": (validate("false"), define("x", 500), None),
+    "what stays as it was": (SAME, update(pod(x=1), pod(x=1)), "allow"),
+    "what changes": (SAME, update(pod(x=1), pod(x=2)), "deny"),
+}
+
+
+@table("rule, request_, outcome", OBJECTS)
+def test_what_is_judged(rule, request_, outcome):
+    """Of a workload the pod with namespace and priority filled in, of an UPDATE what was and what will be."""
+    assert outcomes(engine(rules(rule)), request_) == ({} if outcome is None else {"p/v": outcome})
 
 
 def test_an_error_on_a_template_only_warns():
@@ -110,24 +120,12 @@ def test_an_error_on_a_template_only_warns():
     assert violation.denies
 
 
-def test_rules_about_priority_classes():
-    """A rule says which resources it is about; pods unless told otherwise."""
-    judging = engine(rules(validate("object.value < 100", resources="[priorityclasses]")))
-    assert outcomes(judging, define("x", 500)) == {"p/v": "deny"}
-    assert outcomes(judging, create(pod())) == {}
-    assert outcomes(engine(rules(validate("false"))), define("x", 500)) == {}
-
-
 CONDITION = "[{name: c, expression: '%s'}]"
 
 
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        pytest.param("true", {"p/v": "deny"}, id="met"),
-        pytest.param("false", {}, id="not met"),
-        pytest.param("object.nope", {"p/c": "error"}, id="error"),
-    ],
+@table(
+    "expression, said",
+    {"met": ("true", {"p/v": "deny"}), "not met": ("false", {}), "error": ("object.nope", {"p/c": "error"})},
 )
 def test_conditions(expression, said):
     """A policy applies where its conditions are true; one that errors is an error of the policy, told once."""
@@ -161,13 +159,6 @@ def test_a_condition_that_errors_never_stops_mutation():
     )
     assert judging.default_priority_class(create(pod())) is None
     assert judging.judge(create(pod())) == []
-
-
-def test_old_object_at_update():
-    """At UPDATE an expression compares with what was."""
-    judging = engine(rules(validate("oldObject.spec.x == object.spec.x")))
-    assert outcomes(judging, update(pod(x=1), pod(x=1))) == {"p/v": "allow"}
-    assert outcomes(judging, update(pod(x=1), pod(x=2))) == {"p/v": "deny"}
 
 
 def test_expressions_do_not_change_the_request():

@@ -1,8 +1,6 @@
 """What is wrong only between policies: each told with both places."""
 
-import pytest
-
-from tests.policy.builders import indented
+from tests.policy.builders import indented, table
 from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load_texts
 from webhook.policy.shapes.findings import Severity
@@ -37,14 +35,14 @@ def told(*files):
     ]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "overlap"),
-    [
-        pytest.param((1, 9), (10, 20), None, id="beside each other"),
-        pytest.param((1, 9), (9, 20), "9 to 9", id="one value"),
-        pytest.param((1, 100), (5, 20), "5 to 20", id="inside"),
-        pytest.param((-5, 5), (-5, 5), "-5 to 5", id="equal"),
-    ],
+@table(
+    "one, other, overlap",
+    {
+        "beside each other": ((1, 9), (10, 20), None),
+        "one value": ((1, 9), (9, 20), "9 to 9"),
+        "inside": ((1, 100), (5, 20), "5 to 20"),
+        "equal": ((-5, 5), (-5, 5), "-5 to 5"),
+    },
 )
 def test_overlapping_ranges(one, other, overlap):
     """A value can be reserved once, whichever files and namespaces the policies are for."""
@@ -84,14 +82,14 @@ def test_different_defaults_for_the_same_pods():
     assert 'default "w" never applies: a/d gives "x" to the same pods' in message
 
 
-@pytest.mark.parametrize(
+@table(
     "other",
-    [
-        pytest.param(default("b", "x"), id="same class"),
-        pytest.param(default("b", "w", "match: {namespaces: [q]}\n"), id="other match"),
-        pytest.param(default("b", "w", "exclude: {namespaces: [q]}\n"), id="other exclude"),
-        pytest.param(default("b", "w", "conditions: [{name: c, expression: 'true'}]\n"), id="other condition"),
-    ],
+    {
+        "same class": default("b", "x"),
+        "other match": default("b", "w", "match: {namespaces: [q]}\n"),
+        "other exclude": default("b", "w", "exclude: {namespaces: [q]}\n"),
+        "other condition": default("b", "w", "conditions: [{name: c, expression: 'true'}]\n"),
+    },
 )
 def test_defaults_that_may_stand_side_by_side(other):
     """Only what is certainly the same pods is a conflict."""
@@ -118,16 +116,16 @@ def test_names_are_there_once():
     assert told(default("a", "x"), ("b.yaml", managed("a", "{priorityClasses: [x]}")[1])) == []
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "severity"),
-    [
-        pytest.param("{priorityClasses: [x]}", "{priorityClasses: [x]}", "error", id="name"),
-        pytest.param("{priorityClasses: ['x*']}", "{priorityClasses: [w, xz]}", "error", id="glob and name"),
-        pytest.param("{priorityClasses: ['x*']}", "{twins: {xz: w}}", "error", id="glob and class with a twin"),
-        pytest.param("{priorityClasses: ['x*']}", "{twins: {w: xz}}", "error", id="glob and twin"),
-        pytest.param("{priorityClasses: ['x*']}", "{priorityClasses: ['*z']}", "warning", id="globs that may meet"),
-        pytest.param("{priorityClasses: ['x*']}", "{priorityClasses: ['w*']}", None, id="globs that never meet"),
-    ],
+@table(
+    "one, other, severity",
+    {
+        "name": ("{priorityClasses: [x]}", "{priorityClasses: [x]}", "error"),
+        "glob and name": ("{priorityClasses: ['x*']}", "{priorityClasses: [w, xz]}", "error"),
+        "glob and class with a twin": ("{priorityClasses: ['x*']}", "{twins: {xz: w}}", "error"),
+        "glob and twin": ("{priorityClasses: ['x*']}", "{twins: {w: xz}}", "error"),
+        "globs that may meet": ("{priorityClasses: ['x*']}", "{priorityClasses: ['*z']}", "warning"),
+        "globs that never meet": ("{priorityClasses: ['x*']}", "{priorityClasses: ['w*']}", None),
+    },
 )
 def test_a_class_has_one_preemption_policy(one, other, severity):
     """A class managed by two policies is an error, one that might be is a warning."""

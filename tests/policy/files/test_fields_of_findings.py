@@ -1,35 +1,34 @@
 """Findings name the field beside the place, also where lines say nothing."""
 
-import pytest
-
+from tests.policy.builders import table
 from webhook.policy.files.loading import load_texts
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "fields"),
-    [
-        pytest.param(
-            "spec:\n  enforcment: warn\n  rules: []\n", ["spec.enforcment", "spec.rules"], id="names and values"
-        ),
-        pytest.param("spec:\n  enforcement: warn\n", ["spec"], id="a mapping as a whole, not its first field"),
-        pytest.param(
-            "spec:\n  rules:\n  - name: a\n    reserve: {from: 9, to: 1}\n"
-            "  - {name: b, priorityClasses: {deny: [5]}}\n",
+@table(
+    "text, fields",
+    {
+        "names and values": ("spec:\n  enforcment: warn\n  rules: []\n", ["spec.enforcment", "spec.rules"]),
+        "a mapping as a whole, not its first field": ("spec:\n  enforcement: warn\n", ["spec"]),
+        "entries of lists": (
+            (
+                "spec:\n  rules:\n  - name: a\n    reserve: {from: 9, to: 1}\n"
+                "  - {name: b, priorityClasses: {deny: [5]}}\n"
+            ),
             ["spec.rules[0].reserve.from", "spec.rules[1].priorityClasses.deny[0]"],
-            id="entries of lists",
         ),
-        pytest.param(
-            "spec:\n  rules:\n  - name: a\n    validate:\n      message: m\n      expression: |\n"
-            "        true &&\n        foo\n",
+        "inside an expression": (
+            (
+                "spec:\n  rules:\n  - name: a\n    validate:\n      message: m\n      expression: |\n"
+                "        true &&\n        foo\n"
+            ),
             ["spec.rules[0].validate.expression"],
-            id="inside an expression",
         ),
-        pytest.param("spec: 5\n", ["spec"], id="no mapping"),
-        pytest.param("spec: &a {rules: []}\nspce: *a\n", ["spec.rules", "spce"], id="an alias"),
-        pytest.param("spec:\n  rules: [a\n", [""], id="what cannot be read has no fields"),
-    ],
+        "no mapping": ("spec: 5\n", ["spec"]),
+        "an alias": ("spec: &a {rules: []}\nspce: *a\n", ["spec.rules", "spce"]),
+        "what cannot be read has no fields": ("spec:\n  rules: [a\n", [""]),
+    },
 )
 def test_the_field_of_a_finding(text, fields):
     """As kubectl names it."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.policy.builders import table
 from tests.processor_time import within
 from webhook.policy.files.loading import load, load_or_raise, load_texts
 from webhook.policy.files.yamltree import LARGEST_FILE
@@ -96,13 +97,13 @@ def test_pipe_does_not_hang(tmp_path, given):
     assert "is no regular file" in messages(tmp_path / given)[0]
 
 
-@pytest.mark.parametrize(
-    ("data", "place", "words"),
-    [
-        pytest.param(b"a: b\nc: \xff\n", "2:4", "byte 0xff is not UTF-8", id="byte"),
-        pytest.param("a: b\n".encode("utf-16"), "1:1", "byte 0xff is not UTF-8", id="UTF-16"),
-        pytest.param(b"a: \xc3", "1:4", "byte 0xc3 is not UTF-8", id="cut off"),
-    ],
+@table(
+    "data, place, words",
+    {
+        "byte": (b"a: b\nc: \xff\n", "2:4", "byte 0xff is not UTF-8"),
+        "UTF-16": ("a: b\n".encode("utf-16"), "1:1", "byte 0xff is not UTF-8"),
+        "cut off": (b"a: \xc3", "1:4", "byte 0xc3 is not UTF-8"),
+    },
 )
 def test_text_that_is_not_utf8(tmp_path, data, place, words):
     """The place of the first byte that is no UTF-8 is told."""
@@ -125,34 +126,33 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 WIDE = "&r {name: r, priorityClasses: {allow: [" + "a, " * 3000 + "a]}}"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        pytest.param(BOMB, 'needs "kind"', id="alias bomb"),
-        pytest.param(
+@table(
+    "text, words",
+    {
+        "alias bomb": (BOMB, 'needs "kind"'),
+        "alias bomb in a policy": (
             POLICY.splitlines()[0]
             + "\nkind: PriorityPolicy\nmetadata: {name: a}\nspec: {rules: ["
             + WIDE
             + ", *r" * 150
             + "]}\n",
             "aliases of this file make too much",
-            id="alias bomb in a policy",
         ),
-        pytest.param("a: &a x\nb: [" + "*a, " * 300 + "]\n", "more than 200 aliases", id="many aliases"),
-        pytest.param("a" * 10_000_000, f"has 10000000 bytes; a policy file has at most {LARGEST_FILE}", id="10 MB"),
-        pytest.param("[" * (LARGEST_FILE - 1), "nested more than 32", id="deep flow"),
-        pytest.param("- " * (LARGEST_FILE // 2), "nested more than 32", id="deep block"),
-        pytest.param("{a," * (LARGEST_FILE // 3), "nested more than 32", id="deep mappings"),
-        pytest.param("? " * (LARGEST_FILE // 2), "nested more than 32", id="deep keys"),
-        pytest.param("[" + "a," * (LARGEST_FILE // 2 - 2) + "]", "more than 10000 values", id="many values"),
-        pytest.param("--- a\n" * (LARGEST_FILE // 6), "more findings in this file", id="many documents"),
-        pytest.param("a:\n" * (LARGEST_FILE // 3), "more than 10000 values", id="many keys"),
-        pytest.param("'" + "a\n" * (LARGEST_FILE // 2 - 1), "a quote is not closed", id="open quote"),
-        pytest.param("a b " * (LARGEST_FILE // 4), "expected a policy", id="one long text"),
-        pytest.param("!" * (LARGEST_FILE - 1), "tags such as", id="tags"),
-        pytest.param("!<" + "x" * (LARGEST_FILE - 3), "", id="open tag"),
-        pytest.param("\n" * (LARGEST_FILE - 1) + "x", "expected a policy", id="many lines"),
-    ],
+        "many aliases": ("a: &a x\nb: [" + "*a, " * 300 + "]\n", "more than 200 aliases"),
+        "10 MB": ("a" * 10_000_000, f"has 10000000 bytes; a policy file has at most {LARGEST_FILE}"),
+        "deep flow": ("[" * (LARGEST_FILE - 1), "nested more than 32"),
+        "deep block": ("- " * (LARGEST_FILE // 2), "nested more than 32"),
+        "deep mappings": ("{a," * (LARGEST_FILE // 3), "nested more than 32"),
+        "deep keys": ("? " * (LARGEST_FILE // 2), "nested more than 32"),
+        "many values": ("[" + "a," * (LARGEST_FILE // 2 - 2) + "]", "more than 10000 values"),
+        "many documents": ("--- a\n" * (LARGEST_FILE // 6), "more findings in this file"),
+        "many keys": ("a:\n" * (LARGEST_FILE // 3), "more than 10000 values"),
+        "open quote": ("'" + "a\n" * (LARGEST_FILE // 2 - 1), "a quote is not closed"),
+        "one long text": ("a b " * (LARGEST_FILE // 4), "expected a policy"),
+        "tags": ("!" * (LARGEST_FILE - 1), "tags such as"),
+        "open tag": ("!<" + "x" * (LARGEST_FILE - 3), ""),
+        "many lines": ("\n" * (LARGEST_FILE - 1) + "x", "expected a policy"),
+    },
 )
 def test_hostile_files_are_refused_quickly(tmp_path, text, words):
     """Whatever is in a file, it is refused within a second."""
@@ -180,38 +180,32 @@ def listed(pattern: str, count: int) -> str:
     return "[" + ", ".join(pattern.replace("N", str(number)) for number in range(count)) + "]"
 
 
-@pytest.mark.parametrize(
+@table(
     "text",
-    [
-        pytest.param(
+    {
+        "exceptions from rules that are not there": (
             f"{PRIORITY} rules:\n"
             + "".join(f" - {{name: r{number}abc, priorityClasses: {{deny: [x]}}}}\n" for number in range(700))
             + " exceptions:\n - {match: {namespaces: [a]}, reason: r, owner: o, until: 2030-01-01, rules: "
             + listed("rNabd", 3000)
-            + "}\n",
-            id="exceptions from rules that are not there",
+            + "}\n"
         ),
-        pytest.param(
+        "annotations that nothing reads": (
             f"{PREEMPTION} preemptors: {{priorityClasses: [x]}}\n victims: {{annotations: {{preemptible: "
             + listed("giveway.example/kN", 1200)
-            + f"}}}}\n---\n{PRIORITY} rules:\n - {{name: a, copyAnnotations: {listed('giveway.example/mN', 1000)}}}\n",
-            id="annotations that nothing reads",
+            + f"}}}}\n---\n{PRIORITY} rules:\n - {{name: a, copyAnnotations: {listed('giveway.example/mN', 1000)}}}\n"
         ),
-        pytest.param(
+        "the same long globs in many rights": (
             f"{PRIORITY} rules:\n - name: a\n   reserve:\n     from: 1\n     to: 2\n     use:\n"
             f"      - subjects: &all {listed('{kind: User, name: ' + 's*' * 500 + 'N}', 100)}\n"
             + "      - subjects: *all\n"
-            * 80,
-            id="the same long globs in many rights",
+            * 80
         ),
-        pytest.param(
-            "---\n".join(
-                f"{PREEMPTION.replace('q', name)} preemptors: {{priorityClasses: {listed(name + 'N', 2500)}}}\n"
-                for name in ("x", "y")
-            ),
-            id="many classes in two policies",
+        "many classes in two policies": "---\n".join(
+            f"{PREEMPTION.replace('q', name)} preemptors: {{priorityClasses: {listed(name + 'N', 2500)}}}\n"
+            for name in ("x", "y")
         ),
-    ],
+    },
 )
 def test_the_work_for_one_file_is_bounded(text):
     """A file within the limits costs no minutes, however many of its names have to be compared with others."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.policy.builders import loaded, rules
+from tests.policy.builders import loaded, rules, table
 from webhook.kube.instants import LAST_SECOND, epoch
 from webhook.policy.evaluation import engine
 from webhook.policy.files import first_use
@@ -34,15 +34,15 @@ def test_what_can_be_used_is_used_without_a_word():
         assert loaded(spec, kind).findings == []
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "spec", "line"),
-    [
-        pytest.param(first_use, "excepted_text", SPEC, 5, id="the text of an exception"),
-        pytest.param(engine, "compile_use", SPEC, 7, id="a range"),
-        pytest.param(engine.CompiledRule, "evaluate", SPEC, 8, id="an expression"),
-        pytest.param(Schedule, "when", NIGHTLY, 1, id="a schedule in words"),
-        pytest.param(Schedule, "ends", NIGHTLY, 1, id="the end of a window"),
-    ],
+@table(
+    "owner, name, spec, line",
+    {
+        "the text of an exception": (first_use, "excepted_text", SPEC, 5),
+        "a range": (engine, "compile_use", SPEC, 7),
+        "an expression": (engine.CompiledRule, "evaluate", SPEC, 8),
+        "a schedule in words": (Schedule, "when", NIGHTLY, 1),
+        "the end of a window": (Schedule, "ends", NIGHTLY, 1),
+    },
 )
 def test_what_raises_is_an_error_at_its_place(owner, name, spec, line, monkeypatch):
     """Nothing of such a set is in use, and the finding says what raised."""

@@ -13,48 +13,10 @@ from webhook.policy.files.loading import load_texts
 pytestmark = pytest.mark.slow
 
 SHIPPED = [path.read_text() for path in sorted(Path(__file__).parents[3].glob("policies/**/*.yaml"))]
-PIECES = st.sampled_from(
-    [
-        "a",
-        "yes",
-        "010",
-        "~",
-        "'",
-        '"',
-        "[",
-        "]",
-        "{",
-        "}",
-        ":",
-        ": ",
-        "- ",
-        "\n",
-        "\n  ",
-        "&a ",
-        "*a",
-        "!x ",
-        "|\n",
-        ">",
-        "#",
-        "\t",
-        "?",
-        "---\n",
-        ",",
-        "%",
-    ]
-) | st.sampled_from(
-    [
-        "apiVersion: giveway.dev/v1alpha1\n",
-        "kind: PriorityPolicy\n",
-        "kind: PreemptionPolicy\n",
-        "metadata: {name: a}\n",
-        "spec:",
-        "rules:",
-        "match:",
-        "reserve: {from: 1, to: 2}",
-        "expression: 'a'",
-    ]
-)
+SIGNS = ["a", "yes", "010", "~", ": ", "- ", "\n", "\n  ", "&a ", "*a", "!x ", "|\n", "---\n", *"[]{}:'\">#\t?,%"]
+LINES = ["apiVersion: giveway.dev/v1alpha1\n", "kind: PriorityPolicy\n", "kind: PreemptionPolicy\n"]
+FIELDS = ["metadata: {name: a}\n", "spec:", "rules:", "match:", "reserve: {from: 1, to: 2}", "expression: 'a'"]
+PIECES = st.sampled_from(SIGNS) | st.sampled_from([*LINES, *FIELDS])
 
 
 def survive(text):
@@ -95,29 +57,12 @@ def test_shipped_files_with_changes(text, data):
     survive(text)
 
 
+KEYS = "metadata spec labels annotations template value priority priorityClassName name jobTemplate"
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "metadata",
-                    "spec",
-                    "labels",
-                    "annotations",
-                    "template",
-                    "value",
-                    "priority",
-                    "priorityClassName",
-                    "name",
-                    "jobTemplate",
-                    "godel.bytedance.com/can-be-preempted",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
+        | st.dictionaries(st.sampled_from([*KEYS.split(), "godel.bytedance.com/can-be-preempted"]), inner, max_size=4)
     ),
     max_leaves=12,
 )

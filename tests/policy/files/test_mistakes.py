@@ -1,8 +1,6 @@
 """Mistakes in a PriorityPolicy: each found at its place, with what would be right."""
 
-import pytest
-
-from tests.policy.builders import loaded, rule
+from tests.policy.builders import loaded, rule, table
 from tests.policy.files.mistakes import check
 from webhook.policy.shapes.findings import Severity
 
@@ -14,146 +12,113 @@ def reserve(body):
     return rule(f"reserve: {{from: 1, to: 9, {body}}}")
 
 
-@pytest.mark.parametrize(
-    ("spec", "place", "words"),
-    [
-        pytest.param("enforcment: warn\n" + RULES, "enforcment", 'did you mean "enforcement"?', id="unknown field"),
-        pytest.param("Match: {}\n" + RULES, "Match", 'did you mean "match"?', id="capital letter"),
-        pytest.param("enforcement: Enforce\n" + RULES, "Enforce", 'did you mean "enforce"?', id="unknown value"),
-        pytest.param("enforcement: [warn]\n" + RULES, "[warn]", "expected an enforcement, found a list", id="list"),
-        pytest.param("match: team-a\n" + RULES, "team-a", "expected match (a mapping), found text", id="text"),
-        pytest.param("match: {namespaces: team-a}\n" + RULES, "team-a", "write [team-a]", id="text for a list"),
-        pytest.param("match: {namespaces: []}\n" + RULES, "[]", "the list is empty", id="empty list"),
-        pytest.param("match: {namespaces: [5]}\n" + RULES, "5", 'found the number 5; write "5"', id="number for text"),
-        pytest.param("match: {namespaces: [true]}\n" + RULES, "true", "found the bool true", id="bool for text"),
-        pytest.param("match: {namespaces: ['']}\n" + RULES, "''", "found an empty text", id="empty text"),
-        pytest.param(
-            "match: {namespaces: [Team]}\n" + RULES, "Team", '"Team" is not the name of a namespace', id="case"
-        ),
-        pytest.param("match: {namespaces: ['a?']}\n" + RULES, "'a?'", "in which * stands for any", id="other wildcard"),
-        pytest.param("match: {operations: [DELETE]}\n" + RULES, "DELETE", "there are CREATE, UPDATE", id="operation"),
-        pytest.param("match:\n" + RULES, "match", '"match" has no value', id="no value"),
-        pytest.param("match: ~\n" + RULES, "~", "found nothing", id="null"),
-        pytest.param(
-            "match: {}\nmatch: {}\n" + RULES, "match", "there twice; the first one is on line 5", id="duplicate key"
-        ),
-        pytest.param("<<: {}\n" + RULES, "<<", "merge keys (<<) are not read", id="merge key"),
-        pytest.param("? [a]\n: b\n" + RULES, "[a]", "expected a field name, found a list", id="key that is no text"),
-        pytest.param(
-            "on: {}\n" + RULES, "on", "YAML 1.1 readers take on for true", id="key that is a bool in YAML 1.1"
-        ),
-        pytest.param("enforcement: warn", "e", 'needs "rules"', id="required field"),
-        pytest.param("rules: []", "[]", "the list is empty", id="no rules"),
-        pytest.param(rule("defaultPriorityClass: A"), "A", "is not the name of a PriorityClass", id="class name"),
-        pytest.param(
-            "rules:\n- {name: r}", "{name: r}", "it needs one of defaultPriorityClass", id="rule without body"
-        ),
-        pytest.param(
+@table(
+    "spec, place, words",
+    {
+        "unknown field": ("enforcment: warn\n" + RULES, "enforcment", 'did you mean "enforcement"?'),
+        "capital letter": ("Match: {}\n" + RULES, "Match", 'did you mean "match"?'),
+        "unknown value": ("enforcement: Enforce\n" + RULES, "Enforce", 'did you mean "enforce"?'),
+        "list": ("enforcement: [warn]\n" + RULES, "[warn]", "expected an enforcement, found a list"),
+        "text": ("match: team-a\n" + RULES, "team-a", "expected match (a mapping), found text"),
+        "text for a list": ("match: {namespaces: team-a}\n" + RULES, "team-a", "write [team-a]"),
+        "empty list": ("match: {namespaces: []}\n" + RULES, "[]", "the list is empty"),
+        "number for text": ("match: {namespaces: [5]}\n" + RULES, "5", 'found the number 5; write "5"'),
+        "bool for text": ("match: {namespaces: [true]}\n" + RULES, "true", "found the bool true"),
+        "empty text": ("match: {namespaces: ['']}\n" + RULES, "''", "found an empty text"),
+        "case": ("match: {namespaces: [Team]}\n" + RULES, "Team", '"Team" is not the name of a namespace'),
+        "other wildcard": ("match: {namespaces: ['a?']}\n" + RULES, "'a?'", "in which * stands for any"),
+        "operation": ("match: {operations: [DELETE]}\n" + RULES, "DELETE", "there are CREATE, UPDATE"),
+        "no value": ("match:\n" + RULES, "match", '"match" has no value'),
+        "null": ("match: ~\n" + RULES, "~", "found nothing"),
+        "duplicate key": ("match: {}\nmatch: {}\n" + RULES, "match", "there twice; the first one is on line 5"),
+        "merge key": ("<<: {}\n" + RULES, "<<", "merge keys (<<) are not read"),
+        "key that is no text": ("? [a]\n: b\n" + RULES, "[a]", "expected a field name, found a list"),
+        "key that is a bool in YAML 1.1": ("on: {}\n" + RULES, "on", "YAML 1.1 readers take on for true"),
+        "required field": ("enforcement: warn", "e", 'needs "rules"'),
+        "no rules": ("rules: []", "[]", "the list is empty"),
+        "class name": (rule("defaultPriorityClass: A"), "A", "is not the name of a PriorityClass"),
+        "rule without body": ("rules:\n- {name: r}", "{name: r}", "it needs one of defaultPriorityClass"),
+        "two bodies": (
             rule("defaultPriorityClass: a, copyAnnotations: [volcano.sh/preemptable]"),
             "copyAnnotations",
             "make two of it",
-            id="two bodies",
         ),
-        pytest.param(
+        "name twice": (
             "rules:\n- {name: r, defaultPriorityClass: a}\n- {name: r, priorityClasses: {}}",
             "{",
             "the other one is on line 6",
-            id="name twice",
         ),
-        pytest.param(
+        "condition named like a rule": (
             "conditions: [{name: d, expression: 'true'}]\n" + RULES,
             "{",
             'name "d" is there twice',
-            id="condition named like a rule",
         ),
-        pytest.param(rule("reserve: {from: 010, to: 9}"), "010", "010 is 10 here and the octal number 8", id="octal"),
-        pytest.param(
-            rule("reserve: {from: 0, to: 1_000}"), "1_000", "the number 1000 to YAML 1.1", id="grouped digits"
-        ),
-        pytest.param(rule("reserve: {from: 0, to: 1:30}"), "1:30", "the base-60 number 90", id="base 60"),
-        pytest.param(rule("reserve: {from: 0, to: 0b11}"), "0b11", "the binary number 3", id="binary"),
-        pytest.param(rule("reserve: {from: 0, to: '9'}"), "'9'", "write 9 without quotes", id="quoted number"),
-        pytest.param(rule("reserve: {from: 0, to: 1.5}"), "1.5", 'expected a priority, found "1.5"', id="fraction"),
-        pytest.param(rule("reserve: {from: 0, to: 1e9}"), "1e9", 'expected a priority, found "1e9"', id="exponent"),
-        pytest.param(rule("reserve: {from: 0, to: 2147483648}"), "2147483648", "is outside", id="beyond int32"),
-        pytest.param(
-            rule(f"reserve: {{from: 0, to: {'9' * 6000}}}"), "9" * 62 + "…", "expected a priority", id="endless"
-        ),
-        pytest.param(rule("reserve: {from: 9, to: 1}"), "9", "swap from and to", id="range backwards"),
-        pytest.param(
+        "octal": (rule("reserve: {from: 010, to: 9}"), "010", "010 is 10 here and the octal number 8"),
+        "grouped digits": (rule("reserve: {from: 0, to: 1_000}"), "1_000", "the number 1000 to YAML 1.1"),
+        "base 60": (rule("reserve: {from: 0, to: 1:30}"), "1:30", "the base-60 number 90"),
+        "binary": (rule("reserve: {from: 0, to: 0b11}"), "0b11", "the binary number 3"),
+        "quoted number": (rule("reserve: {from: 0, to: '9'}"), "'9'", "write 9 without quotes"),
+        "fraction": (rule("reserve: {from: 0, to: 1.5}"), "1.5", 'expected a priority, found "1.5"'),
+        "exponent": (rule("reserve: {from: 0, to: 1e9}"), "1e9", 'expected a priority, found "1e9"'),
+        "beyond int32": (rule("reserve: {from: 0, to: 2147483648}"), "2147483648", "is outside"),
+        "endless": (rule(f"reserve: {{from: 0, to: {'9' * 6000}}}"), "9" * 62 + "…", "expected a priority"),
+        "range backwards": (rule("reserve: {from: 9, to: 1}"), "9", "swap from and to"),
+        "account": (
             reserve("use: {subjects: [{kind: ServiceAccount, name: x}]}"),
             "ServiceAccount",
             'needs "namespace"',
-            id="account",
         ),
-        pytest.param(
+        "user": (
             reserve("define: {subjects: [{kind: User, name: x, namespace: y}]}"),
             "y",
             'a User has no "namespace"',
-            id="user",
         ),
-        pytest.param(
-            reserve("use: {operations: [CREATE]}"), "operations", 'unknown field "operations" in right', id="right"
-        ),
-        pytest.param(
+        "right": (reserve("use: {operations: [CREATE]}"), "operations", 'unknown field "operations" in right'),
+        "selector without values": (
             "match: {objectSelector: {matchExpressions: [{key: a, operator: In}]}}\n" + RULES,
             "In",
             "needs at least one value",
-            id="selector without values",
         ),
-        pytest.param(
+        "namespaces without values": (
             "match: {namespaceSelector: {matchExpressions: [{key: a, operator: NotIn, values: []}]},"
             " subjects: [{kind: Group, name: 'system:serviceaccounts'}]}\n" + RULES,
             "[]",
             "needs at least one value",
-            id="namespaces without values",
         ),
-        pytest.param(
+        "right without values": (
             reserve("use: {namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}"),
             "In",
             "needs at least one value",
-            id="right without values",
         ),
-        pytest.param(
+        "exception without values": (
             "exceptions: [{match: {namespaceSelector: {matchExpressions: [{key: a, operator: NotIn}]}}, rules: [r],"
             " reason: r, owner: o, until: 9999-12-31}]\n" + rule("priorityClasses: {deny: [a]}"),
             "NotIn",
             "needs at least one value",
-            id="exception without values",
         ),
-        pytest.param(
+        "guardian with values": (
             rule(
                 "protectAnnotations: {keys: [volcano.sh/preemptable], allow:"
                 " [{namespaceSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}]}"
             ),
             "[b]",
             "takes no values",
-            id="guardian with values",
         ),
-        pytest.param(
+        "selector with values": (
             "match: {objectSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}\n" + RULES,
             "[b]",
             "takes no values",
-            id="selector with values",
         ),
-        pytest.param(
+        "label": (
             "match: {objectSelector: {matchLabels: {a: yes please}}}\n" + RULES,
             "yes please",
             "not a label's value",
-            id="label",
         ),
-        pytest.param(
-            "match: {objectSelector: {matchLabels: {a: b, a: c}}}\n" + RULES,
-            "a",
-            '"a" is there twice',
-            id="label twice",
-        ),
-        pytest.param(rule("copyAnnotations: ['a b']"), "'a b'", "is not an annotation key", id="annotation key"),
-        pytest.param(
-            rule("copyAnnotations: [giveway.dev/plan]"), "giveway.dev/plan", "is giveway's own", id="own annotation"
-        ),
-        pytest.param(rule("validate: {expression: [a], message: m}"), "[a]", "expected a CEL expression", id="no CEL"),
-    ],
+        "label twice": ("match: {objectSelector: {matchLabels: {a: b, a: c}}}\n" + RULES, "a", '"a" is there twice'),
+        "annotation key": (rule("copyAnnotations: ['a b']"), "'a b'", "is not an annotation key"),
+        "own annotation": (rule("copyAnnotations: [giveway.dev/plan]"), "giveway.dev/plan", "is giveway's own"),
+        "no CEL": (rule("validate: {expression: [a], message: m}"), "[a]", "expected a CEL expression"),
+    },
 )
 def test_errors(spec, place, words):
     """An error keeps the policy from being used, and points at its place."""
@@ -162,65 +127,53 @@ def test_errors(spec, place, words):
     assert found.policies.priority == ()
 
 
-@pytest.mark.parametrize(
-    ("spec", "place", "words"),
-    [
-        pytest.param(
-            "match: {namespaces: [no]}\n" + RULES, "no", 'take no for false; write "no"', id="bool in YAML 1.1"
-        ),
-        pytest.param("match: {namespaces: [on]}\n" + RULES, "on", 'take on for true; write "on"', id="on"),
-        pytest.param(
-            "match: {objectSelector: {matchLabels: {yes: b}}}\n" + RULES,
-            "yes",
-            "take yes for true",
-            id="key of a label",
-        ),
-        pytest.param("match: {namespaces: [1-1-1, 2026-01-01]}\n" + RULES, "2026-01-01", "for a date", id="date"),
-        pytest.param(rule("validate: {expression: 'true'}"), "'true'", 'without "message"', id="no message"),
-        pytest.param(
+@table(
+    "spec, place, words",
+    {
+        "bool in YAML 1.1": ("match: {namespaces: [no]}\n" + RULES, "no", 'take no for false; write "no"'),
+        "on": ("match: {namespaces: [on]}\n" + RULES, "on", 'take on for true; write "on"'),
+        "key of a label": ("match: {objectSelector: {matchLabels: {yes: b}}}\n" + RULES, "yes", "take yes for true"),
+        "date": ("match: {namespaces: [1-1-1, 2026-01-01]}\n" + RULES, "2026-01-01", "for a date"),
+        "no message": (rule("validate: {expression: 'true'}"), "'true'", 'without "message"'),
+        "another value in the API server": (
             rule("validate: {expression: 'duration(object.metadata.name).getMilliseconds() > 5', message: m}"),
             "getMilliseconds",
             "CEL: getMilliseconds of a duration gives what is beyond the second here",
-            id="another value in the API server",
         ),
-        pytest.param(
+        "field that no pod has": (
             rule("validate: {expression: 'object.spec.priorty > 5', message: m}"),
             "priorty",
             '; did you mean "priority"?',
-            id="field that no pod has",
         ),
-        pytest.param(
+        "in a message": (
             rule("validate: {expression: 'true', messageExpression: 'string(object.spec.priorty)'}"),
             "priorty",
             'PodSpec has no field "priorty"',
-            id="in a message",
         ),
-        pytest.param(
+        "in a condition": (
             "conditions: [{name: c, expression: has(object.spec.x)}]\n" + RULES,
             "x",
             'PodSpec has no field "x"',
-            id="in a condition",
         ),
-        pytest.param(
-            "rules:\n- name: r\n  validate:\n    message: m\n    expression: |\n      true &&\n"
-            "      object.metadata.lables.size() == 0",
+        "on a line of its own": (
+            (
+                "rules:\n- name: r\n  validate:\n    message: m\n    expression: |\n      true &&\n"
+                "      object.metadata.lables.size() == 0"
+            ),
             "lables",
             '; did you mean "labels"?',
-            id="on a line of its own",
         ),
-        pytest.param(
+        "account as a user": (
             reserve("define: {subjects: [{kind: User, name: 'system:serviceaccount:a:b'}]}"),
             "'system:serviceaccount:a:b'",
             "kind: ServiceAccount",
-            id="account as a user",
         ),
-        pytest.param(
+        "unknown annotation": (
             rule("copyAnnotations: [godel.bytedance.com/can-be-preemted]"),
             "godel.bytedance.com/can-be-preemted",
             'did you mean "godel.bytedance.com/can-be-preempted"?',
-            id="unknown annotation",
         ),
-    ],
+    },
 )
 def test_warnings(spec, place, words):
     """A warning points out what is probably not meant, and leaves the policy in use."""

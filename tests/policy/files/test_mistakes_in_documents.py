@@ -1,37 +1,35 @@
 """What is no policy, or not even YAML, and where in the file a mistake is shown."""
 
-import pytest
-
-from tests.policy.builders import loaded
+from tests.policy.builders import loaded, table
 from webhook.policy.files.loading import load_texts
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
 POLICY = HEAD + "  rules:\n  - {name: d, defaultPriorityClass: standard}\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        pytest.param("a: b\n", 'needs "kind"', id="no kind"),
-        pytest.param("kind: PriorityPolcy\n", 'did you mean "PriorityPolicy"?', id="misspelt kind"),
-        pytest.param("kind: PolicyTest\n", "lie in a sub-folder such as tests/", id="a test"),
-        pytest.param("kind: [x]\n", '"" is no kind of policy', id="kind that is no text"),
-        pytest.param("- a\n", "expected a policy (a mapping", id="a list"),
-        pytest.param("text\n", "found text", id="a text"),
-        pytest.param(POLICY.replace("v1alpha1", "v1"), 'did you mean "giveway.dev/v1alpha1"?', id="apiVersion"),
-        pytest.param(POLICY.replace("{name: p}", "{nmae: p}"), 'did you mean "name"?', id="metadata"),
-        pytest.param(POLICY.replace("spec:", "sepc:"), 'did you mean "spec"?', id="spec"),
-        pytest.param(POLICY + "status: {}\n", 'unknown field "status"', id="status"),
-        pytest.param(POLICY.replace("p}", "builtin}"), "the name of the built-in rules", id="reserved name"),
-        pytest.param("a: b\n\tc: d\n", "a tab where YAML wants spaces", id="tab"),
-        pytest.param("a: [\n", "YAML: a value is missing before the end of the file", id="unclosed"),
-        pytest.param("a: [b,,]\n", "YAML: a value is missing before ,", id="two commas"),
-        pytest.param("a: *b\n", "alias *b refers to no anchor &b", id="alias"),
-        pytest.param("a: &b [*b]\n", "alias *b refers to no anchor &b", id="alias to itself"),
-        pytest.param("a: !!python/object x\n", "tags such as", id="tag"),
-        pytest.param("%YAML 1.1\n---\na: b\n", "directives are not read", id="directive"),
-        pytest.param("a: \x00\n", "control character #x0000", id="control character"),
-    ],
+@table(
+    "text, words",
+    {
+        "no kind": ("a: b\n", 'needs "kind"'),
+        "misspelt kind": ("kind: PriorityPolcy\n", 'did you mean "PriorityPolicy"?'),
+        "a test": ("kind: PolicyTest\n", "lie in a sub-folder such as tests/"),
+        "kind that is no text": ("kind: [x]\n", '"" is no kind of policy'),
+        "a list": ("- a\n", "expected a policy (a mapping"),
+        "a text": ("text\n", "found text"),
+        "apiVersion": (POLICY.replace("v1alpha1", "v1"), 'did you mean "giveway.dev/v1alpha1"?'),
+        "metadata": (POLICY.replace("{name: p}", "{nmae: p}"), 'did you mean "name"?'),
+        "spec": (POLICY.replace("spec:", "sepc:"), 'did you mean "spec"?'),
+        "status": (POLICY + "status: {}\n", 'unknown field "status"'),
+        "reserved name": (POLICY.replace("p}", "builtin}"), "the name of the built-in rules"),
+        "tab": ("a: b\n\tc: d\n", "a tab where YAML wants spaces"),
+        "unclosed": ("a: [\n", "YAML: a value is missing before the end of the file"),
+        "two commas": ("a: [b,,]\n", "YAML: a value is missing before ,"),
+        "alias": ("a: *b\n", "alias *b refers to no anchor &b"),
+        "alias to itself": ("a: &b [*b]\n", "alias *b refers to no anchor &b"),
+        "tag": ("a: !!python/object x\n", "tags such as"),
+        "directive": ("%YAML 1.1\n---\na: b\n", "directives are not read"),
+        "control character": ("a: \x00\n", "control character #x0000"),
+    },
 )
 def test_documents(text, words):
     """What is no policy is told apart from what is a wrong one."""
@@ -53,22 +51,20 @@ def test_documents_before_a_syntax_error_are_read():
     assert [one.source.line for one in found.errors] == [9]
 
 
-@pytest.mark.parametrize(
-    ("spec", "line", "words"),
-    [
-        pytest.param(
-            "  rules:\n  - {name: a}\n   - {name: b}\n", 7, "does not begin in the column", id="entry of a list"
-        ),
-        pytest.param("  rules:\n  - name: a\n   x: {}\n", 7, "does not begin in the column", id="field of a mapping"),
-        pytest.param("  enforcement: warn\n   rules: []\n", 6, 'a ":" cannot stand here', id="indented too far"),
-        pytest.param("  a: b: c\n", 5, 'a text that holds ": " needs quotes', id="two colons"),
-        pytest.param("  rules: [a, b\n", 6, '"," or "]" is missing before the end of the file', id="open list"),
-        pytest.param("  match: {a\n  rules: []\n", 6, '"," or "}" is missing before this', id="open mapping"),
-        pytest.param('  rules: "abc\n', 6, "a quote is not closed", id="open quote"),
-        pytest.param("  rules: @x\n", 5, 'a text that begins with "@" needs quotes', id="at sign"),
-        pytest.param("\trules: x\n", 5, "a tab where YAML wants spaces", id="tab"),
-        pytest.param("  rules\n  match: {}\n", 6, 'a ":" ', id="no colon"),
-    ],
+@table(
+    "spec, line, words",
+    {
+        "entry of a list": ("  rules:\n  - {name: a}\n   - {name: b}\n", 7, "does not begin in the column"),
+        "field of a mapping": ("  rules:\n  - name: a\n   x: {}\n", 7, "does not begin in the column"),
+        "indented too far": ("  enforcement: warn\n   rules: []\n", 6, 'a ":" cannot stand here'),
+        "two colons": ("  a: b: c\n", 5, 'a text that holds ": " needs quotes'),
+        "open list": ("  rules: [a, b\n", 6, '"," or "]" is missing before the end of the file'),
+        "open mapping": ("  match: {a\n  rules: []\n", 6, '"," or "}" is missing before this'),
+        "open quote": ('  rules: "abc\n', 6, "a quote is not closed"),
+        "at sign": ("  rules: @x\n", 5, 'a text that begins with "@" needs quotes'),
+        "tab": ("\trules: x\n", 5, "a tab where YAML wants spaces"),
+        "no colon": ("  rules\n  match: {}\n", 6, 'a ":" '),
+    },
 )
 def test_yaml_that_cannot_be_read(spec, line, words):
     """What the parser says is told in words for people, without its block ends and tokens."""
@@ -88,16 +84,16 @@ def test_empty_documents_are_no_mistake():
     ]
 
 
-@pytest.mark.parametrize(
-    ("written", "place"),
-    [
-        pytest.param("foo == 1", (8, 19), id="plain"),
-        pytest.param("'1 + 1 == foo'", (8, 29), id="in quotes"),
-        pytest.param('"foo == \\"a\\""', (8, 20), id="in quotes, before what is escaped"),
-        pytest.param('"\\"a\\" == foo"', (8, 19), id="after what is escaped: where it begins"),
-        pytest.param("|\n      1 ==\n        foo", (10, 11), id="in a block"),
-        pytest.param(">\n      1 ==\n      foo", (8, 19), id="folded: where it begins"),
-    ],
+@table(
+    "written, place",
+    {
+        "plain": ("foo == 1", (8, 19)),
+        "in quotes": ("'1 + 1 == foo'", (8, 29)),
+        "in quotes, before what is escaped": ('"foo == \\"a\\""', (8, 20)),
+        "after what is escaped: where it begins": ('"\\"a\\" == foo"', (8, 19)),
+        "in a block": ("|\n      1 ==\n        foo", (10, 11)),
+        "folded: where it begins": (">\n      1 ==\n      foo", (8, 19)),
+    },
 )
 def test_place_of_a_cel_mistake(written, place):
     """A mistake in CEL has the line and column of the file, as far as YAML leaves them to be known."""

@@ -1,8 +1,6 @@
 """Mistakes in a PreemptionPolicy: each found at its place, with what would be right."""
 
-import pytest
-
-from tests.policy.builders import loaded
+from tests.policy.builders import loaded, table
 from tests.policy.files.mistakes import check
 from webhook.policy.shapes.findings import Severity
 
@@ -17,73 +15,60 @@ def schedule(parts, duration="1h"):
     return preemption(f"schedule: {{{parts}, duration: {duration}}}")
 
 
-@pytest.mark.parametrize(
-    ("spec", "place", "words"),
-    [
-        pytest.param("preemptors: {delay: 1:30, priorityClasses: [a]}", "1:30", "write 30s, 1h, 1h30m", id="base 60"),
-        pytest.param("preemptors: {delay: 1.5h, priorityClasses: [a]}", "1.5h", "is not a duration", id="fraction"),
-        pytest.param("preemptors: {delay: -1, priorityClasses: [a]}", "-1", "is not a duration", id="negative"),
-        pytest.param("preemptors: {delay: 010, priorityClasses: [a]}", "010", "is not a duration", id="octal"),
-        pytest.param("preemptors: {priorityClasses: [system-x]}", "[system-x]", "never managed", id="system class"),
-        pytest.param("preemptors: {twins: {a: a}}", "{a: a}", "is its own twin", id="own twin"),
-        pytest.param("preemptors: {twins: {a: b, b: c}}", "{a: b, b: c}", "has a twin itself", id="twin of a twin"),
-        pytest.param("preemptors: {twins: {a: system-x}}", "{a: system-x}", "never managed", id="system twin"),
-        pytest.param(preemption("victims: {mode: optin}"), "optin", 'did you mean "opt-in"?', id="mode"),
-        pytest.param(preemption("victims: {notice: soon}"), "soon", "is not a duration", id="notice"),
-        pytest.param(preemption("victims: {notice: -5s}"), "-5s", "is not a duration", id="negative notice"),
-        pytest.param(preemption("victims: {notice: 25h}"), "25h", "is longer than 24h", id="notice of more than a day"),
-        pytest.param(preemption("budgets: loose"), "loose", "there are best-effort, strict", id="budgets"),
-        pytest.param(preemption("eviction: kill"), "kill", "there are delete, evict", id="eviction"),
-        pytest.param(
-            preemption("protection: {default: 2h, maximum: 1h}"), "2h", "longer than the maximum", id="protection"
-        ),
-        pytest.param(preemption("limits: {perNode: 5}"), "5", "expected rate (a mapping), found a number", id="rate"),
-        pytest.param(
-            preemption("limits: {perNode: {window: 1m}}"), "{window: 1m}", 'needs "evictions"', id="rate without number"
-        ),
-        pytest.param(preemption("limits: {attemptsPerPreemptor: 0}"), "0", "is outside 1 to", id="no attempts"),
-        pytest.param(preemption("gracePeriodSeconds: 0"), "0", "0 is a force delete", id="force delete"),
-        pytest.param("budgets: strict", "b", 'needs "preemptors"', id="no preemptors"),
-        pytest.param(
-            preemption("extenders: [{urlPrefix: gpu.svc, preemptVerb: p}]"),
-            "gpu.svc",
-            "is not an address",
-            id="no scheme",
-        ),
-        pytest.param(
+@table(
+    "spec, place, words",
+    {
+        "base 60": ("preemptors: {delay: 1:30, priorityClasses: [a]}", "1:30", "write 30s, 1h, 1h30m"),
+        "fraction": ("preemptors: {delay: 1.5h, priorityClasses: [a]}", "1.5h", "is not a duration"),
+        "negative": ("preemptors: {delay: -1, priorityClasses: [a]}", "-1", "is not a duration"),
+        "octal": ("preemptors: {delay: 010, priorityClasses: [a]}", "010", "is not a duration"),
+        "system class": ("preemptors: {priorityClasses: [system-x]}", "[system-x]", "never managed"),
+        "own twin": ("preemptors: {twins: {a: a}}", "{a: a}", "is its own twin"),
+        "twin of a twin": ("preemptors: {twins: {a: b, b: c}}", "{a: b, b: c}", "has a twin itself"),
+        "system twin": ("preemptors: {twins: {a: system-x}}", "{a: system-x}", "never managed"),
+        "mode": (preemption("victims: {mode: optin}"), "optin", 'did you mean "opt-in"?'),
+        "notice": (preemption("victims: {notice: soon}"), "soon", "is not a duration"),
+        "negative notice": (preemption("victims: {notice: -5s}"), "-5s", "is not a duration"),
+        "notice of more than a day": (preemption("victims: {notice: 25h}"), "25h", "is longer than 24h"),
+        "budgets": (preemption("budgets: loose"), "loose", "there are best-effort, strict"),
+        "eviction": (preemption("eviction: kill"), "kill", "there are delete, evict"),
+        "protection": (preemption("protection: {default: 2h, maximum: 1h}"), "2h", "longer than the maximum"),
+        "rate": (preemption("limits: {perNode: 5}"), "5", "expected rate (a mapping), found a number"),
+        "rate without number": (preemption("limits: {perNode: {window: 1m}}"), "{window: 1m}", 'needs "evictions"'),
+        "no attempts": (preemption("limits: {attemptsPerPreemptor: 0}"), "0", "is outside 1 to"),
+        "force delete": (preemption("gracePeriodSeconds: 0"), "0", "0 is a force delete"),
+        "no preemptors": ("budgets: strict", "b", 'needs "preemptors"'),
+        "no scheme": (preemption("extenders: [{urlPrefix: gpu.svc, preemptVerb: p}]"), "gpu.svc", "is not an address"),
+        "no verb": (
             preemption("extenders: [{urlPrefix: 'http://a'}]"),
             "{urlPrefix: 'http://a'}",
             'needs "preemptVerb"',
-            id="no verb",
         ),
-        pytest.param(
+        "not a boolean": (
             preemption("extenders: [{urlPrefix: 'http://a', preemptVerb: p, ignorable: yes}]"),
             "yes",
             'expected true or false, found "yes"',
-            id="not a boolean",
         ),
-        pytest.param(
+        "long timeout": (
             preemption("extenders: [{urlPrefix: 'http://a', preemptVerb: p, httpTimeout: 5m}]"),
             "5m",
             "at most 60s",
-            id="long timeout",
         ),
-        pytest.param(schedule("cron: 0 6 * *"), "0 6 * *", "no cron expression of five fields", id="four fields"),
-        pytest.param(schedule("cron: '@daily'"), "'@daily'", "no cron expression of five fields", id="macro"),
-        pytest.param(schedule("cron: 0 25 * * *"), "0 25 * * *", "the hour is wrong", id="hour"),
-        pytest.param(schedule("cron: 0 6 * * MOO"), "0 6 * * MOO", "the day of week is wrong", id="day of week"),
-        pytest.param(schedule("cron: 0 0 30 2 *"), "0 0 30 2 *", "or there is no such day", id="30 February"),
-        pytest.param(schedule("cron: 5"), "5", "found the number 5", id="number"),
-        pytest.param(
+        "four fields": (schedule("cron: 0 6 * *"), "0 6 * *", "no cron expression of five fields"),
+        "macro": (schedule("cron: '@daily'"), "'@daily'", "no cron expression of five fields"),
+        "hour": (schedule("cron: 0 25 * * *"), "0 25 * * *", "the hour is wrong"),
+        "day of week": (schedule("cron: 0 6 * * MOO"), "0 6 * * MOO", "the day of week is wrong"),
+        "30 February": (schedule("cron: 0 0 30 2 *"), "0 0 30 2 *", "or there is no such day"),
+        "number": (schedule("cron: 5"), "5", "found the number 5"),
+        "unknown time zone": (
             schedule("cron: 0 6 * * *, timeZone: Europe/Berln"),
             "Europe/Berln",
             'is no time zone such as Europe/Berlin; did you mean "Europe/Berlin"?',
-            id="unknown time zone",
         ),
-        pytest.param(schedule("cron: 0 6 * * *", "90s"), "90s", "whole minutes, from 1m to 744h", id="half a minute"),
-        pytest.param(schedule("cron: 0 6 * * *", "0s"), "0s", "whole minutes, from 1m", id="no duration"),
-        pytest.param(schedule("cron: 0 6 * * *", "745h"), "745h", "whole minutes, from 1m to 744h", id="too long"),
-    ],
+        "half a minute": (schedule("cron: 0 6 * * *", "90s"), "90s", "whole minutes, from 1m to 744h"),
+        "no duration": (schedule("cron: 0 6 * * *", "0s"), "0s", "whole minutes, from 1m"),
+        "too long": (schedule("cron: 0 6 * * *", "745h"), "745h", "whole minutes, from 1m to 744h"),
+    },
 )
 def test_errors(spec, place, words):
     """An error keeps the policy from being used, and points at its place."""
@@ -98,28 +83,22 @@ DAY = "schedule: {cron: 0 6 * * *, timeZone: Europe/Berlin, duration: 14h}"
 NIGHT = "schedule: {cron: 0 23 * * *, duration: 4h}"
 
 
-@pytest.mark.parametrize(
-    ("spec", "place", "words"),
-    [
-        pytest.param(
-            schedule("cron: 0 * * * *", "1h"), "1h", "it begins again before it ends, every time: it", id="always"
-        ),
-        pytest.param(
-            schedule("cron: '0 6,8 * * *'", "3h"), "3h", "it begins again after 2h, before it ends", id="overlap"
-        ),
-        pytest.param(
+@table(
+    "spec, place, words",
+    {
+        "always": (schedule("cron: 0 * * * *", "1h"), "1h", "it begins again before it ends, every time: it"),
+        "overlap": (schedule("cron: '0 6,8 * * *'", "3h"), "3h", "it begins again after 2h, before it ends"),
+        "rate that never holds": (
             preemption(f"{DAY}\nlimits: {{perNode: {{evictions: 1, {NIGHT}}}}}"),
             f"{{perNode: {{evictions: 1, {NIGHT}}}}}",
             "perNode never holds",
-            id="rate that never holds",
         ),
-        pytest.param(
+        "protection that never holds": (
             preemption(f"{DAY}\nprotection: {{default: 5m, {NIGHT}}}"),
             f"{{default: 5m, {NIGHT}}}",
             "protection never holds",
-            id="protection that never holds",
         ),
-    ],
+    },
 )
 def test_warnings_of_schedules(spec, place, words):
     """Windows that run together, and what holds at no time at which its policy does."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from tests.policy.builders import table
 from webhook.policy.files.schema import DOCUMENTS, json_schema, markdown
 from webhook.policy.shapes.object_shape import Checked, ObjectShape
 from webhook.policy.shapes.yaml_nodes import duration, seconds
@@ -95,17 +96,17 @@ def test_shipped_policies_conform(path):
     assert all(conforms(document, SCHEMA) for document in read(path))
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
-    [
-        pytest.param(lambda doc: doc.update(kind="Other"), id="kind"),
-        pytest.param(lambda doc: doc["spec"].update(enforcment="warn"), id="unknown field"),
-        pytest.param(lambda doc: doc["spec"].update(enforcement="Warn"), id="unknown value"),
-        pytest.param(lambda doc: doc["spec"].pop("rules"), id="required field"),
-        pytest.param(lambda doc: doc["spec"]["rules"][0].update(defaultPriorityClass="a"), id="two bodies"),
-        pytest.param(lambda doc: doc["spec"]["rules"][0]["reserve"].update(to="9"), id="text for a number"),
-        pytest.param(lambda doc: doc["metadata"].update(name="A B"), id="name"),
-    ],
+    {
+        "kind": lambda doc: doc.update(kind="Other"),
+        "unknown field": lambda doc: doc["spec"].update(enforcment="warn"),
+        "unknown value": lambda doc: doc["spec"].update(enforcement="Warn"),
+        "required field": lambda doc: doc["spec"].pop("rules"),
+        "two bodies": lambda doc: doc["spec"]["rules"][0].update(defaultPriorityClass="a"),
+        "text for a number": lambda doc: doc["spec"]["rules"][0]["reserve"].update(to="9"),
+        "name": lambda doc: doc["metadata"].update(name="A B"),
+    },
 )
 def test_mistakes_do_not_conform(change):
     """What the loader refuses by its fields, the schema refuses as well."""
@@ -162,15 +163,15 @@ def test_every_field_of_every_mapping_is_there(name):
         assert f"`{field}`" in SECTIONS[name]
 
 
-@pytest.mark.parametrize(
-    ("shape", "row"),
-    [
-        pytest.param({"type": "integer", "minimum": 1}, "| `x` | whole number from 1 |  |  |", id="number"),
-        pytest.param({"type": "boolean", "default": False}, "| `x` | `true`, `false` | `false` |  |", id="flag"),
-        pytest.param({"enum": ["a", "b"], "default": "a"}, "| `x` | `a`, `b` | `a` |  |", id="choice"),
-        pytest.param({"type": "array", "items": {"type": "string"}}, "| `x` | list of text |  |  |", id="list"),
-        pytest.param({"type": "string", "description": "a | b"}, "| `x` | text |  | a \\| b |", id="escaped"),
-    ],
+@table(
+    "shape, row",
+    {
+        "number": ({"type": "integer", "minimum": 1}, "| `x` | whole number from 1 |  |  |"),
+        "flag": ({"type": "boolean", "default": False}, "| `x` | `true`, `false` | `false` |  |"),
+        "choice": ({"enum": ["a", "b"], "default": "a"}, "| `x` | `a`, `b` | `a` |  |"),
+        "list": ({"type": "array", "items": {"type": "string"}}, "| `x` | list of text |  |  |"),
+        "escaped": ({"type": "string", "description": "a | b"}, "| `x` | text |  | a \\| b |"),
+    },
 )
 def test_rows_of_the_page(shape, row):
     """A field's row says what may stand there, and what holds without it."""

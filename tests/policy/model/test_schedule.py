@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.policy.builders import table
 from webhook.kube.instants import epoch
 from webhook.policy.model.schedule import Schedule, ever_together
 
@@ -19,41 +20,37 @@ def berlin(text, fold=0):
     return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo("Europe/Berlin"), fold=fold).timestamp()
 
 
-@pytest.mark.parametrize(
-    ("schedule", "now", "ends"),
-    [
-        pytest.param(DAILY, "2026-11-23 05:59", None, id="a minute before"),
-        pytest.param(DAILY, "2026-11-23 06:00", "2026-11-23 20:00", id="from the minute"),
-        pytest.param(DAILY, "2026-11-23 19:59", "2026-11-23 20:00", id="to the minute"),
-        pytest.param(DAILY, "2026-11-23 20:00", None, id="not at its end"),
-        pytest.param(DAILY, "2026-07-01 06:00", "2026-07-01 20:00", id="in summer by summer's clocks"),
-        pytest.param(NIGHTLY, "2026-11-23 02:00", "2026-11-23 06:00", id="over midnight"),
-        pytest.param(NIGHTLY, "2026-11-23 07:00", None, id="in the morning"),
-        pytest.param(
+@table(
+    "schedule, now, ends",
+    {
+        "a minute before": (DAILY, "2026-11-23 05:59", None),
+        "from the minute": (DAILY, "2026-11-23 06:00", "2026-11-23 20:00"),
+        "to the minute": (DAILY, "2026-11-23 19:59", "2026-11-23 20:00"),
+        "not at its end": (DAILY, "2026-11-23 20:00", None),
+        "in summer by summer's clocks": (DAILY, "2026-07-01 06:00", "2026-07-01 20:00"),
+        "over midnight": (NIGHTLY, "2026-11-23 02:00", "2026-11-23 06:00"),
+        "in the morning": (NIGHTLY, "2026-11-23 07:00", None),
+        "not on Sunday": (
             Schedule(cron="0 6 * * MON-FRI", time_zone="Europe/Berlin", duration=HOUR),
             "2026-11-22 06:30",
             None,
-            id="not on Sunday",
         ),
-        pytest.param(
+        "windows that overlap are one": (
             Schedule(cron="0,30 6 * * *", time_zone="Europe/Berlin", duration=HOUR),
             "2026-11-23 06:15",
             "2026-11-23 07:30",
-            id="windows that overlap are one",
         ),
-        pytest.param(
+        "windows that touch are one": (
             Schedule(cron="0 6,7 * * *", time_zone="Europe/Berlin", duration=HOUR),
             "2026-11-23 06:15",
             "2026-11-23 08:00",
-            id="windows that touch are one",
         ),
-        pytest.param(
+        "the last day of a month": (
             Schedule(cron="0 0 L * *", time_zone="Europe/Berlin", duration=24 * HOUR),
             "2028-02-29 12:00",
             "2028-03-01 00:00",
-            id="the last day of a month",
         ),
-    ],
+    },
 )
 def test_a_window_is_open_from_its_beginning_to_its_end(schedule, now, ends):
     """The first minute belongs to a window, the end does not."""
@@ -64,17 +61,15 @@ def test_a_window_is_open_from_its_beginning_to_its_end(schedule, now, ends):
 SPRING = Schedule(cron="30 2 * * *", time_zone="Europe/Berlin", duration=HOUR)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "after", "begins"),
-    [
-        pytest.param(SPRING, "2026-03-27 12:00", berlin("2026-03-28 02:30"), id="the day before"),
-        pytest.param(
-            SPRING, "2026-03-28 12:00", epoch("2026-03-29T01:00:00Z"), id="02:30 does not exist: from 03:00 summer time"
-        ),
-        pytest.param(SPRING, "2026-03-29 12:00", berlin("2026-03-30 02:30"), id="the day after"),
-        pytest.param(SPRING, "2026-10-24 12:00", epoch("2026-10-25T00:30:00Z"), id="02:30 twice: the first time"),
-        pytest.param(NIGHTLY, "2026-03-28 12:00", berlin("2026-03-28 22:00"), id="the night before the change"),
-    ],
+@table(
+    "schedule, after, begins",
+    {
+        "the day before": (SPRING, "2026-03-27 12:00", berlin("2026-03-28 02:30")),
+        "02:30 does not exist: from 03:00 summer time": (SPRING, "2026-03-28 12:00", epoch("2026-03-29T01:00:00Z")),
+        "the day after": (SPRING, "2026-03-29 12:00", berlin("2026-03-30 02:30")),
+        "02:30 twice: the first time": (SPRING, "2026-10-24 12:00", epoch("2026-10-25T00:30:00Z")),
+        "the night before the change": (NIGHTLY, "2026-03-28 12:00", berlin("2026-03-28 22:00")),
+    },
 )
 def test_the_days_on_which_clocks_change(schedule, after, begins):
     """A time that clocks leave out is the first one after it; one that they repeat counts once."""
@@ -153,24 +148,15 @@ def test_the_next_window_in_words(now, text):
     assert workdays.next_window(berlin(now)) == text
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "meet"),
-    [
-        pytest.param(DAILY, NIGHTLY, False, id="day and night"),
-        pytest.param(DAILY, Schedule(cron="*/5 * * * *", duration=60.0), True, id="every five minutes"),
-        pytest.param(
-            Schedule(cron="0 0 * * SAT", duration=24 * HOUR),
-            Schedule(cron="0 0 1 1 *", duration=HOUR),
-            False,
-            id="once",
-        ),
-        pytest.param(
-            Schedule(cron="0 0 * * THU", duration=24 * HOUR), Schedule(cron="0 0 1 1 *", duration=HOUR), True, id="2026"
-        ),
-        pytest.param(
-            DAILY, Schedule(cron="30 5 * * *", time_zone="UTC", duration=HOUR), True, id="zones that drift apart"
-        ),
-    ],
+@table(
+    "one, other, meet",
+    {
+        "day and night": (DAILY, NIGHTLY, False),
+        "every five minutes": (DAILY, Schedule(cron="*/5 * * * *", duration=60.0), True),
+        "once": (Schedule(cron="0 0 * * SAT", duration=24 * HOUR), Schedule(cron="0 0 1 1 *", duration=HOUR), False),
+        "2026": (Schedule(cron="0 0 * * THU", duration=24 * HOUR), Schedule(cron="0 0 1 1 *", duration=HOUR), True),
+        "zones that drift apart": (DAILY, Schedule(cron="30 5 * * *", time_zone="UTC", duration=HOUR), True),
+    },
 )
 def test_whether_two_ever_hold_together(one, other, meet):
     """Over two years, whichever of them is asked first."""
