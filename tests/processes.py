@@ -131,6 +131,8 @@ def _run(words: list[str], environment: dict[str, str], directory: str, output: 
     sys.stdout.reconfigure(write_through="PYTHONUNBUFFERED" in environment)
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.argv = words
+    from tests.quickened import quicken  # noqa: PLC0415
     from webhook.cli.main import run  # noqa: PLC0415 - imported in the fork server
 
+    quicken(environment)
     run()

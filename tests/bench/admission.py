@@ -43,9 +43,7 @@ def main() -> None:
     """Print every figure, and which of them miss their target."""
     with tempfile.TemporaryDirectory(prefix="giveway-bench-") as directory, ExitStack() as stack:
         files = _files(Path(directory))
-        server = stack.enter_context(
-            _process("-m", "webhook.cli", "serve", *_options(files), "--objects", files["few"])
-        )
+        server = stack.enter_context(_process("-m", "tests.serving_files", *_options(files), "--objects", files["few"]))
         plain = stack.enter_context(_process("-m", "tests.bench.bare", files["certificate"], files["key"]))
         trust = ssl.create_default_context(cafile=files["ca"])
         asyncio.run(_throughput(trust, {"giveway serve": server, "bare aiohttp": plain}))

@@ -34,7 +34,7 @@ def main() -> None:
         policies.mkdir()
         (policies / "rules.yaml").write_text(json.dumps(_policy()))
         options = [*admission._options(files), "--policies", str(policies)]
-        arguments = ("-m", "webhook.cli", "serve", *options, "--objects", files["few"])
+        arguments = ("-m", "tests.serving_files", *options, "--objects", files["few"])
         with admission._process(*arguments) as (_, port, _):
             trust = ssl.create_default_context(cafile=files["ca"])
             alone, *beside = asyncio.run(_measure(trust, port))

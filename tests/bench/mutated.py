@@ -285,7 +285,7 @@ def main() -> None:
     rounds = 5
     with tempfile.TemporaryDirectory(prefix="giveway-fuzz-") as directory:
         files = _files(Path(directory))
-        arguments = ("-m", "webhook.cli", "serve", *_options(files), "--objects", files["few"])
+        arguments = ("-m", "tests.serving_files", *_options(files), "--objects", files["few"])
         log = Path(directory, "log")
         with _process(*arguments, log=log) as (process, port, _):
             trust = ssl.create_default_context(cafile=files["ca"])

@@ -263,7 +263,7 @@ class Reconciler:
                     "--debug-port",
                     "-1",
                 ),
-                *("--lease-namespace", "kube-system", "--log-format", "text"),
+                *("--system-namespace", "kube-system", "--log-format", "text"),
             ],
             stdout=self._log.open("wb"),
             stderr=subprocess.STDOUT,

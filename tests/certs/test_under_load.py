@@ -161,7 +161,7 @@ async def shake_hands(client: Client, seen: Seen, ports: list[int], ended: async
 
 
 async def rotate(client: Client, settings: CertificateSettings, ended: asyncio.Event) -> None:
-    """Ask for a new certificate, and for a new authority, over and over, as `giveway certs rotate` does."""
+    """Ask for a new certificate, and for a new authority, over and over, as `giveway certs issue --rotate` does."""
     turn = 0
     while not ended.is_set():
         turn += 1

@@ -79,15 +79,15 @@ def test_rotate_makes_a_new_serving_certificate(tmp_path):
     """`rotate` renews what is served at once; the authority stays."""
     giveway("issue", "--dir", tmp_path, *SERVICE)
     before = {name: (tmp_path / name).read_bytes() for name in ("tls.crt", "ca.crt")}
-    assert giveway("rotate", "--dir", tmp_path, *SERVICE).exit_code == 0
+    assert giveway("issue", "--rotate", "--dir", tmp_path, *SERVICE).exit_code == 0
     assert (tmp_path / "tls.crt").read_bytes() != before["tls.crt"]
     assert (tmp_path / "ca.crt").read_bytes() == before["ca.crt"]
 
 
 def test_rotate_of_the_authority_says_what_follows(tmp_path):
-    """`rotate --ca` adds an authority and says that it does not sign yet."""
+    """`--rotate=ca` adds an authority and says that it does not sign yet."""
     giveway("issue", "--dir", tmp_path, *SERVICE)
-    result = giveway("rotate", "--ca", "--dir", tmp_path, *SERVICE)
+    result = giveway("issue", "--rotate=ca", "--dir", tmp_path, *SERVICE)
     assert result.output.count("\nauthority ") == 2
     assert "the newest authority signs from 10 minutes after its beginning on" in result.output
     assert (tmp_path / "ca.crt").read_bytes().count(b"BEGIN CERTIFICATE") == 2

@@ -1,5 +1,6 @@
 """`giveway compile`: what it prints, what it names, and its exit codes."""
 
+import base64
 from io import StringIO
 from pathlib import Path
 
@@ -8,6 +9,9 @@ from click.testing import CliRunner
 from ruamel.yaml import YAML
 
 from webhook.cli.main import main
+from webhook.policy.files.loading import load_or_raise
+from webhook.registration.applied import applied_entries
+from webhook.registration.entries import WebhookTarget
 
 POLICIES = Path(__file__).parents[2] / "policies"
 SETS = [POLICIES, POLICIES / "examples" / "teams", POLICIES / "examples" / "co-location"]
@@ -52,3 +56,35 @@ def test_a_broken_policy_has_its_place(tmp_path):
     (tmp_path / "a.yaml").write_text("apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolcy\n")
     result = run(tmp_path)
     assert (result.exit_code, "a.yaml:2:7: error:" in result.stderr) == (1, True)
+
+
+def test_both_webhook_configurations_are_printed(tmp_path):
+    """The two objects with every entry, and with the authority where one is given."""
+    (tmp_path / "ca.crt").write_bytes(b"PEM")
+    result = run(POLICIES, "--webhook", "--ca-file", tmp_path / "ca.crt", "--system-namespace", "policy")
+    assert result.exit_code == 0
+    found = {document["kind"]: document for document in YAML(typ="safe").load_all(result.stdout)}
+    expected = applied_entries(
+        load_or_raise(POLICIES),
+        WebhookTarget(namespace="policy", reconciler="system:serviceaccount:policy:giveway-reconciler"),
+    )
+    assert found.keys() == expected.keys()
+    for kind, document in found.items():
+        assert document["metadata"] == {"name": "giveway"}
+        for entry in document["webhooks"]:
+            assert base64.b64decode(entry["clientConfig"].pop("caBundle")) == b"PEM"
+        assert document["webhooks"] == expected[kind]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["/nowhere"], "/nowhere", id="no-policies"),
+        pytest.param([POLICIES, "--url", "http://x"], "https://", id="plain-http"),
+        pytest.param([POLICIES, "--ca-file", "/none"], "/none", id="no-authority"),
+    ],
+)
+def test_entries_that_cannot_be_printed_are_said(arguments, message):
+    """Wrong options and unreadable files end with their reason."""
+    result = run(*arguments, "--webhook")
+    assert (result.exit_code != 0, message in result.output) == (True, True)

@@ -12,3 +12,9 @@ def test_schema_is_what_is_committed():
     result = CliRunner().invoke(main, ["schema"])
     assert result.exit_code == 0
     assert result.output == (Path(__file__).parents[2] / "policies" / "schema.json").read_text()
+
+
+def test_schema_of_scenarios():
+    """What a file for `giveway simulate --scenario` may say."""
+    result = CliRunner().invoke(main, ["schema", "scenario"])
+    assert (result.exit_code, "addNodes" in result.output) == (0, True)

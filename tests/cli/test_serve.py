@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -17,7 +18,10 @@ from contextlib import contextmanager
 import pytest
 
 from tests.admission.builders import make_pod, make_review
+from tests.clusters.embedded.background import running
 from tests.serving.certificates import Authority
+from webhook.kube.client import Client
+from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1
@@ -28,31 +32,37 @@ spec:
   rules:
   - {name: allowed, priorityClasses: {deny: [high]}}
 """
-OBJECTS = """\
-apiVersion: v1
-kind: List
-items:
-- {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 100}
-- {apiVersion: v1, kind: Namespace, metadata: {name: team-a, labels: {env: prod}}}
----
-{apiVersion: v1, kind: ConfigMap, metadata: {name: passed-over}}
-"""
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory):
+    """A cluster with a class and a namespace that the policies name."""
+    path = tmp_path_factory.mktemp("cluster") / "kubeconfig"
+    with running(nodes=0) as cluster:
+        cluster.write_kubeconfig("admin", cluster.token, path)
+        asyncio.run(fill(path))
+        yield path
+
+
+async def fill(kubeconfig):
+    async with await Client.connect(str(kubeconfig)) as client:
+        await client.create(PRIORITY_CLASS.path(), {"metadata": {"name": "high"}, "value": 100})
+        await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a", "labels": {"env": "prod"}}})
 
 
 @pytest.fixture
-def files(tmp_path):
-    """Certificate, policies and objects; the paths by the options' names."""
+def files(tmp_path, kubeconfig):
+    """Certificate, policies and the cluster; the paths by the options' names."""
     authority = Authority("ca")
     certificate, key = authority.issue(tmp_path, "server")
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "teams.yaml").write_text(POLICY)
-    (tmp_path / "objects.yaml").write_text(OBJECTS)
     return {
         "ca": authority.write_ca(tmp_path / "ca.crt"),
         "tls-cert-file": certificate,
         "tls-private-key-file": key,
         "policies": tmp_path / "policies",
-        "objects": tmp_path / "objects.yaml",
+        "kubeconfig": kubeconfig,
     }
 
 
@@ -105,7 +115,7 @@ def post(port: int, ca, body) -> dict:
 LOOPBACK = {"bind-address": "127.0.0.1", "secure-port": 0, "health-port": 0}
 
 
-def test_it_serves_reviews_by_policies_and_objects_and_stops_on_sigterm(files):
+def test_it_serves_reviews_by_policies_and_stops_on_sigterm(files):
     """Options in, refusals out; SIGTERM ends it in order, with nothing on standard error."""
     options = {name: value for name, value in files.items() if name != "ca"}
     with serving({**options, **LOOPBACK}) as (process, line):
@@ -160,17 +170,14 @@ def test_it_goes_on_following_its_files_after_it_had_no_file_descriptor_left(fil
     [
         pytest.param("policies", "teams.yaml:7:6: error:", id="broken policies"),
         pytest.param("certificate", "holds no PEM certificate", id="broken certificate"),
-        pytest.param("objects", "objects.yaml:1: not a Kubernetes object: `kind` is missing", id="broken objects"),
     ],
 )
 def test_it_does_not_start_on_what_is_broken(files, spoil, words):
     """What is wrong is said in the words of lint, and the exit code is 1."""
     if spoil == "policies":
         (files["policies"] / "teams.yaml").write_text(POLICY.replace("- {name: allowed", "- {nam: allowed"))
-    elif spoil == "certificate":
-        files["tls-cert-file"].write_text("x")
     else:
-        files["objects"].write_text("[1, 2]")
+        files["tls-cert-file"].write_text("x")
     options = {name: value for name, value in files.items() if name != "ca"}
     with serving({**options, **LOOPBACK}) as (process, line):
         _, err = process.communicate(timeout=10)

@@ -81,7 +81,11 @@ def commands(command, *names):
     return [found for name, inner in below for found in commands(inner, *names, name)]
 
 
-HIDDEN = {"--fault-point": "it ends the process where a test says"}
+HIDDEN = {
+    "--fault-point": "it ends the process where a test says",
+    **dict.fromkeys(["--webhook-configuration", "--kept-policies"], "scripts still say so what --entries says"),
+    "--allow-removal": "for a directory of one's own; in a cluster the annotation says what may go",
+}
 
 
 @pytest.mark.parametrize(("name", "command"), commands(main))

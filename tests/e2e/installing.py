@@ -154,12 +154,10 @@ class Installation:
             f"--secure-port={port}",
             "--bind-address=127.0.0.1",
             "--health-port=0",
-            "--webhook-configuration=giveway",
-            f"--deployment={WEBHOOK}",
-            "--sync-period=1",
-            "--shutdown-delay-duration=1",
+            "--entries=keep",
             *arguments,
             account=WEBHOOK,
+            deployment=WEBHOOK,
         )
         await eventually(lambda: answers(port), 30, "the webhook listens")
         self.service.add(port)

@@ -18,10 +18,13 @@ from certs.files import maintain_files
 from certs.rotation import CertificateSettings
 from tests.ports import free_port
 from tests.processes import GivewayProcess, start_giveway
+from tests.quickened import DEPLOYMENT
 from tests.workloads import eventually
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
+from webhook.kube.resources import CONFIG_MAP
 
+IN_FORCE = CONFIG_MAP.path("giveway-system", "giveway-policies-in-force")
 BASE = Path(__file__).parents[2] / "manifests" / "base"
 SYSTEM = "giveway-system"
 RECONCILER, WEBHOOK = "giveway-reconciler", "giveway-webhook"
@@ -48,11 +51,6 @@ spec:
     validate: {expression: "!object.spec.containers.exists(c, c.image == 'forbidden')"}
 """
 """A policy that refuses pods with the image `forbidden`."""
-SHORT_LEASE = (
-    "--leader-elect-lease-duration=2",
-    "--leader-elect-renew-deadline=1.5",
-    "--leader-elect-retry-period=0.3",
-)
 
 
 class Process:
@@ -96,12 +94,12 @@ class Software:
                 with suppress_existing():
                     await self.client.create(PATHS[document["kind"]], document)
 
-    async def start(self, command: str, *arguments: str, account: str | None = None) -> Process:
-        """Start a command; as the administrator without an account."""
+    async def start(self, command: str, *arguments: str, account: str | None = None, deployment: str = "") -> Process:
+        """Start a command; as the administrator without an account. `deployment` is the server's own."""
         config = await self.kubeconfig_of(account) if account else self._kubeconfig
         log = self.directory / f"{command}-{len(self._processes)}.log"
         with log.open("wb") as out:
-            env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            env = {**os.environ, "PYTHONUNBUFFERED": "1", DEPLOYMENT: deployment}
             made = await start_giveway(command, "--kubeconfig", config, *arguments, stdout=out, stderr=out, env=env)
         process = Process(made, log)
         self._processes.append(process)
@@ -113,11 +111,9 @@ class Software:
         directory.mkdir(exist_ok=True)
         (directory / "policies.yaml").write_text(policies)
         ports = ("--bind-address=127.0.0.1", "--health-port=0", "--debug-port=0")
-        return await self.start(
-            "reconcile", f"--policies={directory}", *ports, *SHORT_LEASE, *arguments, account=RECONCILER
-        )
+        return await self.start("reconcile", f"--policies={directory}", *ports, *arguments, account=RECONCILER)
 
-    async def serve(self, policies: str, *arguments: str, reached: bool = True) -> Process:
+    async def serve(self, policies: str, *arguments: str, reached: bool = True, deployment: str = "") -> Process:
         """Start `giveway serve`, and wait until it has filled in the configurations of manifests/base.
 
         One that the API server does not reach is waited for only until it probes.
@@ -136,12 +132,12 @@ class Software:
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
             "--health-port=0",
-            "--webhook-configuration=giveway",
+            "--entries=keep",
             f"--url=https://127.0.0.1:{port}",
             f"--ca-file={certificates / 'ca.crt'}",
-            "--sync-period=1",
             *arguments,
             account=WEBHOOK,
+            deployment=deployment,
         )
         what = "the webhook has filled in its configurations"
         await eventually(
@@ -224,6 +220,8 @@ class Software:
                 await self.client.delete(path)
         for process in self._processes:
             await process.stop()
+        with suppress(ApiError):
+            await self.client.delete(IN_FORCE)
 
 
 @asynccontextmanager

@@ -29,7 +29,6 @@ from webhook.policy.model.policies import Policies
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: e2e}\nspec:\n  rules:\n"
 POLICY = HEAD + "  - {name: none, priorityClasses: {deny: ['*-forbidden']}}\n"
-KEPT = f"{SYSTEM}/giveway-policies-in-force"
 APPLIED, IN_FORCE = (CONFIG_MAP.path(SYSTEM, name) for name in ("giveway-policies", "giveway-policies-in-force"))
 OWN = {"installed", "answers", "deployments", "leader", "policies-in-force", "own-rights", "registered"}
 """The checks about giveway itself: what others find depends on the cluster under test."""
@@ -133,7 +132,7 @@ async def test_ten_failures(client, giveway, tmp_path):
     await doctor.finds(
         "installed", "giveway is not installed in this cluster", "No policy is enforced", "giveway install"
     )
-    server = await giveway.serve(POLICY, f"--kept-policies={KEPT}")
+    server = await giveway.serve(POLICY)
     reconciler = await giveway.reconcile(POLICY)
     await eventually(lambda: reads(client, LEASE.path(SYSTEM, RECONCILER)), 20, "somebody leads")
     await client.create(CONFIG_MAP.path(SYSTEM), policy_map(POLICY))

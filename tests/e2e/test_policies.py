@@ -19,7 +19,6 @@ from webhook.kube.resources import CONFIG_MAP
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: e2e}\nspec:\n  rules:\n"
 FORBIDDEN = HEAD + "  - {name: none, priorityClasses: {deny: ['*-forbidden']}}\n"
 WITHOUT = HEAD + "  - {name: other, priorityClasses: {deny: [nothing]}}\n"
-KEPT = f"{SYSTEM}/giveway-policies-in-force"
 APPLIED, IN_FORCE = (CONFIG_MAP.path(SYSTEM, name) for name in ("giveway-policies", "giveway-policies-in-force"))
 
 
@@ -50,7 +49,7 @@ async def test_what_is_in_force_outlives_broken_files(sandbox, kubeconfig, tmp_p
         return ""
 
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        server = await giveway.serve(FORBIDDEN, f"--kept-policies={KEPT}")
+        server = await giveway.serve(FORBIDDEN)
         assert "e2e/none" in await refused()
         body = {"metadata": {"name": "giveway-policies"}, "data": {"policies.yaml": FORBIDDEN}}
         await sandbox.client.create(CONFIG_MAP.path(SYSTEM), body)
@@ -62,7 +61,7 @@ async def test_what_is_in_force_outlives_broken_files(sandbox, kubeconfig, tmp_p
                 await sandbox.client.patch(APPLIED, {"data": {"policies.yaml": text}})
 
         assert await server.stop(signal.SIGKILL) == -signal.SIGKILL
-        server = await giveway.serve(FORBIDDEN.replace("deny", "denny"), f"--kept-policies={KEPT}")
+        server = await giveway.serve(FORBIDDEN.replace("deny", "denny"))
         assert "e2e/none" in await refused()
 
         async def told() -> bool:
@@ -94,7 +93,7 @@ async def test_another_namespaces_config_map_tells_nothing(sandbox, kubeconfig, 
     """Neither a tenant who makes one of that name nor whoever reaches the port learns what policies there are."""
     await may_edit(sandbox, TENANT, sandbox.id)
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.serve(FORBIDDEN, f"--kept-policies={KEPT}")
+        await giveway.serve(FORBIDDEN)
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "giveway-policies"}, "data": {}}
         said = await kubectl("create", "-f", "-", "-n", sandbox.id, *TENANT, stdin=json.dumps(body))
         assert said == "configmap/giveway-policies created\n"
@@ -125,7 +124,7 @@ async def test_what_would_end_a_server_is_refused_to_whoever_may_write_the_polic
     await may_edit(sandbox, PIPELINE, SYSTEM)
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "giveway-policies", "namespace": SYSTEM}}
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        server = await giveway.serve(FORBIDDEN, f"--kept-policies={KEPT}")
+        server = await giveway.serve(FORBIDDEN)
         for words, text in UNUSABLE.items():
             applied = json.dumps({**body, "data": {"policies.yaml": text}})
             said = await kubectl("create", "-f", "-", *PIPELINE, stdin=applied, code=1)
@@ -136,5 +135,5 @@ async def test_what_would_end_a_server_is_refused_to_whoever_may_write_the_polic
         applied = json.dumps({**body, "metadata": meant, "data": {"policies.yaml": last}})
         await kubectl("create", "-f", "-", *PIPELINE, stdin=applied)
         assert await server.stop(signal.SIGTERM) == 0
-        server = await giveway.serve(last, f"--kept-policies={KEPT}")
+        server = await giveway.serve(last)
         assert not any("ended and is started again" in line["message"] for line in server.lines())

@@ -96,10 +96,10 @@ async def test_a_server_that_nobody_follows_opens_the_door(sandbox, kubeconfig, 
     """Told to end in a rollout it leaves the entries; without replicas to follow it empties them."""
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
         await giveway.deployment(replicas=1)
-        server = await giveway.serve(FORBIDDEN_IMAGE, "--deployment=giveway-webhook")
+        server = await giveway.serve(FORBIDDEN_IMAGE, deployment="giveway-webhook")
         assert await server.stop() == 0
         assert await closed_for(sandbox)
-        server = await giveway.serve(FORBIDDEN_IMAGE, "--deployment=giveway-webhook")
+        server = await giveway.serve(FORBIDDEN_IMAGE, deployment="giveway-webhook")
         await giveway.deployment(replicas=0)
         assert await server.stop() == 0
         await eventually(lambda: open_for(sandbox), 10)

@@ -12,7 +12,7 @@ import pytest
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
-from tests.e2e.software import SHORT_LEASE, installed, policies
+from tests.e2e.software import installed, policies
 from tests.ports import free_port
 from tests.workloads import eventually
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
@@ -43,18 +43,15 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
         process = await giveway.start(
             "run",
             f"--policies={directory}",
-            "--allow-removal",
             f"--tls-cert-file={certificates / 'tls.crt'}",
             f"--tls-private-key-file={certificates / 'tls.key'}",
             "--bind-address=127.0.0.1",
             f"--secure-port={secure}",
             f"--ca-file={certificates / 'ca.crt'}",
             f"--url=https://127.0.0.1:{secure}",
-            "--webhook-configuration=giveway",
-            "--sync-period=1",
+            "--entries=keep",
             f"--health-port={health}",
             f"--debug-port={private}",
-            *SHORT_LEASE,
         )
 
         async def ready() -> bool:

@@ -39,8 +39,8 @@ async def test_static_entries(sandbox, kubeconfig, tmp_path):
     maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
     port = free_port()
     made = of_component("Deployment", WEBHOOK)["spec"]["template"]["spec"]["containers"][0]["args"]
-    options = [one for one in made if one.startswith(("--static", "--service", "--kept"))]
-    assert "--static-entries" in options
+    options = [one for one in made if one.startswith(("--entries", "--system-namespace"))]
+    assert "--entries=static" in options
     async with installed(sandbox.client, kubeconfig, tmp_path) as software:
         before = (await sandbox.client.get(ROLE))["rules"]
         await sandbox.client.patch(ROLE, {"rules": of_component("ClusterRole", WEBHOOK)["rules"]})
@@ -50,7 +50,7 @@ async def test_static_entries(sandbox, kubeconfig, tmp_path):
             async def apply():
                 """What an administrator does: print the entries, and put them into the configurations."""
                 result = await giveway(
-                    "configurations", f"--policies={served}", f"--url=https://127.0.0.1:{port}",
+                    "compile", str(served), "--webhook", f"--url=https://127.0.0.1:{port}",
                     f"--ca-file={certificates / 'ca.crt'}",
                 )  # fmt: skip
                 assert result.exit_code == 0, result.stderr
@@ -61,7 +61,7 @@ async def test_static_entries(sandbox, kubeconfig, tmp_path):
             server = await software.start(
                 "serve", f"--policies={served}",
                 f"--tls-cert-file={certificates / 'tls.crt'}", f"--tls-private-key-file={certificates / 'tls.key'}",
-                "--bind-address=127.0.0.1", f"--secure-port={port}", "--health-port=0", "--sync-period=0.5", *options,
+                "--bind-address=127.0.0.1", f"--secure-port={port}", "--health-port=0", *options,
                 account=WEBHOOK,
             )  # fmt: skip
 
@@ -82,7 +82,7 @@ async def test_static_entries(sandbox, kubeconfig, tmp_path):
             assert await old_entries(kubeconfig) == []
 
             (served / "policies.yaml").write_text(FORBIDDEN_IMAGE + LABELS)
-            await eventually(lambda: logged("make them again with giveway configurations"), 30)
+            await eventually(lambda: logged("make them again with giveway compile --webhook"), 30)
             assert await refuses(sandbox)
             [found] = await eventually(lambda: old_entries(kubeconfig), 20, "the doctor knows what is in force now")
             assert "ValidatingWebhookConfiguration giveway is not what the policies in force need" in found

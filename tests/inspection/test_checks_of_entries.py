@@ -25,13 +25,13 @@ SHIPPED = WebhookTarget()
 
 STATIC = OwnState(
     deployments={
-        "giveway-webhook": {"spec": {"template": {"spec": {"containers": [{"args": ["serve", "--static-entries"]}]}}}}
+        "giveway-webhook": {"spec": {"template": {"spec": {"containers": [{"args": ["serve", "--entries=static"]}]}}}}
     }
 )
 
 
 def applied(policies, target=SHIPPED, made=applied_entries):
-    """The configurations as `giveway configurations` prints them."""
+    """The configurations as `giveway compile --webhook` prints them."""
     return {
         PLURALS[kind]: [{"metadata": {"name": "giveway"}, "webhooks": webhooks}]
         for kind, webhooks in made(policies, target).items()
@@ -61,7 +61,7 @@ def policies(text=POLICY):
     ],
 )
 def test_entries_that_fit(target):
-    """What `giveway configurations` prints is right whatever its options; after a change of the policies it is old."""
+    """What `giveway compile --webhook` prints is right whatever its options; after the policies change it is old."""
     stored_ones = applied(policies(), target)
     assert said(policies(), stored_ones) == []
     [(severity, what)] = said(policies(POLICY.replace("/kept]", "/other]")), stored_ones)

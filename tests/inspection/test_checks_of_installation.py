@@ -246,7 +246,7 @@ def test_missing_rights(plural, said):
 
 def test_rights_of_a_static_installation():
     """The webhook needs none on configurations; one that it still has is told."""
-    container = {"args": ["serve", "--static-entries"]}
+    container = {"args": ["serve", "--entries=static"]}
     static = {**RUNS["giveway-webhook"], "spec": {"template": {"spec": {"containers": [container]}}}}
     own = OwnState(deployments={**RUNS, "giveway-webhook": static})
     [(severity, what)] = found(own_rights.missing, observed(own_state=own, **rbac()))

@@ -70,6 +70,19 @@ async def test_from_nothing_to_judging_and_back(bare):
     assert await everything(bare.admin) == before
 
 
+async def test_in_another_namespace(bare):
+    """All of it is there, no object names the usual namespace, and uninstall finds it there."""
+    before = await everything(bare.admin)
+    text = await install(bare, "--system-namespace=policy", "--component=scan")
+    assert "Deployment policy/giveway-webhook created" in text
+    found = await bare.admin.get(resources.DEPLOYMENT.path("policy", "giveway-webhook"))
+    assert "--system-namespace=policy" in found["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert not [one for one in await everything(bare.admin) - before if NAMESPACE in one]
+    removed = await run(bare, "uninstall", "--yes", "--system-namespace=policy")
+    assert removed.exit_code == 0, removed.stderr
+    assert await everything(bare.admin) == before
+
+
 async def _unless_missing(asked):
     try:
         return await asked
@@ -82,7 +95,7 @@ async def _unless_missing(asked):
 async def versions(bare):
     """The resourceVersion of everything that the manifests hold."""
     cluster = ObjectApplier(bare.admin)
-    keys = await cluster.inventory(NAMESPACE)
+    keys = await cluster.inventory()
     return {key: (await cluster.get(key))["metadata"]["resourceVersion"] for key in keys}
 
 
@@ -240,12 +253,12 @@ async def test_a_webhook_outside_the_cluster(bare):
     """
     before = await everything(bare.admin)
     text = await install(bare, "--url=https://10.0.0.1:9443", "--image=registry.example.com/giveway:0.1.0")
-    assert "giveway serve --webhook-configuration giveway --url https://10.0.0.1:9443" in text
+    assert "giveway serve --entries keep --url https://10.0.0.1:9443" in text
     names = {(kind, name) for kind, _, name in await everything(bare.admin) - before}
     assert not {("Deployment", "giveway-webhook"), ("Service", "giveway-webhook")} & names
     assert {("Deployment", "giveway-reconciler"), ("ServiceAccount", "giveway-webhook")} <= names
     text = await install(bare, "--url=https://10.0.0.1:9443")
-    assert "giveway run --webhook-configuration giveway --url https://10.0.0.1:9443" in text
+    assert "giveway run --entries keep --url https://10.0.0.1:9443" in text
     assert "Deployment giveway-system/giveway-reconciler removed" in text
     entry = {
         "name": "pods.giveway.dev",

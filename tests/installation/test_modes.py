@@ -17,7 +17,7 @@ from webhook.clusters.embedded.protocol import api_resources
 from webhook.clusters.embedded.rendering import discovery
 from webhook.clusters.embedded.storage import object_store
 from webhook.installation.applier import ObjectApplier, TooOldError
-from webhook.installation.install import MADE_BY_WEBHOOK, TAKES_EFFECT, look
+from webhook.installation.install import TAKES_EFFECT, look, made_by_webhook
 from webhook.installation.kustomize import components, render
 from webhook.installation.modes import COMPONENTS, NATIVE, with_native_policies
 from webhook.kube import resources
@@ -133,7 +133,7 @@ async def test_from_the_webhook_to_native_and_back(bare):
     assert "  MutatingWebhookConfiguration giveway removed" in result.stdout
     found = await everything(bare.admin)
     assert ("Deployment", NAMESPACE, "giveway-webhook") not in found
-    assert not {(key.kind, key.namespace, key.name) for key in MADE_BY_WEBHOOK} & found
+    assert not {(key.kind, key.namespace, key.name) for key in made_by_webhook(NAMESPACE)} & found
     assert WAITS in await install(bare)
     assert await names(bare.admin, BINDINGS)
     async with bare.serving():
@@ -165,7 +165,7 @@ async def test_entries_that_let_pods_pass_are_waited_for(bare):
         texts = (await look(bare.admin, render(BASE))).waiting
         assert any("still let pods pass" in text for text in texts) == (policy == "Ignore")
         backstop = render(BASE, components(("native-policies", "backstop")))
-        webhook = [obj for obj in backstop if obj["metadata"]["name"] in ("giveway", "giveway-webhook")]
+        webhook = [obj for obj in backstop if obj["metadata"]["name"] in ("giveway", "giveway-webhook", NAMESPACE)]
         assert not any("pods pass" in text for text in (await look(bare.admin, webhook)).waiting)
 
 
@@ -201,7 +201,7 @@ async def test_without_accounts_that_may_change_what_is_asked(bare, mode):
             assert "admissionregistration.k8s.io" not in rule["apiGroups"] or set(rule["verbs"]) <= {"list", "watch"}
     if mode != "native":
         objects = render(BASE, components(("static-entries",)))
-        assert any("giveway configurations prints" in one for one in (await look(bare.admin, objects)).waiting), text
+        assert any("giveway compile --webhook prints" in one for one in (await look(bare.admin, objects)).waiting), text
 
 
 async def test_what_cannot_be_native(bare, tmp_path):

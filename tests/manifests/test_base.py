@@ -23,6 +23,7 @@ from tests.manifests.objects import (
 from webhook.admission.configmaps import POLICIES as POLICIES_APPLIED
 from webhook.admission.configmaps import PROBE
 from webhook.cli.main import main
+from webhook.component_base.own_names import IN_FORCE, RECONCILER, WEBHOOK
 from webhook.kube.quantity import units
 from webhook.reconciler.plans.history_store import history_lease
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget
@@ -61,7 +62,7 @@ def test_the_configurations_are_there_to_be_filled_in(kind):
     """They have no `webhooks`: what installs them neither sets nor resets what the server writes."""
     assert set(find(kind, "giveway")) == {"apiVersion", "kind", "metadata"}
     server = arguments(containers("giveway-webhook")["webhook"])
-    assert server["webhook-configuration"] == "giveway"
+    assert server["entries"] == "keep"
     assert find("ConfigMap", PROBE)["metadata"]["namespace"] == NAMESPACE
 
 
@@ -69,15 +70,14 @@ def test_every_entry_finds_the_server():
     """Service, port and path of each entry lead to the serving container, with its own authority and Deployment."""
     server = containers("giveway-webhook")["webhook"]
     options = arguments(server)
-    namespace, name = options["service"].split("/")
-    target = WebhookTarget(namespace=namespace, service=name)
-    found = find("Service", name)
+    target = WebhookTarget(namespace=options["system-namespace"])
+    found = find("Service", target.service)
     [port] = found["spec"]["ports"]
-    assert (namespace, target.port) == (found["metadata"]["namespace"], port["port"])
+    assert (target.namespace, target.port) == (found["metadata"]["namespace"], port["port"])
     ports = {entry["name"]: str(entry["containerPort"]) for entry in server["ports"]}
     assert ports == {"https": options["secure-port"], "health": options["health-port"]}
     assert port["targetPort"] == "https"
-    labels = find("Deployment", options["deployment"])["spec"]["template"]["metadata"]["labels"]
+    labels = find("Deployment", WEBHOOK)["spec"]["template"]["metadata"]["labels"]
     assert found["spec"]["selector"].items() <= labels.items()
     assert options["ca-file"].removesuffix("/ca.crt") == options["tls-cert-file"].removesuffix("/tls.crt")
     assert main.get_command(None, "serve").make_context("serve", list(server["args"][1:])).params["url"] is None
@@ -231,14 +231,13 @@ def test_the_webhook_may_what_it_needs_and_no_more():
             ["giveway"],
         ),
     )
-    server = arguments(containers("giveway-webhook")["webhook"])
     assert at_home == rights(
         ("", ["configmaps"], ["create"], []),
         ("", ["secrets"], ["get", "update"], ["giveway-tls"]),
         ("", ["configmaps"], ["patch"], [PROBE]),
-        ("", ["configmaps"], ["get", "update"], [server["kept-policies"].removeprefix(f"{NAMESPACE}/")]),
+        ("", ["configmaps"], ["get", "update"], [IN_FORCE]),
         ("", ["configmaps"], ["get", "patch"], [POLICIES_APPLIED]),
-        ("apps", ["deployments"], ["get"], [server["deployment"]]),
+        ("apps", ["deployments"], ["get"], [WEBHOOK]),
     )
     assert arguments(containers("giveway-webhook")["issue-certificates"])["secret"] == f"{NAMESPACE}/giveway-tls"
 
@@ -260,19 +259,18 @@ def test_the_reconciler_may_what_it_needs_and_no_more():
         ("events.k8s.io", ["events"], ["create", "patch"], []),
         ("apps", ["replicasets"], ["get"], []),
     )
-    server = arguments(containers("giveway-reconciler")["reconciler"])
     assert at_home == rights(
         ("coordination.k8s.io", ["leases"], ["create"], []),
         (
             "coordination.k8s.io",
             ["leases"],
             ["get", "update"],
-            [server["lease-name"], history_lease(server["lease-name"])],
+            [RECONCILER, history_lease(RECONCILER)],
         ),
-        ("", ["configmaps"], ["get"], [server["kept-policies"].removeprefix(f"{NAMESPACE}/")]),
+        ("", ["configmaps"], ["get"], [IN_FORCE]),
     )
-    assert server["kept-policies"] == arguments(containers("giveway-webhook")["webhook"])["kept-policies"]
-    assert server["lease-namespace"] == NAMESPACE
+    for name in ("webhook", "reconciler"):
+        assert arguments(containers(f"giveway-{name}")[name])["system-namespace"] == NAMESPACE
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

@@ -147,7 +147,7 @@ def test_the_keeper_in_another_namespace():
     [chart] = documents(CHART / "Chart.yaml")
     assert images(found) == {f"example.com/giveway:{chart['appVersion']}"}
     arguments = pod_of(found, "giveway-native")["containers"][0]["args"]
-    assert arguments[-2:] == ["--namespace=policy", "--reconciler-service-account=policy/giveway-reconciler"]
+    assert arguments[-1] == "--system-namespace=policy"
 
 
 @pytest.mark.parametrize(
@@ -202,12 +202,7 @@ def test_in_another_namespace():
     for deployment, command in (("giveway-webhook", "serve"), ("giveway-reconciler", "reconcile")):
         arguments = pod_of(found, deployment)["containers"][0]["args"]
         values = main.get_command(None, command).make_context(command, list(arguments[1:])).params
-        assert values["kept_policies"] == ("policy", "giveway-policies-in-force")
-        if command == "serve":
-            assert values["reconciler_service_account"] == ("policy", "giveway-reconciler")
-            assert values["service"] == ("policy", "giveway-webhook")
-        else:
-            assert values["lease_namespace"] == "policy"
+        assert values["system_namespace"] == "policy"
 
 
 PLACED = {

@@ -150,8 +150,7 @@ def test_cert_manager_makes_what_the_server_reads():
     found, directory = options(objects), Path(mount["mountPath"])
     assert (found["tls_cert_file"], found["tls_private_key_file"]) == (directory / "tls.crt", directory / "tls.key")
     assert (found["ca_file"], found["sync_ca_bundle"], mount["readOnly"]) == (directory / "ca.crt", True, True)
-    namespace, service = found["service"]
-    assert certificate["dnsNames"] == service_names(service, namespace)
+    assert certificate["dnsNames"] == service_names("giveway-webhook", found["system_namespace"])
 
 
 @pytest.mark.kubectl
@@ -212,7 +211,7 @@ def test_static_entries_leave_no_account_a_right_to_change_what_is_asked(others,
                 assert name == "giveway-reconciler"
                 assert set(rule["verbs"]) <= {"list", "watch"}
     found = options(objects)
-    assert (found["static_entries"], found["webhook_configuration"]) == (True, None)
+    assert found["entries"] == "static"
     pod = pod_of(objects, "giveway-webhook")
     containers = [*(pod.get("initContainers") or []), *pod["containers"]]
     assert not any("--webhook-config" in argument for one in containers for argument in one["args"])

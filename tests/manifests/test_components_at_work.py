@@ -44,7 +44,6 @@ async def serving(installed, component):
     role = find(objects, "Role", "giveway-webhook")
     resource = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/giveway-webhook"
     await installed.admin.patch(resource, {"rules": role["rules"]})
-    server = {"args": [*server["args"], "--sync-period=0.5"]}
     async with running(installed.cluster, ACCOUNT, server, installed.changes) as process:
         await eventually(lambda: answers(f"http://127.0.0.1:{installed.ports[1]}/readyz"))
         await eventually(lambda: in_force(installed.admin))

@@ -65,7 +65,6 @@ def serving_changes(directory, port, health_port):
         "--tls-private-key-file": f"--tls-private-key-file={directory}/tls.key",
         "--policies": f"--policies={POLICIES}",
         "--ca-file": f"--ca-file={directory}/ca.crt",
-        "--shutdown-delay-duration": "--shutdown-delay-duration=0",
     }
 
 

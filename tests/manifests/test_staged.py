@@ -70,8 +70,7 @@ class Installed:
         found = containers("giveway-webhook")
         async with running(self.cluster, ACCOUNT, found["issue-certificates"], self.changes) as issuing:
             assert await asyncio.wait_for(issuing.wait(), 30) == 0
-        server = {"args": [*found["webhook"]["args"], "--sync-period=1"]}
-        async with running(self.cluster, ACCOUNT, server, self.changes, code=code) as process:
+        async with running(self.cluster, ACCOUNT, found["webhook"], self.changes, code=code) as process:
             await eventually(lambda: answers(f"http://127.0.0.1:{self.ports[1]}/readyz"))
             if enforced:
                 await eventually(lambda: in_force(self.admin))
@@ -173,7 +172,9 @@ async def test_trust_follows_a_change_of_authority(installed):
     async with installed.serving():
         [before] = {entry["clientConfig"]["caBundle"] for entries in await installed.webhooks() for entry in entries}
         issue = containers("giveway-webhook")["issue-certificates"]
-        rotate = {"args": ["certs", "rotate", "--ca", *(one for one in issue["args"][2:] if "--log-format" not in one)]}
+        rotate = {
+            "args": ["certs", "issue", "--rotate=ca", *(one for one in issue["args"][2:] if "--log-format" not in one)]
+        }
         other = {**installed.changes, "--dir": f"--dir={installed.directory}/another-replica"}
         async with running(installed.cluster, ACCOUNT, rotate, other) as process:
             assert await asyncio.wait_for(process.wait(), 30) == 0

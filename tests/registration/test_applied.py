@@ -75,7 +75,7 @@ async def test_policies_that_need_other_entries(caplog):
         found.wake()
         await until(lambda: found.old)
         assert found.in_force
-        assert "make them again with giveway configurations" in found.note
+        assert "make them again with giveway compile --webhook" in found.note
         await asyncio.sleep(0.3)
         assert len([row for row in caplog.records if "make them again" in row.message]) == 1
         api.entries = applied_entries(OTHERS, TARGET)

@@ -37,7 +37,7 @@ async def test_only_who_has_the_certificate_gets_in(start, tmp_path):
     ("options", "host"),
     [
         pytest.param((), "giveway-webhook.giveway-system.svc", id="usual"),
-        pytest.param(("--service", "a/b", "--service-port", "8443"), "b.a.svc:8443", id="another-port"),
+        pytest.param(("--system-namespace", "a"), "giveway-webhook.a.svc", id="another-namespace"),
         pytest.param(("--url", "https://10.0.0.1:9443/base"), "10.0.0.1:9443", id="outside"),
     ],
 )

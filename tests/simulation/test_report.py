@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -182,9 +181,7 @@ def test_what_is_not_understood_is_explained(files, tmp_path):
     assert (result.exit_code, "neither a snapshot" in result.output) == (2, True)
 
 
-def test_the_page_and_the_schema_are_written(files, tmp_path):
-    """`--html` writes a file; `--scenario-schema` prints what a scenario may say."""
+def test_the_page_is_written(files, tmp_path):
+    """`--html` writes a file."""
     assert invoke(*files, "--html", str(tmp_path / "r.html")).exit_code == 0
     assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
-    schema = json.loads(invoke("--scenario-schema").output)
-    assert "addNodes" in json.dumps(schema)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from webhook.admission.review import MetadataView, PodSpecView, PodView, Review
+from webhook.component_base.own_names import SYSTEM_NAMESPACE, reconciler_user
 from webhook.kube.bounded import BoundedCache
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
@@ -30,8 +31,8 @@ CLASSES, NAMESPACES, POD_GROUPS = "priorityclasses", "namespaces", "podgroups"
 LONGEST_NAME = 253
 """Characters of the longest name of a class or namespace (`apimachinery/pkg/util/validation.IsDNS1123Subdomain`)."""
 
-OWN_NAMESPACE = "giveway-system"
-RECONCILER = f"system:serviceaccount:{OWN_NAMESPACE}:giveway-reconciler"
+OWN_NAMESPACE = SYSTEM_NAMESPACE
+RECONCILER = reconciler_user(SYSTEM_NAMESPACE)
 """The user name of the reconciler as manifests/base installs it."""
 
 SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}

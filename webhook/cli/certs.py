@@ -22,9 +22,10 @@ from certs.client import write_client_files
 from certs.files import maintain_files, read_bundle, write_files
 from certs.rotation import SETTLE, CertificateSettings
 from certs.secret import SecretName, maintain, read_secret
-from webhook.cli.running import kubeconfig_option, runs
-from webhook.cli.targets import NameInNamespace, WebhookUrl
+from webhook.cli.options import NameInNamespace, WebhookUrl, options
+from webhook.cli.running import runs
 from webhook.component_base.logs import LogFormat, LogWriter, log_records
+from webhook.component_base.own_names import WEBHOOK
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
@@ -41,40 +42,20 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-_OPTIONS = [
+_WHERE = (
     click.option(
         "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="The directory of the PEM files."
     ),
     click.option("--secret", type=NameInNamespace(), help="The Secret that keeps them."),
-    click.option(
-        "--webhook-config",
-        "configurations",
-        multiple=True,
-        help="A webhook configuration that is to trust them. May be repeated.",
-    ),
-    kubeconfig_option,
-]
-_ISSUE_OPTIONS = [
-    click.option(
-        "--service", type=NameInNamespace(), help="The Service through which the API server reaches the webhook."
-    ),
-    click.option("--name", "names", multiple=True, help="A further DNS name or IP address. May be repeated."),
-    click.option(
-        "--days", type=_DAYS, default=90, show_default=True, help="How long serving certificates are valid, in days."
-    ),
-    click.option(
-        "--ca-days", type=_DAYS, default=3650, show_default=True, help="How long authorities are valid, in days."
-    ),
-]
+    options("kubeconfig"),
+)
 
 
-def _with(options: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    def decorate(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+def _where(function: Any) -> Any:
+    """Add the options that say where certificates are."""
+    for option in reversed(_WHERE):
+        function = option(function)
+    return function
 
 
 @click.group()
@@ -87,37 +68,49 @@ def command() -> None:
 
 
 @command.command()
-@_with([*_OPTIONS, *_ISSUE_OPTIONS])
+@_where
+@click.option(
+    "--webhook-config",
+    "configurations",
+    multiple=True,
+    help="A webhook configuration that is to trust them. May be repeated.",
+)
+@click.option("--service", type=NameInNamespace(), help="The Service through which the API server reaches the webhook.")
+@click.option("--name", "names", multiple=True, help="A further DNS name or IP address. May be repeated.")
+@click.option(
+    "--days", type=_DAYS, default=90, show_default=True, help="How long serving certificates are valid, in days."
+)
+@click.option("--ca-days", type=_DAYS, default=3650, show_default=True, help="How long authorities are valid, in days.")
 @click.option("--keep", is_flag=True, help="Stay, and renew whatever falls due.")
+@click.option(
+    "--rotate",
+    is_flag=False,
+    flag_value="serving",
+    type=click.Choice(["serving", "ca"]),
+    help="Renew the serving certificate now, due or not; with ca begin with a new authority.",
+)
 @click.option(
     "--log-format",
     type=click.Choice(["json", "text"]),
     help="Write a log, as the servers do, instead of a table; with --keep always.",
 )
-def issue(*, keep: bool, log_format: LogFormat | None, **options: Any) -> None:
-    """Make the certificates, or renew those that are due."""
+def issue(*, keep: bool, rotate: str | None, log_format: LogFormat | None, **options: Any) -> None:
+    """Make the certificates, or renew those that are due.
+
+    A new authority is trusted first; the serving certificate it signs follows after ten minutes, by `--keep` or
+    another `--rotate`.
+    """
+    if keep and rotate:
+        raise click.UsageError("--keep renews what falls due; --rotate renews once, and ends")
     if log_format is None and not keep:
-        _run(options)
+        _run(options, rotate=rotate)
         return
     with log_records(LogWriter(sys.stdout.buffer, log_format or "json")):
-        _run(options, keep=keep, logs=True)
+        _run(options, keep=keep, rotate=rotate, logs=True)
 
 
 @command.command()
-@_with([*_OPTIONS, *_ISSUE_OPTIONS])
-@click.option("--ca", "rotate_authority", is_flag=True, help="Make a new authority, too.")
-def rotate(*, rotate_authority: bool, **options: Any) -> None:
-    """Renew the serving certificate now, or begin with a new authority.
-
-    A new authority is trusted first; the serving certificate it signs follows after ten minutes, by `issue --keep`
-    or another `rotate`.
-    """
-    _run(options, rotate=not rotate_authority, rotate_authority=rotate_authority)
-
-
-@command.command()
-@_with(_OPTIONS[:2])
-@_with(_OPTIONS[3:])
+@_where
 @runs(BundleError, ApiError, ConfigError)
 async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfig: str | None) -> None:
     """Show what is served, what is trusted, and until when."""
@@ -142,14 +135,7 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
     required=True,
     help="A new directory for the files.",
 )
-@click.option(
-    "--service",
-    type=NameInNamespace(),
-    default="giveway-system/giveway-webhook",
-    show_default=True,
-    help="The Service through which the API server reaches the webhook.",
-)
-@click.option("--service-port", type=int, default=443, show_default=True, help="The Service's port.")
+@options("system-namespace")
 @click.option("--url", type=WebhookUrl(), help="Where a webhook outside the cluster is reached: https://HOST:PORT.")
 @click.option(
     "--days",
@@ -158,15 +144,13 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
     show_default=True,
     help="How long the certificate is valid, in days.",
 )
-def client(directory: Path, service: tuple[str, str], service_port: int, url: str | None, days: float) -> None:
+def client(directory: Path, system_namespace: str, url: str | None, days: float) -> None:
     """Make what an API server needs to show the webhook a client certificate.
 
     The files say where they go. Put ca.crt into a Secret for `giveway serve --client-ca-file` when every API server
     has the others.
     """
-    namespace, name = service
-    host = f"{name}.{namespace}.svc" + (f":{service_port}" if service_port != 443 else "")
-    host = urlsplit(url).netloc if url else host
+    host = urlsplit(url).netloc if url else f"{WEBHOOK}.{system_namespace}.svc"
     try:
         written = write_client_files(directory, host, _now(), timedelta(days=days))
     except OSError as error:
@@ -205,8 +189,7 @@ async def _run(
     options: dict[str, Any],
     *,
     keep: bool = False,
-    rotate: bool = False,
-    rotate_authority: bool = False,
+    rotate: str | None = None,
     logs: bool = False,
 ) -> None:
     _need_one(options["directory"], options["secret"])
@@ -218,7 +201,7 @@ async def _run(
         settings = CertificateSettings(names, timedelta(days=options["days"]), timedelta(days=options["ca_days"]))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    rotations = {"rotate": rotate, "rotate_authority": rotate_authority}
+    rotations = {"rotate": rotate == "serving", "rotate_authority": rotate == "ca"}
     directory, configurations = options["directory"], options["configurations"]
     if options["secret"]:
         secret = SecretName(*options["secret"])

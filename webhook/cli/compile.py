@@ -1,10 +1,12 @@
-"""`giveway compile`: policies as the API server's own, printed or kept in step."""
+"""`giveway compile`: policies as the API server's own, or as entries of the webhook; printed, or kept in step."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,11 @@ from typing import Any
 import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
-from webhook.cli.output import warn
-from webhook.cli.running import kubeconfig_option, runs
-from webhook.cli.targets import reconciler_from, reconciler_option
+from webhook.cli.options import ENTRIES, options, target_from
+from webhook.cli.output import print_yaml, warn
+from webhook.cli.running import runs
 from webhook.component_base.logs import LogWriter, log_records
+from webhook.component_base.own_names import CONFIGURATION, reconciler_user
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
@@ -25,18 +28,19 @@ from webhook.native.compiler import compile_policies, write
 from webhook.native.objects import Settings
 from webhook.native.policy_keeper import PolicyKeeper
 from webhook.policy.files.loading import load_or_raise
+from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
+from webhook.registration.applied import applied_entries
 
-_PATH = click.Path(path_type=Path)
 INCOMPLETE = 1
 """The exit code if a rule cannot be expressed and --partial was not said."""
 
 
 @click.command("compile")
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, path_type=Path))
-@click.option("--objects", multiple=True, type=_PATH, help="PriorityClasses from a file, YAML or JSON.")
+@options("objects", objects={"help": "PriorityClasses from a file, YAML or JSON."})
 @click.option("--cluster", is_flag=True, help="Read the PriorityClasses from the cluster.")
-@kubeconfig_option
+@options("kubeconfig", "system-namespace")
 @click.option("--partial", is_flag=True, help="Leave out what cannot be expressed; it is named all the same.")
 @click.option(
     "--without-mutation",
@@ -46,29 +50,29 @@ INCOMPLETE = 1
 @click.option(
     "--watch", is_flag=True, help="Keep what is applied in step with the classes and the time; print nothing."
 )
-@click.option("--namespace", default="giveway-system", show_default=True, help="giveway's own namespace.")
-@reconciler_option
+@click.option("--webhook", is_flag=True, help="Print the webhook configurations, as `giveway serve` fills them in.")
+@options(*ENTRIES, ca_file={"help": "PEM file of what the API server is to trust, for the caBundle."})
 @runs(PolicyError, ObjectsError, ApiError, ConfigError, OSError)
-async def command(  # noqa: PLR0917 - click gives the options
-    directory: Path,
-    objects: tuple[Path, ...],
-    cluster: bool,
-    kubeconfig: str | None,
-    partial: bool,
-    without_mutation: bool,
-    watch: bool,
-    namespace: str,
-    **values: Any,
+async def command(
+    directory: Path, objects: tuple[Path, ...], kubeconfig: str | None, *, cluster: bool, partial: bool, **values: Any
 ) -> None:
     """Turn the policy files of DIR into ValidatingAdmissionPolicies, MutatingAdmissionPolicies and their bindings.
 
     The API server enforces them by itself (docs/native-policies.md). What is filled in and copied needs the cluster's
     PriorityClasses: --objects or --cluster. Exits with 1 if a rule cannot be expressed, unless --partial is said.
+
+    With --webhook it prints the two webhook configurations: to be read, or to be applied by an administrator for
+    servers with --entries=static, which may not write them. Make them again whenever the policies change; the server
+    and `giveway doctor` tell if they are old. The last options say where the API server sends reviews.
     """
+    policies, watch = load_or_raise(directory), values["watch"]
+    if values["webhook"]:
+        _print_configurations(policies, values)
+        return
+    namespace = values["system_namespace"]
     settings = Settings(
-        namespace=namespace, reconciler=reconciler_from(values), mutates=not without_mutation, kept=watch
+        namespace=namespace, reconciler=reconciler_user(namespace), mutates=not values["without_mutation"], kept=watch
     )
-    policies = load_or_raise(directory)
     classes = list(read_objects(objects, warn).priority_classes()) if objects and not (cluster or watch) else None
     if cluster or watch:
         async with await Client.connect(kubeconfig) as client:
@@ -85,3 +89,13 @@ async def command(  # noqa: PLR0917 - click gives the options
         click.echo("Nothing was printed. The webhook can enforce all of it; --partial prints the rest.", err=True)
         raise SystemExit(INCOMPLETE)
     write(compiled, directory, sys.stdout)
+
+
+def _print_configurations(policies: Policies, values: Mapping[str, Any]) -> None:
+    """Print what an administrator can apply, with the caBundle of a file if there is one. Raises OSError."""
+    trust = values["ca_file"].read_bytes() if values["ca_file"] else b""
+    for kind, webhooks in applied_entries(policies, target_from(values)).items():
+        for webhook in webhooks if trust else ():
+            webhook["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
+        head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": CONFIGURATION}}
+        print_yaml([{**head, "webhooks": webhooks}])

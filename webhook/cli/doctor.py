@@ -43,7 +43,9 @@ _MOST_ALIKE = 20
     help="Also find out whether the scheduler keeps an outside nomination, with a pod of our own for some seconds.",
 )
 @inspects
-async def command(kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, canary: bool) -> None:
+async def command(
+    kubeconfig: str | None, policies: Path | None, system_namespace: str, layout: str, canary: bool
+) -> None:
     """Look for what gets round the policies, for what is broken and for what will break; say why and what to do.
 
     It reads only, but for --canary, which makes a pod that can be scheduled nowhere and its PriorityClass, and deletes
@@ -53,18 +55,18 @@ async def command(kubeconfig: str | None, policies: Path | None, namespace: str,
     async with await Client.connect(kubeconfig) as client:
         unknown = ""
         try:
-            in_force = await read_policies(client, policies, namespace)
+            in_force = await read_policies(client, policies, system_namespace)
         except (NoPoliciesError, PolicyError) as error:
             if policies is not None:
                 raise
             in_force, unknown = Policies(), error.why if isinstance(error, NoPoliciesError) else str(error)
         with progress_display("reading") as progress:
-            observed = await observe(client, in_force, namespace, time.time(), progress, no_policies=unknown)
+            observed = await observe(client, in_force, system_namespace, time.time(), progress, no_policies=unknown)
         findings = list(examine(observed))
         if canary:
             if sys.stderr.isatty():
                 click.echo("nominating a pod of our own, for some seconds", err=True)
-            where = namespace if namespace in observed.namespaces else "default"
+            where = system_namespace if system_namespace in observed.namespaces else "default"
             try:
                 findings += await examine_nominations(client, where)
             except CanaryError as error:

@@ -11,10 +11,12 @@ import click
 from webhook.cli.explain_alone import explain_alone
 from webhook.cli.explain_show import show
 from webhook.cli.explain_workload import KINDS, check_there, explain_workload, read_past, workload_named
+from webhook.cli.options import IN_FORCE_BY_DEFAULT, options
 from webhook.cli.output import literal, people_console
-from webhook.cli.running import kubeconfig_option, runs
+from webhook.cli.running import runs
+from webhook.component_base.own_names import IN_FORCE, RECONCILER
 from webhook.inspection.pod_events import Told, decisions_against, told_of
-from webhook.inspection.scope import IN_FORCE, NoPoliciesError, read_policies
+from webhook.inspection.scope import NoPoliciesError, read_policies
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError, unless_absent
@@ -42,19 +44,14 @@ _SHOWN = 10
 
 @click.command("explain")
 @click.argument("target", nargs=-1, required=True, metavar="[pod] NAMESPACE/NAME | [workload] KIND/NAME")
-@click.option("-n", "--namespace", help="The namespace, if the name stands alone. By default: default.")
-@kubeconfig_option
-@click.option(
-    "--policies",
-    envvar="GIVEWAY_POLICIES",
-    show_envvar=True,
-    type=click.Path(path_type=Path, exists=True),
-    help="A directory of policy files. By default: the policies in force in the cluster.",
+@options(
+    "namespace",
+    "kubeconfig",
+    "policies",
+    "system-namespace",
+    namespace={"default": None, "help": "The namespace, if the name stands alone. By default: default."},
+    policies=IN_FORCE_BY_DEFAULT,
 )
-@click.option(
-    "--system-namespace", default="giveway-system", show_default=True, help="The namespace that giveway runs in."
-)
-@click.option("--lease-name", default="giveway-reconciler", show_default=True, help="The Lease of the reconciler.")
 @click.option(
     "--snapshot",
     "files",
@@ -71,7 +68,6 @@ async def command(
     kubeconfig: str | None,
     policies: Path | None,
     system_namespace: str,
-    lease_name: str,
     files: tuple[Path, ...],
 ) -> None:
     """Say why a pod waits and what preemption would do, who could evict a running one, who evicted one that is gone.
@@ -86,7 +82,7 @@ async def command(
     """
     if workload := _workload_of(target, namespace):
         async with await Client.connect(kubeconfig) as client:
-            past = await read_past(client, system_namespace, lease_name)
+            past = await read_past(client, system_namespace, RECONCILER)
             workload = workload_named(workload, namespace or "default", past)
             await check_there(client, workload, past)
             try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.running import kubeconfig_option, runs
+from webhook.cli.options import IN_FORCE_BY_DEFAULT, format_option, options
+from webhook.cli.running import runs
 from webhook.inspection.scope import NoPoliciesError
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
@@ -19,41 +19,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 FOUND, INCOMPLETE = 1, 2
 """Exit codes: something was found; not everything could be looked at, or nothing at all."""
 
-_ROWS: list[tuple[list[str], dict[str, Any]]] = [
-    (
-        ["--policies"],
-        {
-            "envvar": "GIVEWAY_POLICIES",
-            "show_envvar": True,
-            "type": click.Path(path_type=Path, exists=True),
-            "help": "A directory of policy files. By default: the policies in force in the cluster.",
-        },
-    ),
-    (
-        ["-n", "--namespace"],
-        {
-            "default": "giveway-system",
-            "show_default": True,
-            "help": "The namespace that giveway runs in, or will run in.",
-        },
-    ),
-    (
-        ["--format", "layout"],
-        {
-            "type": click.Choice(["text", "json"]),
-            "default": "text",
-            "show_default": True,
-            "help": "For people or for programs.",
-        },
-    ),
-]
-
 
 def inspection_options(function: F) -> F:
     """Add the options."""
-    for names, more in reversed(_ROWS):
-        function = click.option(*names, **more)(function)
-    return kubeconfig_option(function)
+    shared = options("kubeconfig", "policies", "system-namespace", policies=IN_FORCE_BY_DEFAULT)
+    return shared(format_option("text", "json")(function))
 
 
 class _NotInspectedError(click.ClickException):

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from webhook.cli.called import as_called
+from webhook.cli.options import WebhookUrl, options
 from webhook.cli.output import print_yaml, shown_progress
-from webhook.cli.running import kubeconfig_option, runs
-from webhook.cli.targets import WebhookUrl
+from webhook.cli.running import runs
+from webhook.component_base.own_names import RECONCILER, SYSTEM_NAMESPACE
+from webhook.component_base.own_names import WEBHOOK as SERVER
 from webhook.installation.applier import Applied, ObjectApplier, TooOldError, UnknownKindError, key_of, ordered
 from webhook.installation.install import (
-    POLICIES,
     apply,
+    in_namespace,
     look,
     other_policies,
     outside_the_cluster,
+    policies_of,
     policy_files,
     stay_until_it_answers,
     take_away,
@@ -44,7 +47,7 @@ What to do next:
       what gets round the policies, or is broken
   giveway scan
       what of the running pods the policies would refuse
-  kubectl -n giveway-system get configmap giveway-policies-in-force -o yaml
+  kubectl -n {namespace} get configmap giveway-policies-in-force -o yaml
       the policies; docs/policies.md says how to write your own
 
 To let new pods through in an emergency: kubectl label namespace NAME giveway.dev/exempt=
@@ -58,7 +61,7 @@ What to do next:
       what gets round the policies, or is broken
   giveway scan
       what of the running pods the policies would refuse
-  kubectl -n giveway-system get configmap giveway-policies -o yaml
+  kubectl -n {namespace} get configmap giveway-policies -o yaml
       the policies; after a change of them: giveway install --mode native --policies DIR
 
 To let new pods through in an emergency: kubectl label namespace NAME giveway.dev/exempt=
@@ -75,8 +78,7 @@ _TAKEN = 10.0
 _ELSEWHERE = """\
 Now start {what} where {url} leads, with the rights of the service account{account}:
 
-  giveway {command} --webhook-configuration giveway --url {url} \\
-    --policies DIR --kept-policies giveway-system/giveway-policies-in-force \\
+  giveway {command} --entries keep --url {url} --policies DIR \\
     --tls-cert-file FILE --tls-private-key-file FILE --ca-file FILE{more}"""
 
 
@@ -106,9 +108,9 @@ installs = runs(
 """Makes a command of a coroutine function that changes what is installed."""
 
 
-async def _try_policies(client: Client, policies: Policies | None) -> None:
+async def _try_policies(client: Client, policies: Policies | None, own: str) -> None:
     """Try pods by dry run, if there are native policies. Raises ClickException if it goes wrong."""
-    trials = await try_pods(client, policies) if policies is not None else []
+    trials = await try_pods(client, policies, own=own) if policies is not None else []
     for trial in trials:
         if not trial.tried:
             click.echo(f"no pod could be tried in namespace {trial.namespace}: something other than giveway refuses it")
@@ -125,7 +127,7 @@ async def _try_policies(client: Client, policies: Policies | None) -> None:
 
 
 @click.command("install")
-@kubeconfig_option
+@options("kubeconfig", "system-namespace", system_namespace={"help": "The namespace to install in."})
 @click.option(
     "--mode",
     type=click.Choice(list(COMPONENTS)),
@@ -158,6 +160,7 @@ async def _try_policies(client: Client, policies: Policies | None) -> None:
 async def command(
     *,
     kubeconfig: str | None,
+    system_namespace: str,
     mode: str,
     image: str | None,
     added: tuple[str, ...],
@@ -173,12 +176,12 @@ async def command(
     nothing; what an earlier run had beside this one is taken away, and after a change of --mode only once what this one
     has enforces the policies. Native policies are compiled of the policies for the cluster's PriorityClasses.
     """
-    objects = _rendered(mode, image, added, policies, url)
+    objects = _rendered(mode, image, added, policies, url, namespace=system_namespace)
     if dry_run and mode == WEBHOOK:
         print_yaml(objects)
         return
     async with await Client.connect(kubeconfig) as client:
-        cluster = ObjectApplier(client)
+        cluster = ObjectApplier(client, system_namespace)
         natively: Policies | None = None
         if mode != WEBHOOK:
             own, alone = policies is not None, mode == NATIVE
@@ -199,11 +202,11 @@ async def command(
                 click.echo(f"  {applied.key} {applied.how}")
 
         # Without a webhook, one that kubectl applied goes as well
-        unwanted = [key_of(obj) for obj in reversed(ordered(render(manifests() / "base")))] if mode == NATIVE else []
-        left = await apply(cluster, objects, told, () if policies else (POLICIES,), unwanted)
+        unwanted = [key_of(obj) for obj in reversed(ordered(_base(system_namespace)))] if mode == NATIVE else []
+        left = await apply(cluster, objects, told, () if policies else (policies_of(objects),), unwanted)
         click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
         if url is not None and not (await look(client, objects)).answered:
-            click.echo(f"\n{_how_to_start(url, mode, reconciler=image is None)}\n")
+            click.echo(f"\n{_how_to_start(url, mode, system_namespace, reconciler=image is None)}\n")
         if not wait:
             stays = " What enforced the policies before stays until a run that waits." if left else ""
             click.echo(f"\nApplied; not waiting. {_BEGINS[mode]}{stays}")
@@ -212,21 +215,35 @@ async def command(
             status = await stay_until_it_answers(
                 client, objects, wait, lambda status: show("; ".join(status.waiting)), backstop=mode == BACKSTOP
             )
-        await _try_policies(client, natively if status.done else None)
+        await _try_policies(client, natively if status.done else None, system_namespace)
         if status.done and left:
             await take_away(cluster, map(key_of, objects), left, told)
-        await _tell_policies(client, policies, outside=url is not None, kept=status.done and mode != NATIVE)
+        await _tell_policies(
+            client,
+            policies,
+            namespace=system_namespace,
+            outside=url is not None,
+            kept=status.done and mode != NATIVE,
+        )
     if not status.done:
         missing = "\n".join(f"  - {text}" for text in status.waiting)
         raise click.ClickException(
             f"not complete after {wait:.0f} s. Nothing is broken, and no pod is refused that was not before;"
             f" still missing:\n{missing}\nRun the same command again to go on waiting."
         )
-    click.echo(f"\n{as_called(_NATIVE_NEXT if mode == NATIVE else _NEXT)}")
+    text = (_NATIVE_NEXT if mode == NATIVE else _NEXT).format(namespace=system_namespace)
+    click.echo(f"\n{as_called(text)}")
+
+
+def _base(
+    namespace: str, components: Iterable[Path] = (), images: Iterable[dict[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """The manifests for this namespace."""
+    return in_namespace(render(manifests() / "base", components, images), namespace)
 
 
 def _rendered(
-    mode: str, image: str | None, added: tuple[str, ...], policies: Path | None, url: str | None
+    mode: str, image: str | None, added: tuple[str, ...], policies: Path | None, url: str | None, *, namespace: str
 ) -> list[dict[str, Any]]:
     """The objects to apply, without native policies. Raises UsageError for options that exclude each other."""
     if mode != WEBHOOK and "priority-plugin-off" in added:
@@ -236,31 +253,34 @@ def _rendered(
     # Without a webhook there is nothing that it patches
     chosen = [component for component in added if component != STATIC or mode != NATIVE]
     directories = components(tuple(dict.fromkeys((*COMPONENTS[mode], *chosen))))
-    objects = render(manifests() / "base", directories, [parse_image(image)] if image else [])
+    objects = _base(namespace, directories, [parse_image(image)] if image else [])
     if policies is not None:
         objects = with_policies(objects, policy_files(policies))
     return objects if url is None else outside_the_cluster(objects, reconciler=image is not None)
 
 
-def _how_to_start(url: str, mode: str, *, reconciler: bool) -> str:
+def _how_to_start(url: str, mode: str, namespace: str, *, reconciler: bool) -> str:
     """The command that starts the webhook outside the cluster, with the reconciler if none runs in the cluster."""
-    both = "s giveway-system/giveway-webhook and giveway-system/giveway-reconciler"
+    one, both = f" {namespace}/{SERVER}", f"s {namespace}/{SERVER} and {namespace}/{RECONCILER}"
+    elsewhere = "" if namespace == SYSTEM_NAMESPACE else f" --system-namespace {namespace}"
     return _ELSEWHERE.format(
         url=url,
         what="webhook and reconciler" if reconciler else "the webhook",
-        account=both if reconciler else " giveway-system/giveway-webhook",
+        account=both if reconciler else one,
         command="run" if reconciler else "serve",
-        more=" --failure-policy=Ignore" if mode == BACKSTOP else "",
+        more=f"{elsewhere}{' --failure-policy=Ignore' if mode == BACKSTOP else ''}",
     )
 
 
-async def _tell_policies(client: Client, given: Path | None, *, outside: bool, kept: bool) -> None:
+async def _tell_policies(
+    client: Client, given: Path | None, *, namespace: str = SYSTEM_NAMESPACE, outside: bool, kept: bool
+) -> None:
     """Say which policies are in force if they are not those that were applied. Raises ClickException if they never are.
 
     A webhook `outside` the cluster reads a directory of its own, and nobody here can change that. Nothing is said
     unless a webhook has answered, which has `kept` the policies in force.
     """
-    others = await other_policies(client, _TAKEN if outside and given else 0.0) if kept else ""
+    others = await other_policies(client, namespace, _TAKEN if outside and given else 0.0) if kept else ""
     if others and not outside:
         click.echo(f"\nThe policies reach the webhook's pods within about a minute. In force until then: {others}.")
     elif others and given:

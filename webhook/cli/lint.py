@@ -14,6 +14,7 @@ import msgspec
 from webhook.admission.context import SYSTEM_CLASSES
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.admission.policytest import tests_of
+from webhook.cli.options import format_option, options
 from webhook.cli.output import people_console, print_table, warn
 from webhook.manager.policy_uses import USES
 from webhook.policy.example_requests.findings import example_findings
@@ -31,21 +32,8 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: 
 
 @click.command("lint")
 @click.argument("paths", metavar="DIR…", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["text", "json", "github"]),
-    default="text",
-    show_default=True,
-    help="For people, for programs, or as annotations of a GitHub workflow.",
-)
-@click.option(
-    "--objects",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="A file or directory with the cluster's PriorityClasses, YAML or JSON: names that none of them has are found."
-    " May be repeated.",
-)
+@format_option("text", "json", "github", help_="For people, for programs, or as annotations of a GitHub workflow.")
+@options("objects")
 @click.option(
     "--known-class",
     "known",

@@ -11,29 +11,40 @@ import click
 
 from webhook.cli.called import CalledFormatter, as_called, called_as
 
-COMMANDS = {
-    "serve": "Serve the admission webhook over TLS.",
-    "reconcile": "Preempt for the pods the webhook marked.",
-    "run": "Serve and reconcile in one process.",
-    "review": "Say what the policies would of manifests, or answer AdmissionReviews, from files.",
-    "lint": "Check policy files.",
-    "test": "Run the declarative tests beside the policies.",
-    "schema": "Print the JSON schema of the policy files.",
-    "decide": "Decide preemption for clusters given as JSON lines.",
-    "explain": "Say why a live pod is pending and what preemption would do.",
-    "install": "Install giveway in a cluster, or upgrade it.",
-    "uninstall": "Take giveway out of a cluster.",
-    "scan": "Say what of a running cluster the policies would refuse.",
-    "doctor": "Say what in a cluster gets round the policies or is broken, and what to do.",
-    "snapshot": "Write a live cluster to a file, without anything secret.",
-    "simulate": "Say what policies, classes, workloads or lost nodes would do to whom.",
-    "compile": "Turn policies into the API server's own admission policies.",
-    "configurations": "Print the webhook configurations that `serve` keeps.",
-    "certs": "Issue, show and rotate the webhook's certificates.",
-    "cluster": "Start a control plane in one process, for trying and testing.",
-    "demo": "Show the six scenarios on an embedded cluster.",
+GROUPS = {
+    "Write policies": {
+        "lint": "Check policy files.",
+        "test": "Run the declarative tests beside the policies.",
+        "review": "Say what the policies would of manifests, or answer AdmissionReviews, from files.",
+        "schema": "Print the JSON schema of policy files, or of scenarios of `simulate`.",
+        "compile": "Turn policies into the API server's own admission policies, or into entries of the webhook.",
+    },
+    "Look at a cluster": {
+        "doctor": "Say what in a cluster gets round the policies or is broken, and what to do.",
+        "scan": "Say what of a running cluster the policies would refuse.",
+        "explain": "Say why a live pod is pending and what preemption would do.",
+    },
+    "Think ahead": {
+        "snapshot": "Write a live cluster to a file, without anything secret.",
+        "simulate": "Say what policies, classes, workloads or lost nodes would do to whom.",
+        "decide": "Decide preemption for clusters given as JSON lines.",
+    },
+    "Install and run": {
+        "install": "Install giveway in a cluster, or upgrade it.",
+        "uninstall": "Take giveway out of a cluster.",
+        "certs": "Issue, show and rotate the webhook's certificates.",
+        "serve": "Serve the admission webhook over TLS.",
+        "reconcile": "Preempt for the pods the webhook marked.",
+        "run": "Serve and reconcile in one process.",
+    },
+    "Try it": {
+        "cluster": "Start a control plane in one process, for trying and testing.",
+        "demo": "Show the six scenarios on an embedded cluster.",
+    },
 }
-"""Sub-command to its help in one sentence. `webhook/cli/NAME.py` holds the click command `command`."""
+"""Sub-commands by what they are for, each with its help in one sentence."""
+COMMANDS = {name: help_ for group in GROUPS.values() for name, help_ in group.items()}
+"""Sub-command to its help. `webhook/cli/NAME.py` holds the click command `command`."""
 
 
 class LazyGroup(click.Group):
@@ -65,9 +76,14 @@ class LazyGroup(click.Group):
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the sub-commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+        """List the sub-commands by group without importing them; all groups have one column of names."""
+        installed = self.list_commands(ctx)
+        widest = max(map(len, installed), default=0)
+        for title, commands in GROUPS.items():
+            rows = [(name.ljust(widest), help_) for name, help_ in commands.items() if name in installed]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def _is_installed(name: str) -> bool:
@@ -75,7 +91,7 @@ def _is_installed(name: str) -> bool:
     return find_spec(f"webhook.cli.{name}") is not None
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="giveway", prog_name="giveway")
 def main() -> None:
     """Priority and preemption policy for Kubernetes."""

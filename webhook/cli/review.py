@@ -12,6 +12,7 @@ import msgspec
 from webhook.admission.context import Context
 from webhook.admission.objectfiles import ObjectsError, read_documents, read_objects
 from webhook.admission.webhook import Phase, review
+from webhook.cli.options import format_option, options
 from webhook.cli.output import warn
 from webhook.cli.review_tables import FAILING, print_report, trace_table, write_junit
 from webhook.inspection.manifests import author, review_manifests
@@ -28,33 +29,13 @@ REFUSED, UNUSABLE = 1, 2
 @click.argument(
     "files", metavar="[FILE|DIR…|-]", nargs=-1, type=click.Path(exists=True, allow_dash=True, path_type=Path)
 )
-@click.option(
-    "--policies",
-    required=True,
-    envvar="GIVEWAY_POLICIES",
-    show_envvar=True,
-    type=click.Path(path_type=Path),
-    help="The directory of the policy files.",
-)
-@click.option(
-    "--objects",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="A file or directory of PriorityClasses and Namespaces of the cluster, YAML or JSON. May be repeated.",
-)
+@options("policies", "objects")
 @click.option(
     "--as", "user", metavar="USER", default="", help="Who applies the manifests; nobody in particular if absent."
 )
 @click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group of that user. May be repeated.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Of manifests that name none.")
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="What is said of manifests, for people or for programs.",
-)
+@options("namespace", namespace={"help": "Of manifests that name none."})
+@format_option("text", "json", help_="What is said of manifests, for people or for programs.")
 @click.option(
     "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file as JUnit XML, too."
 )

@@ -13,14 +13,6 @@ import click
 P = ParamSpec("P")
 T = TypeVar("T")
 
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    envvar="GIVEWAY_KUBECONFIG",
-    show_envvar=True,
-    help="How to reach the cluster. By default: KUBECONFIG, ~/.kube/config, or the pod's own account.",
-)
-"""Adds `--kubeconfig`: every command finds the same cluster."""
-
 
 def runs(
     *errors: type[Exception],

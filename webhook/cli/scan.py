@@ -53,7 +53,7 @@ _MEANINGS = {
 )
 @inspects
 async def command(
-    kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, fail_on: str, *, reports: bool
+    kubeconfig: str | None, policies: Path | None, system_namespace: str, layout: str, fail_on: str, *, reports: bool
 ) -> None:
     """Judge what runs as if it were made again now: pods, pod templates and PriorityClasses, by rule and owner.
 
@@ -61,9 +61,9 @@ async def command(
     code is 1 if something would be refused, and 2 if the cluster could not be read completely.
     """
     async with await Client.connect(kubeconfig) as client:
-        in_force = await read_policies(client, policies, namespace)
+        in_force = await read_policies(client, policies, system_namespace)
         with progress_display("reading") as progress:
-            report = await scan(client, in_force, namespace, progress)
+            report = await scan(client, in_force, system_namespace, progress)
         written = await write_policy_reports(client, report, time.time()) if reports else None
     if layout == "json":
         click.echo(json.dumps(msgspec.to_builtins(report), indent=2))

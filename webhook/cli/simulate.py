@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from webhook.cli.options import format_option, options
 from webhook.cli.output import warn
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import InstantError, epoch, time_span
@@ -26,7 +27,7 @@ from webhook.simulation.report.html import page
 from webhook.simulation.report.markdown import markdown
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 from webhook.simulation.simulation import Options, Running, Step, checkpoints_of, simulate
-from webhook.simulation.whatif.scenario import applied, duration, read_scenario, scenario_schema, step_of, timed
+from webhook.simulation.whatif.scenario import applied, duration, read_scenario, step_of, timed
 from webhook.simulation.whatif.steps import Apply, WhatIfError
 
 EXCEEDED, UNUSABLE = 1, 2
@@ -51,13 +52,6 @@ class _Unusable(click.ClickException):
     exit_code = UNUSABLE
 
 
-def _print_schema(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    del parameter
-    if value:
-        click.echo(msgspec.json.format(msgspec.json.encode(scenario_schema()), indent=2).decode())
-        context.exit()
-
-
 def _instant(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     del context, parameter
     try:
@@ -68,7 +62,7 @@ def _instant(context: click.Context, parameter: click.Parameter, value: str | No
 
 @click.command("simulate")
 @click.argument("files", metavar="SNAPSHOT...", nargs=-1, required=True, type=_PATH)
-@click.option("--policies", required=True, type=_DIRECTORY, metavar="A", help="The policies to simulate.")
+@options("policies", policies={"type": _DIRECTORY, "metavar": "A", "help": "The policies to simulate."})
 @click.option("--against", type=_DIRECTORY, metavar="B", help="Other policies: what differs is said first.")
 @click.option(
     "--apply", "apply", multiple=True, type=_PATH, metavar="FILE", help="Workloads, classes, budgets, policies."
@@ -79,14 +73,6 @@ def _instant(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option("--add-nodes", multiple=True, metavar="NxTYPE", help="More nodes like one of that type, or of that name.")
 @click.option("--at", multiple=True, metavar="TIME:CHANGE", help="A change at a time, such as '10m:scale web/api=20'.")
 @click.option("--scenario", type=_PATH, metavar="FILE", help="Changes from a file, each at its time.")
-@click.option(
-    "--scenario-schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON schema of scenario files.",
-)
 @click.option(
     "--now",
     metavar="INSTANT",
@@ -103,14 +89,7 @@ def _instant(context: click.Context, parameter: click.Parameter, value: str | No
 @click.option(
     "--fail-on", multiple=True, metavar="CONDITION", help="Exit with 1 if this holds, such as 'evictions > 50'."
 )
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["table", "json", "markdown"]),
-    default="table",
-    show_default=True,
-    help="For people, for programs, or for a comment under a pull request.",
-)
+@format_option("table", "json", "markdown", help_="For people, for programs, or for a comment under a pull request.")
 @click.option("--html", type=_PATH, metavar="FILE", help="Write one HTML file with pictures, too.")
 def command(
     files: tuple[Path, ...], policies: Path, against: Path | None, layout: str, html: Path | None, **more: Any

@@ -11,8 +11,8 @@ from typing import IO, Any
 import click
 
 from webhook.cli.inspecting import inspects
+from webhook.cli.options import options
 from webhook.cli.output import progress_display
-from webhook.cli.running import kubeconfig_option
 from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.shapes.findings import PolicyError
@@ -24,7 +24,7 @@ from webhook.simulation.judgeable import annotations_read, words_of
 
 @click.command("snapshot")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@kubeconfig_option
+@options("kubeconfig")
 @click.option(
     "--policies",
     multiple=True,

@@ -8,8 +8,9 @@ import sys
 import click
 
 from webhook.cli.install import installs
-from webhook.cli.running import kubeconfig_option
+from webhook.cli.options import options
 from webhook.installation.applier import ObjectApplier
+from webhook.installation.install import in_namespace
 from webhook.installation.kustomize import all_components, manifests, render
 from webhook.installation.uninstall import keys_to_remove, remove
 from webhook.kube.client import Client
@@ -21,7 +22,7 @@ giveway.dev/exempt on namespaces."""
 
 
 @click.command("uninstall")
-@kubeconfig_option
+@options("kubeconfig", "system-namespace")
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, in that order, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 @click.option(
@@ -32,17 +33,18 @@ giveway.dev/exempt on namespaces."""
     help="Seconds to wait until everything is gone.",
 )
 @installs
-async def command(*, kubeconfig: str | None, dry_run: bool, yes: bool, wait: float) -> None:
+async def command(*, kubeconfig: str | None, system_namespace: str, dry_run: bool, yes: bool, wait: float) -> None:
     """Take giveway out of the cluster, however it was installed, in the order in which no pod is refused.
 
     First the webhook configurations, then the programs; then plans and nominations are taken off pods, and everything
-    else goes with the namespace giveway-system. A namespace in which others run pods is kept.
+    else goes with its namespace. A namespace in which others run pods is kept.
     """
     base = manifests() / "base"
     # Each component by itself: one may take away what another one changes.
     rendered = [obj for added in ([], *([component] for component in all_components())) for obj in render(base, added)]
+    rendered = in_namespace(rendered, system_namespace)
     async with await Client.connect(kubeconfig) as client:
-        cluster = ObjectApplier(client)
+        cluster = ObjectApplier(client, system_namespace)
         keys = await keys_to_remove(cluster, rendered)
         if not keys:
             click.echo("There is nothing of giveway in this cluster.")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
-from webhook.inspection.scope import IN_FORCE
+from webhook.component_base.own_names import IN_FORCE, RECONCILER, WEBHOOK
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, epoch_or
@@ -17,8 +17,6 @@ from webhook.kube.lease import Lease
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, LEASE, POD
 from webhook.registration.probe import Probe, send_probe
 
-LEASE_NAME = "giveway-reconciler"
-"""The lease that the reconcilers hold, as manifests/base names it."""
 _OWN_PODS = "app.kubernetes.io/name=giveway"
 _LOOK_AGAIN = 5.0
 """Seconds, at most, after which a lease that seems old is read once more: the clocks here and there may differ."""
@@ -54,8 +52,8 @@ class OwnState(msgspec.Struct, kw_only=True):
     @property
     def static_entries(self) -> bool:
         """Whether the webhook in the cluster leaves the entries of its configurations to an administrator."""
-        pod = self.deployments.get("giveway-webhook", {}).get("spec", {}).get("template", {}).get("spec", {})
-        return any("--static-entries" in (container.get("args") or ()) for container in pod.get("containers", ()))
+        pod = self.deployments.get(WEBHOOK, {}).get("spec", {}).get("template", {}).get("spec", {})
+        return any("--entries=static" in (container.get("args") or ()) for container in pod.get("containers", ()))
 
 
 async def read_own_state(client: Client, own: str, now: float, *, probing: bool) -> OwnState:
@@ -87,10 +85,10 @@ async def read_own_state(client: Client, own: str, now: float, *, probing: bool)
     if probing:
         state.probe = await ask("giveway-probe", "patch ConfigMap", send_probe(client, own))
     # Last, because it may take some seconds
-    state.lease = await ask("leases", "get", client.get(LEASE.path(own, LEASE_NAME), Lease))
+    state.lease = await ask("leases", "get", client.get(LEASE.path(own, RECONCILER), Lease))
     if state.lease is not None and now - renewed(state.lease) > (state.lease.spec.lease_duration_seconds or 15):
         await asyncio.sleep(min(_LOOK_AGAIN, (state.lease.spec.lease_duration_seconds or 15) / 3))
-        again = await ask("leases", "get", client.get(LEASE.path(own, LEASE_NAME), Lease))
+        again = await ask("leases", "get", client.get(LEASE.path(own, RECONCILER), Lease))
         state.lease_unchanged = again is not None and again.spec.renew_time == state.lease.spec.renew_time
         state.lease = again
     return state

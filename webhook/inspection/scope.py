@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.component_base.own_names import APPLIED, CONFIGURATION, IN_FORCE
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.cluster_scoped import Namespace
@@ -19,11 +20,6 @@ from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.registration.entries import VALIDATING, WebhookTarget, entries
-
-IN_FORCE = "giveway-policies-in-force"
-"""The ConfigMap in which the webhook keeps the policies in force, as manifests/base names it."""
-APPLIED = "giveway-policies"
-"""The ConfigMap with the policies that were applied."""
 
 
 class NoPoliciesError(Exception):
@@ -53,7 +49,7 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
                 is_forbidden=True,
             ) from error
         raise
-    configuration = VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway")
+    configuration = VALIDATING_WEBHOOK_CONFIGURATION.path(name=CONFIGURATION)
     if config_map is None and await unless_absent(client.get(configuration), 403, 404) is None:
         # Without a webhook, what was applied is in force: the keeper of native policies and the reconciler read it
         name = APPLIED
@@ -61,7 +57,7 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
     if config_map is None:
         raise NoPoliciesError(
             f"there is no ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force",
-            "name the files with --policies DIR, or the namespace that giveway runs in with --namespace",
+            "name the files with --policies DIR, or the namespace that giveway runs in with --system-namespace",
         )
     loaded = load_source(ConfigMapSource(name, config_map.get("data") or {}))
     if loaded.errors:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from webhook.component_base.own_names import SYSTEM_NAMESPACE
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.resources import CONFIG_MAP, OLDEST, OLDEST_NATIVE, Resource, minor_of
@@ -86,10 +87,10 @@ class TooOldError(Exception):
 
 
 class ObjectApplier:
-    """The objects of one cluster. Every method raises ApiError."""
+    """The objects of one cluster; `namespace` is giveway's own. Every method raises ApiError."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, client: Client, namespace: str = SYSTEM_NAMESPACE) -> None:
+        self.client, self.namespace = client, namespace
         self._kinds: dict[str, dict[str, Resource]] = {}
 
     async def resource(self, api_version: str, kind: str) -> Resource | None:
@@ -175,16 +176,16 @@ class ObjectApplier:
         labels = ",".join(f"{label}={value}" for label, value in COMPONENT.items())
         return [key for kind in kinds for key in await self.labelled(API_VERSION, kind, labels)]
 
-    async def inventory(self, namespace: str) -> list[Key]:
+    async def inventory(self) -> list[Key]:
         """What earlier installations applied, in the order of applying."""
-        config_map = await self.get(Key("v1", "ConfigMap", namespace, INVENTORY))
+        config_map = await self.get(Key("v1", "ConfigMap", self.namespace, INVENTORY))
         text = ((config_map or {}).get("data") or {}).get("objects", "[]")
         try:
             return [Key(*map(str, row)) for row in json.loads(text)]
         except (ValueError, TypeError):
             return []
 
-    async def write_inventory(self, namespace: str, keys: Iterable[Key]) -> None:
+    async def write_inventory(self, keys: Iterable[Key]) -> None:
         """Note what is applied."""
         body = {
             "apiVersion": "v1",
@@ -192,7 +193,7 @@ class ObjectApplier:
             "metadata": {"name": INVENTORY, "labels": {"app.kubernetes.io/name": "giveway"}},
             "data": {"objects": json.dumps([list(key) for key in dict.fromkeys(keys)])},
         }
-        path = CONFIG_MAP.path(namespace, INVENTORY)
+        path = CONFIG_MAP.path(self.namespace, INVENTORY)
         await self.client.patch(path, body, kind="apply", fieldManager=MANAGER, force=True)
 
     async def is_ours(self, key: Key) -> bool:

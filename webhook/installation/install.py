@@ -7,6 +7,7 @@ Nothing that is applied refuses a pod: the webhook configurations are empty unti
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.component_base.own_names import APPLIED, CONFIGURATION, IN_FORCE, RECONCILER, SYSTEM_NAMESPACE, WEBHOOK
 from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, ordered, refuses
 from webhook.installation.kustomize import ManifestsError
 from webhook.kube.client import Client
@@ -34,20 +36,11 @@ from webhook.registration.probe import send_probe
 
 Json = dict[str, Any]
 
-NAMESPACE = "giveway-system"
-"""The namespace that the manifests name."""
-POLICIES = Key("v1", "ConfigMap", NAMESPACE, "giveway-policies")
-"""The policies: whoever installed giveway changes them, so another installation leaves them alone."""
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 """What Kubernetes takes as a key of a ConfigMap (`IsConfigMapKey`)."""
-_CONFIGURATION = "giveway"
-_SERVER, _RECONCILER = "giveway-webhook", "giveway-reconciler"
-_IN_FORCE = Key("v1", "ConfigMap", NAMESPACE, "giveway-policies-in-force")
-MADE_BY_WEBHOOK = (Key("v1", "Secret", NAMESPACE, "giveway-tls"), _IN_FORCE)
-"""What the webhook makes by itself; the reconciler follows the second as long as it is there."""
 _SERVED_ELSEWHERE = ("Deployment", "PodDisruptionBudget", "Service")
 _SERVER_PODS = "app.kubernetes.io/name=giveway,app.kubernetes.io/component=webhook"
-_VALIDATING = Key("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", _CONFIGURATION)
+_VALIDATING = Key("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", CONFIGURATION)
 _ENDING = 60.0
 """Seconds in which the webhook's pods end, more than they get."""
 _POLL = 0.5
@@ -75,13 +68,34 @@ def outside_the_cluster(objects: Sequence[Json], *, reconciler: bool) -> list[Js
 
     Without the `reconciler` that runs elsewhere, too: nodes cannot pull an image that nobody named.
     """
-    outside = {_SERVER} if reconciler else {_SERVER, _RECONCILER}
+    outside = {WEBHOOK} if reconciler else {WEBHOOK, RECONCILER}
     return [obj for obj in objects if not (obj["kind"] in _SERVED_ELSEWHERE and obj["metadata"]["name"] in outside)]
 
 
 def with_policies(objects: Sequence[Json], files: Mapping[str, str]) -> list[Json]:
     """The objects with these policy files instead of the shipped ones."""
-    return [{**obj, "data": dict(files)} if key_of(obj) == POLICIES else obj for obj in objects]
+    return [{**obj, "data": dict(files)} if key_of(obj) == policies_of(objects) else obj for obj in objects]
+
+
+def in_namespace(objects: Sequence[Json], namespace: str) -> list[Json]:
+    """The objects as manifests for another namespace than giveway-system would have them, whatever names it."""
+    renamed: list[Json] = json.loads(json.dumps(objects).replace(SYSTEM_NAMESPACE, namespace))
+    return renamed
+
+
+def namespace_of(objects: Iterable[Json]) -> str:
+    """The namespace that giveway is installed in."""
+    return next(str(obj["metadata"]["name"]) for obj in objects if obj["kind"] == "Namespace")
+
+
+def policies_of(objects: Iterable[Json]) -> Key:
+    """The policies: whoever installed giveway changes them, so another installation leaves them alone."""
+    return Key("v1", "ConfigMap", namespace_of(objects), APPLIED)
+
+
+def made_by_webhook(namespace: str) -> tuple[Key, Key]:
+    """What the webhook makes by itself; the reconciler follows the second as long as it is there."""
+    return Key("v1", "Secret", namespace, "giveway-tls"), Key("v1", "ConfigMap", namespace, IN_FORCE)
 
 
 def policy_files(directory: Path) -> dict[str, str]:
@@ -117,10 +131,10 @@ async def apply(
     await cluster.require(objects)
     own = ordered(objects)
     wanted = [key_of(obj) for obj in own]
-    before = await cluster.inventory(NAMESPACE)
+    before = await cluster.inventory()
     namespace = next(obj for obj in own if obj["kind"] == "Namespace")
     told(await cluster.apply(namespace))
-    await cluster.write_inventory(NAMESPACE, [*before, *wanted])
+    await cluster.write_inventory([*before, *wanted])
     for obj in own:
         key = key_of(obj)
         if key in kept and await cluster.get(key) is not None:
@@ -135,7 +149,7 @@ async def apply(
     if enforcing.isdisjoint(left):
         await take_away(cluster, wanted, left, told)
         return []
-    await cluster.write_inventory(NAMESPACE, [*reversed(left), *wanted])
+    await cluster.write_inventory([*reversed(left), *wanted])
     return left
 
 
@@ -150,15 +164,15 @@ async def take_away(
     for key in going:
         if await cluster.delete(key):
             told(Applied(key, "removed"))
-    await cluster.write_inventory(NAMESPACE, wanted)
+    await cluster.write_inventory(wanted)
     if _VALIDATING in wanted:
         return
     end = time.monotonic() + (_ENDING if going else 0.0)
-    while (await cluster.client.list(POD.path(NAMESPACE), labelSelector=_SERVER_PODS))[0]:
+    while (await cluster.client.list(POD.path(cluster.namespace), labelSelector=_SERVER_PODS))[0]:
         if time.monotonic() > end:
             return
         await asyncio.sleep(_POLL)
-    for key in MADE_BY_WEBHOOK:
+    for key in made_by_webhook(cluster.namespace):
         if await cluster.delete(key):
             told(Applied(key, "removed"))
 
@@ -188,34 +202,34 @@ async def stay_until_it_answers(
         await asyncio.sleep(_POLL)
 
 
-async def other_policies(client: Client, seconds: float) -> str:
+async def other_policies(client: Client, namespace: str, seconds: float) -> str:
     """Which policies are in force if they are not those of the ConfigMap that was applied; empty as soon as they are.
 
     A webhook outside the cluster reads a directory of its own; it gets some seconds. Raises ApiError.
     """
     end = time.monotonic() + seconds
     while True:
-        others = await _other_policies(client)
+        others = await _other_policies(client, namespace)
         if not others or time.monotonic() >= end:
             return others
         await asyncio.sleep(_POLL)
 
 
-async def _other_policies(client: Client) -> str:
-    applied = await client.get(CONFIG_MAP.path(POLICIES.namespace, POLICIES.name))
-    kept = await unless_absent(client.get(CONFIG_MAP.path(_IN_FORCE.namespace, _IN_FORCE.name)))
+async def _other_policies(client: Client, namespace: str) -> str:
+    applied = await client.get(CONFIG_MAP.path(namespace, APPLIED))
+    kept = await unless_absent(client.get(CONFIG_MAP.path(namespace, IN_FORCE)))
     if kept is None:
-        return "unknown, because the webhook runs without --kept-policies"
+        return "unknown, because the webhook runs without --entries"
     files: dict[str, str] = kept.get("data") or {}
     if files == (applied.get("data") or {}):
         return ""
-    loaded = load_source(ConfigMapSource(_IN_FORCE.name, files)).policies
+    loaded = load_source(ConfigMapSource(IN_FORCE, files)).policies
     names = [*(f"PriorityPolicy {policy.name}" for policy in loaded.priority)]
     names += [f"PreemptionPolicy {policy.name}" for policy in loaded.preemption]
     return ", ".join(names) or "none"
 
 
-async def look(client: Client, objects: Iterable[Json], late: bool = True, *, backstop: bool = False) -> Status:
+async def look(client: Client, objects: Sequence[Json], late: bool = True, *, backstop: bool = False) -> Status:
     """How far the installation of these objects has come; `late` says that the webhook should have been reached by now.
 
     Without webhook configurations among them, only their Deployments are waited for. With native policies as a
@@ -227,15 +241,15 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True, *, ba
         asks |= key_of(obj) == _VALIDATING
         if obj["kind"] == "Deployment":
             name, server = obj["metadata"]["name"], obj["spec"]["template"]["spec"]["containers"][0]
-            waiting += await _deployment(client, name)
-            fails_closed |= name == _SERVER and "Ignore" not in f"{server.get('args')} {server.get('env')}"
-            static |= name == _SERVER and "--static-entries" in (server.get("args") or ())
+            waiting += await _deployment(client, key_of(obj))
+            fails_closed |= name == WEBHOOK and "Ignore" not in f"{server.get('args')} {server.get('env')}"
+            static |= name == WEBHOOK and "--entries=static" in (server.get("args") or ())
     if not asks:
         return Status(tuple(waiting), answered=True)
     entries: list[set[str]] = []
     passing, closed = False, set[str]()
     for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
-        stored = await unless_absent(client.get(kind.path(name=_CONFIGURATION))) or {}
+        stored = await unless_absent(client.get(kind.path(name=CONFIGURATION))) or {}
         entries.append({entry["name"] for entry in stored.get("webhooks") or ()})
         for entry in stored.get("webhooks") or ():
             passing |= entry["name"].startswith("pods.") and entry.get("failurePolicy") == "Ignore"
@@ -243,7 +257,7 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True, *, ba
     silent = not all(names - PROBES for names in entries)
     if silent and static:
         waiting.append(
-            "nobody has applied the entries that giveway configurations prints (docs/install.md#static-entries)"
+            "nobody has applied the entries that giveway compile --webhook prints (docs/install.md#static-entries)"
         )
     elif silent and any(entries):
         port = "; if this stays, TCP port 9443 of its pods is closed to the control plane (docs/install.md)"
@@ -257,13 +271,13 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True, *, ba
             f"pods still wait for the webhook if it is away, by {', '.join(sorted(closed))}; a server with"
             " --failure-policy=Ignore changes that in a minute"
         )
-    if not silent and not waiting and (probe := await send_probe(client, NAMESPACE)).silent:
+    if not silent and not waiting and (probe := await send_probe(client, namespace_of(objects))).silent:
         waiting.append(f"the API server gets no answer from the webhook: {probe.failure or 'it does not say why'}")
     return Status(tuple(waiting), answered=not silent)
 
 
-async def _deployment(client: Client, name: str) -> list[str]:
+async def _deployment(client: Client, key: Key) -> list[str]:
     """What a Deployment waits for: that its newest pods run, and why they do not."""
-    deployment = await client.get(DEPLOYMENT.path(NAMESPACE, name))
-    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=pod_selector(deployment))
+    deployment = await client.get(DEPLOYMENT.path(key.namespace, key.name))
+    pods, _ = await client.list(POD.path(key.namespace), labelSelector=pod_selector(deployment))
     return [text] if (text := unready(deployment, pods)) else []

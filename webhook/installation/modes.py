@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from webhook.component_base.own_names import reconciler_user
 from webhook.installation.applier import ObjectApplier, key_of
-from webhook.installation.install import NAMESPACE, POLICIES
+from webhook.installation.install import policies_of
 from webhook.installation.kustomize import ManifestsError
 from webhook.installation.overlaying import strategic_merge
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -52,14 +53,14 @@ async def with_native_policies(
     ManifestsError if they are `alone` and leave something out.
     """
     await cluster.require_version(native=True)
-    there = None if own else await cluster.get(POLICIES)
-    files: dict[str, str] = (there or next(obj for obj in objects if key_of(obj) == POLICIES)).get("data") or {}
-    loaded = load_source(ConfigMapSource(POLICIES.name, files))
+    key = policies_of(objects)
+    there = None if own else await cluster.get(key)
+    files: dict[str, str] = (there or next(obj for obj in objects if key_of(obj) == key)).get("data") or {}
+    loaded = load_source(ConfigMapSource(key.name, files))
     if loaded.errors:
         raise PolicyError(loaded.findings)
     classes, _ = await cluster.client.list(PRIORITY_CLASS.path(), PriorityClass)
-    reconciler = f"system:serviceaccount:{NAMESPACE}:giveway-reconciler"
-    settings = Settings(namespace=NAMESPACE, reconciler=reconciler, kept=keeper)
+    settings = Settings(namespace=key.namespace, reconciler=reconciler_user(key.namespace), kept=keeper)
     compiled = compile_policies(loaded.policies, classes, settings, time.time())
     if alone and compiled.lacks:
         texts = "".join(f"\n  - {inexpressible}" for inexpressible in compiled.lacks)

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from webhook.component_base.own_names import RECONCILER
 from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, ordered, refuses
-from webhook.installation.install import MADE_BY_WEBHOOK, NAMESPACE
+from webhook.installation.install import made_by_webhook
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.resources import LEASE, POD
@@ -23,13 +24,6 @@ from webhook.reconciler.state.notices import withdrawn_condition
 
 Json = dict[str, Any]
 
-_LEASE = "giveway-reconciler"
-_OWN = (
-    *MADE_BY_WEBHOOK,
-    Key("v1", "ConfigMap", NAMESPACE, INVENTORY),
-    *(Key(LEASE.api_version, "Lease", NAMESPACE, name) for name in (_LEASE, history_lease(_LEASE))),
-)
-"""What giveway makes by itself, in its namespace."""
 _POLL = 0.3
 _LABEL = "app.kubernetes.io/name"
 
@@ -39,10 +33,12 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
 
     In the order of removal, the namespace last, if nobody else has pods in it.
     """
-    known = [key_of(obj) for obj in ordered(rendered)]
-    known += _OWN
+    own, known = cluster.namespace, [key_of(obj) for obj in ordered(rendered)]
+    known += made_by_webhook(own)
+    known.append(Key("v1", "ConfigMap", own, INVENTORY))
+    known += [Key(LEASE.api_version, "Lease", own, name) for name in (RECONCILER, history_lease(RECONCILER))]
     # Whoever may write ConfigMaps there can list anything: only what an installation really applied is believed.
-    known += [key for key in await cluster.inventory(NAMESPACE) if key not in known and await cluster.is_ours(key)]
+    known += [key for key in await cluster.inventory() if key not in known and await cluster.is_ours(key)]
     known += await cluster.native_policies()
     present = [key for key in dict.fromkeys(known) if await cluster.get(key) is not None]
 
@@ -52,7 +48,7 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
         return {"Deployment": 1, "CronJob": 1, "Namespace": 3}.get(key.kind, 2)
 
     # With somebody else's pods in it, the namespace is not giveway's to delete.
-    others = not await _no_pods(cluster.client, f"{_LABEL}!=giveway")
+    others = not await _no_pods(cluster, f"{_LABEL}!=giveway")
     return sorted((key for key in present if not (others and key.kind == "Namespace")), key=place)
 
 
@@ -64,7 +60,7 @@ async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[st
     rest = [key for key in keys if key not in running and key not in opening]
     await _delete(cluster, opening, told)
     await _delete(cluster, running, told)
-    if not await _within(end, lambda: _no_pods(cluster.client, f"{_LABEL}=giveway")):
+    if not await _within(end, lambda: _no_pods(cluster, f"{_LABEL}=giveway")):
         told("some of giveway's pods still end; going on")
     plans, notices = await _take_plans_off(cluster.client)
     if plans:
@@ -119,9 +115,9 @@ async def _clear(client: Client, pod: dict[str, Any], annotations: dict[str, Non
     return await unless_absent(client.patch(path, body, kind="strategic"), 404, 409) is not None
 
 
-async def _no_pods(client: Client, selector: str) -> bool:
+async def _no_pods(cluster: ObjectApplier, selector: str) -> bool:
     """Whether giveway's namespace has no pods with these labels."""
-    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=selector)
+    pods, _ = await cluster.client.list(POD.path(cluster.namespace), labelSelector=selector)
     return not pods
 
 

@@ -216,7 +216,8 @@ class PolicyChooser:
             held = held_back(removed, allowed)
             self._metrics.removals_held.set(len(held))
             if held:
-                return in_force, f"the set in force stays: {mend(held, allowed, new)}, or start with --allow-removal"
+                again = "" if self._kept else ", or start again"
+                return in_force, f"the set in force stays: {mend(held, allowed, new)}{again}"
         self._metrics.removals_held.set(0)
         return self._offered, ""
 

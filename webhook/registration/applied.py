@@ -104,13 +104,13 @@ class AppliedEntries(EntriesLoop):
         if silent:
             self._report(
                 f"waiting: the API server does not reach this webhook ({', '.join(silent)}), or nobody has applied what"
-                " giveway configurations prints",
+                " giveway compile --webhook prints",
                 logging.WARNING,
             )
         elif fresh:
             self._report(
-                "in force, but not those that the policies need: make them again with giveway configurations, and apply"
-                " them",
+                "in force, but not those that the policies need: make them again with giveway compile --webhook, and"
+                " apply them",
                 logging.WARNING,
             )
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.inspection.checks.installation import WEBHOOK
+from webhook.component_base.own_names import WEBHOOK
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
 from webhook.kube.rollouts import unready

@@ -31,7 +31,7 @@ def expiring(observed: Observed) -> Iterator[ClusterFinding]:
                 until,
                 now,
                 "giveway renews it long before. " + _WHY,
-                "Look into the log of the container keep-certificates; giveway certs rotate renews it now.",
+                "Look into the log of the container keep-certificates; giveway certs issue --rotate renews it now.",
             )
     for plural in CONFIGURATIONS:
         for configuration in observed.objects[plural]:

@@ -20,7 +20,7 @@ _RECONCILER = re.compile(r"request\.userInfo\.username != '((?:[^'\\]|\\.)*)'")
 
 
 def old(observed: Observed) -> Iterator[ClusterFinding]:
-    """Entries that no replica keeps and that differ from what `giveway configurations` prints for these policies.
+    """Entries that no replica keeps and that differ from what `giveway compile --webhook` prints for these policies.
 
     Those that a replica keeps are its own to renew; another version may write others. Where they send reviews, and what
     happens without an answer, is taken from the entries themselves.
@@ -45,15 +45,15 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
             FindingSeverity.WARNING,
             f"{kind} giveway is not what the policies in force need: {names(differ) if differ else 'another order'}.",
             "No replica writes it. What its matchConditions leave out is not judged.",
-            "Make it again with giveway configurations and the same options, and apply it."
+            "Make it again with giveway compile --webhook and the same options, and apply it."
             if static
-            else "If it comes from a file: make the file again with giveway configurations, and apply it. If the"
+            else "If it comes from a file: make the file again with giveway compile --webhook, and apply it. If the"
             " webhook keeps it, it is put back within seconds.",
         )
 
 
 def _target(observed: Observed) -> WebhookTarget:
-    """Where the stored entries send reviews, as the options of `giveway configurations` would say it."""
+    """Where the stored entries send reviews, as the options of `giveway compile --webhook` would say it."""
     reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
     by_name = {entry["name"]: entry for entry in observed.own_entries()}
     pods = by_name.get("pods.validate.giveway.dev") or {}

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from webhook.component_base.own_names import RECONCILER, WEBHOOK
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted
 from webhook.inspection.observed import CONFIGURATIONS, Observed
-from webhook.inspection.own_state import LEASE_NAME, renewed
+from webhook.inspection.own_state import renewed
 from webhook.kube.instants import time_span
 from webhook.kube.rollouts import unready
 from webhook.native.drift import Mode
 from webhook.policy.evaluation.engine import Engine
 
-WEBHOOK, RECONCILER = "giveway-webhook", "giveway-reconciler"
-"""The Deployments, as manifests/base names them."""
 _NOBODY_PREEMPTS = (
     "Pods of managed classes that find no room wait: kube-scheduler leaves preemption for them to giveway. Nothing else"
     " is affected."
@@ -75,7 +74,7 @@ def deployed(observed: Observed) -> Iterator[ClusterFinding]:
 
 def led(observed: Observed) -> Iterator[ClusterFinding]:
     """That no reconciler leads: the lease is missing, not held, or not renewed any more."""
-    own, name = observed.own_state, f"{observed.own}/{LEASE_NAME}"
+    own, name = observed.own_state, f"{observed.own}/{RECONCILER}"
     runs = RECONCILER in own.deployments
     logs = (
         f"Look at the reconcilers: kubectl -n {observed.own} get pods -l app.kubernetes.io/component=reconciler, and"

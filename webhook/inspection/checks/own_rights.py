@@ -92,7 +92,7 @@ def missing(observed: Observed) -> Iterator[ClusterFinding]:
             yield ClusterFinding(
                 FindingSeverity.WARNING,
                 f"Service account {observed.own}/{account} may still update {names(may)}.",
-                "It has --static-entries so that its token cannot change what the API server asks whom.",
+                "It has --entries=static so that its token cannot change what the API server asks whom.",
                 "Apply the component static-entries, whose ClusterRole is without these rights.",
             )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from webhook.admission.configmaps import POLICIES, held_back, mend
+from webhook.component_base.own_names import IN_FORCE
 from webhook.inspection.checks.installation import there
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted
 from webhook.inspection.observed import Observed
-from webhook.inspection.scope import IN_FORCE
 from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.removals import removals
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from webhook.admission.mutating import given_earlier
-from webhook.inspection.checks.installation import WEBHOOK, there
+from webhook.component_base.own_names import WEBHOOK
+from webhook.inspection.checks.installation import there
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import CONFIGURATIONS, Observed
@@ -69,7 +70,7 @@ def _never_came_up(observed: Observed) -> str:
     """What to look at when the entries were never written."""
     deployment = observed.own_state.deployments.get(WEBHOOK)
     if observed.own_state.static_entries:
-        return "Apply what giveway configurations prints for these policies (docs/install.md#static-entries)."
+        return "Apply what giveway compile --webhook prints for these policies (docs/install.md#static-entries)."
     if deployment and (waits := unready(deployment, ())):
         return f"The webhook does not run yet ({waits}): see the finding about its Deployment."
     where = f"kubectl -n {observed.own} logs deploy/{WEBHOOK}" if deployment else "the webhook's log"
