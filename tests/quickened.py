@@ -11,7 +11,7 @@ OPTIONS = {"lease_duration": 2.0, "renew_deadline": 1.5, "retry_period": 0.3}
 
 
 def quicken(environment: Mapping[str, str]) -> None:
-    """Let a lease lapse within seconds, look at configurations once a second, and end without a delay."""
+    """Let a lease lapse within seconds, look at configurations once a second, and end at once, or a second after."""
     from webhook.cli import reconcile, serve  # noqa: PLC0415 - imported in the fork server
 
     settings, options = serve.KeeperSettings, reconcile.ReconcilerOptions
@@ -20,5 +20,6 @@ def quicken(environment: Mapping[str, str]) -> None:
         deployment = environment.get(DEPLOYMENT) or given["deployment"]
         return settings(**{**given, "deployment": deployment, "period": 1.0})
 
-    vars(serve).update(KeeperSettings=keeper_settings, _DELAY=0.0)
+    delay = 1.0 if environment.get(DEPLOYMENT) else 0.0
+    vars(serve).update(KeeperSettings=keeper_settings, _DELAY=delay)
     vars(reconcile).update(ReconcilerOptions=lambda **given: options(**OPTIONS, **given))

@@ -27,7 +27,7 @@ from webhook.serving.tls import TlsError
 STARTUP_ERRORS = (ApiError, ConfigError, OSError, PolicyError, TlsError)
 """What can keep a server from starting, each with a text for whoever starts it."""
 _DELAY = 8.0
-"""Seconds to go on serving after SIGTERM: the endpoints of a Service take a moment to learn that a pod goes."""
+"""Seconds to go on serving after SIGTERM: a Service, or what balances load at a URL, takes a moment to learn of it."""
 
 
 def manager_options_from(values: Mapping[str, Any]) -> ManagerOptions:
@@ -48,13 +48,12 @@ def entries_from(values: Mapping[str, Any]) -> str:
 def webhook_from(manager: Manager, source: ObjectSource, values: Mapping[str, Any]) -> AdmissionWebhook:
     """Add the server that a command's values ask for."""
     target, known = target_from(values), ServingOptions.__struct_fields__
-    through_service = entries_from(values) != NONE and target.url is None
     serving = ServingOptions(
         **{field: values[field] for field in known if field in values and field != "reconciler"},
         reconciler=target.reconciler,
         namespace=target.namespace,
         uses=USES,
-        shutdown_delay_duration=_DELAY if through_service else 0.0,
+        shutdown_delay_duration=0.0 if entries_from(values) == NONE else _DELAY,
     )
     return manager.add(AdmissionWebhook(manager, serving, source))
 

@@ -8,11 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from webhook.cli.output import literal, print_table
-from webhook.kube.instants import time_span
-from webhook.simulation.report.compare import differences, ending, metric_text
-from webhook.simulation.report.summary import METRICS, Summary
+from webhook.simulation.report.compare import differences, ending
+from webhook.simulation.report.sections import MOST, Section, figures, sections
+from webhook.simulation.report.summary import Summary
 
-_MOST = 15
 _MOST_SENTENCES = 20
 
 
@@ -25,71 +24,24 @@ def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
         if len(sentences) > _MOST_SENTENCES:
             console.print(f"and {len(sentences) - _MOST_SENTENCES} more differences; --format json lists all")
         console.print()
-    rows = []
-    for name, words in METRICS.items():
-        values = [summary.metrics[name] for summary in summaries]
-        if any(values) or name in {"evictions", "waiting", "placed"}:
-            rows.append([words.removesuffix(", in seconds"), *(metric_text(name, value) for value in values)])
-    _print_table(console, ["", *(summary.name for summary in summaries)], rows, len(rows))
+    numbers = figures(summaries)
+    _print_table(console, numbers, len(numbers.rows))
     for summary in summaries:
         if len(summaries) > 1:
-            console.print(f"\n[bold]{literal(summary.name)}[/bold]")
-        _print_one(console, summary)
+            console.print(f"\n[bold underline]{literal(summary.name)}[/]")
+        for section in sections(summary):
+            console.print(f"\n[bold]{section.title}[/bold]")
+            _print_table(console, section)
+        console.print(f"\n{ending(summary)}")
 
 
-def _print_one(console: Console, summary: Summary) -> None:
-    """What happened, to whom, who waits, and what rules and limits say of it."""
-    for at, what in summary.notes[:_MOST]:
-        console.print(f"at {time_span(at)}: {literal(what)}")
-    for title, groups in (
-        ("owner", summary.owners),
-        ("namespace", summary.namespaces),
-        ("class", summary.classes),
-        ("node", summary.nodes),
-    ):
-        rows = [
-            [
-                group.name,
-                str(group.evicted),
-                time_span(group.lost) if group.lost else "",
-                str(group.placed),
-                "" if group.longest is None else time_span(group.longest),
-                str(group.waiting),
-                str(group.running),
-            ]
-            for group in groups
-            if group.is_touched
-        ]
-        heads = [title, "evicted", "work lost", "placed", "longest wait", "waiting", "running"]
-        _print_table(console, heads, rows)
-    evictions = [[row.pod, time_span(row.at), row.preemptor, row.by, row.rule] for row in summary.evictions]
-    _print_table(console, ["evicted", "at", "for", "by", "rule"], evictions)
-    for row in summary.waiting[:_MOST]:
-        reason, example = literal(row.reason), literal(row.examples[0])
-        console.print(f"[yellow]{row.pods} wait[/yellow]: {reason} (for example {example})")
-    for limit in summary.limits[:_MOST]:
-        allowed = f"{limit.allowed} in {time_span(limit.window)}"
-        console.print(f"{literal(limit.owner)}: at most {limit.most} evicted at a time, the limit is {allowed}")
-    for name, why in list(summary.refused.items())[:_MOST]:
-        console.print(f"[red]refused[/red] {literal(name)}: {literal(why)}")
-    for name, why in summary.cannot_be_judged.items():
-        console.print(f"[magenta]cannot be judged[/magenta] {literal(name)}: {literal(why)}")
-    for name, why in summary.not_played.items():
-        console.print(f"[magenta]not played[/magenta] {literal(name)}: {literal(why)}")
-    for error in summary.errors:
-        console.print(f"[red]internal error[/red] {literal(error)}")
-    console.print(ending(summary))
-
-
-def _print_table(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], most: int = _MOST) -> None:
-    """The first rows, and how many more there are; nothing without any."""
-    if not rows:
-        return
+def _print_table(console: Console, section: Section, most: int = MOST) -> None:
+    """The first rows, and how many more there are."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for head in heads:
-        table.add_column(literal(head), overflow="fold")
-    for row in rows[:most]:
+    for column, head in enumerate(section.heads):
+        table.add_column(literal(head), overflow="fold", justify="right" if column in section.numbers else "left")
+    for row in section.rows[:most]:
         table.add_row(*map(literal, row))
     print_table(console, table)
-    if len(rows) > most:
-        console.print(f"and {len(rows) - most} more; --format json lists all")
+    if len(section.rows) > most:
+        console.print(f"and {len(section.rows) - most} more; --format json lists all")

@@ -35,7 +35,7 @@ def present(observed: Observed) -> Iterator[ClusterFinding]:
         "giveway is not installed in this cluster: there is no webhook configuration giveway, no native policy, and no"
         f" Deployment in namespace {observed.own}.",
         "No policy is enforced, and nobody preempts by them.",
-        "giveway install (docs/install.md). If giveway runs in another namespace: --namespace NAME.",
+        "giveway install (docs/install.md). If giveway runs in another namespace: --system-namespace NAME.",
     )
 
 

@@ -76,8 +76,7 @@ def _metrics(a: Summary, b: Summary) -> Iterator[str]:
     for name, words in METRICS.items():
         before, after = (metric_text(name, summary.metrics[name]) for summary in (a, b))
         if before != after:
-            what = words.partition(":")[0].removesuffix(", in seconds")
-            yield f"{what[0].upper()}{what[1:]}: {after} with {b.name}, {before} with {a.name}."
+            yield f"{words[0].upper()}{words[1:]}: {after} with {b.name}, {before} with {a.name}."
 
 
 def _gangs(a: Summary, b: Summary) -> Iterator[str]:

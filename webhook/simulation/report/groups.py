@@ -46,12 +46,12 @@ class PodGroupRow(msgspec.Struct, rename="camel", kw_only=True):
 
 
 GROUP_METRICS = {
-    "gangs-bound": "gangs that waited and were placed",
-    "gangs-waiting": "gangs of which too few pods run in the end",
-    "gangs-placed-p50": "time until a gang was placed, half of them, in seconds",
-    "gangs-placed-max": "time until the last gang was placed, in seconds",
-    "groups-evicted-whole": "groups of pods that were evicted whole",
-    "groups-broken": "groups of pods that evictions left below their minimum",
+    "gangs-bound": "gangs placed",
+    "gangs-waiting": "gangs waiting in the end",
+    "gangs-placed-p50": "time until placed, half of the gangs",
+    "gangs-placed-max": "time until placed, the last gang",
+    "groups-evicted-whole": "groups evicted whole",
+    "groups-broken": "groups left below their minimum",
 }
 """What can be asked of groups in `--fail-on`."""
 

@@ -5,17 +5,15 @@ Pictures are stretched to the width there is, so what is written beside them is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 
 from webhook.kube.instants import time_span
 from webhook.page.markup import Html, joined, number, plural, table, text
 from webhook.simulation.report.compare import differences, ending
-from webhook.simulation.report.groups import PodGroupRow
-from webhook.simulation.report.summary import Group, Summary
+from webhook.simulation.report.sections import MOST, Section, sections
+from webhook.simulation.report.summary import Summary
 
-_MOST_ROWS = 15
 _MOST_BARS = 240
 _WIDE, _TALL = 1000, 180
 _CONTENT = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -39,7 +37,7 @@ def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
     compared = ""
     if len(summaries) == 2:
         sentences = differences(*summaries)
-        items = joined(f"<li>{text(sentence)}</li>" for sentence in sentences[:_MOST_ROWS])
+        items = joined(f"<li>{text(sentence)}</li>" for sentence in sentences[:MOST])
         compared = _section("Differences", f'<ul class="differences">{items}</ul>{_more(len(sentences))}')
     span = max((_span(summary) for summary in summaries), default=1.0)
     runs = joined(_run(summary, span, several=len(summaries) > 1) for summary in summaries)
@@ -64,48 +62,23 @@ def _run(summary: Summary, span: float, *, several: bool) -> Html:
     for metric, words, is_time in _TILES:
         value = summary.metrics[metric]
         tiles += f"<div><dd>{text(time_span(value)) if is_time else number(int(value))}</dd><dt>{words}</dt></div>"
-    classes = (_groups("PriorityClasses", summary.classes), "<br>", _groups("Namespaces", summary.namespaces))
-    sections: list[tuple[str, str]] = [
+    drawn: list[tuple[str, str]] = [
         ("In short", f'<dl class="tiles">{tiles}</dl><p class="more">{ending(summary)}</p>'),
         ("Evictions and placements over time", _timeline(summary, span)),
-        ("Who displaced whom", _displaced(summary)),
-        ("Whose pods", _groups("Owners", summary.owners)),
-        ("Classes and namespaces", joined(classes)),
         ("Room by node", _room(summary)),
     ]
-    if summary.groups:
-        sections.append(("Groups of pods", _pod_groups(summary.groups)))
-    if summary.waiting:
-        rows = [(text(row.reason), number(row.pods), text(", ".join(row.examples))) for row in summary.waiting]
-        sections.append(("Who waits, and why", _table("Who waits", ("why", "pods", "for example"), rows, numbers=(1,))))
-    if summary.limits:
-        heads = ("owner", "policy", "evicted", "most within the window", "the limit")
-        limits = []
-        for limit in summary.limits:
-            allowed = f"{number(limit.allowed)} in {text(time_span(limit.window))}"
-            limits.append((text(limit.owner), text(limit.policy), number(limit.evicted), number(limit.most), allowed))
-        against = _table("Evictions against limits", heads, limits, numbers=(2, 3))
-        sections.append(("Evictions against limits", against))
-    refused, not_judged = list(summary.refused.items()), list(summary.cannot_be_judged.items())
-    said = [(name, "refused by admission", why) for name, why in refused[:_MOST_ROWS]]
-    said += [(name, "cannot be judged", why) for name, why in not_judged[:_MOST_ROWS]]
-    said += [(name, "not played", why) for name, why in summary.not_played.items()]
-    if said:
-        rows_said = [tuple(map(text, row)) for row in said]
-        rules = table(
-            "Rules that refuse, or cannot be judged, and fields that are not played", ("what", "says", "why"), rows_said
-        )
-        sections.append(("Rules and fields", rules))
-    return joined(_section(f"{title}{of_run}", body) for title, body in sections)
+    told = [(section.title, _table(section)) for section in sections(summary)]
+    return joined(_section(f"{title}{of_run}", body) for title, body in (*drawn, *told))
 
 
 def _section(title: str, body: str) -> Html:
     return Html(f"<section><h2>{title}</h2>{body}</section>")
 
 
-def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Html:
+def _table(section: Section) -> Html:
     """The first rows, and how many more there are."""
-    return joined((table(caption, heads, rows[:_MOST_ROWS], numbers=numbers), _more(len(rows))))
+    rows = [tuple(map(text, row)) for row in section.rows[:MOST]]
+    return joined((table(section.title, section.heads, rows, numbers=section.numbers), _more(len(section.rows))))
 
 
 def _span(summary: Summary) -> float:
@@ -165,65 +138,6 @@ def _x(at: float, span: float) -> float:
     return round(max(0.0, at) / span * (_WIDE - 8) + 4, 1)
 
 
-def _displaced(summary: Summary) -> Html:
-    """Owner by owner, the most frequent first, with the rule that let it."""
-    pairs: Counter[tuple[str, str, str]] = Counter()
-    for row in summary.evictions:
-        pairs[row.preemptor_owner or row.preemptor or row.by, row.owner, row.rule or row.by] += 1
-    if not pairs:
-        return Html('<p class="empty">Nobody is evicted.</p>')
-    ordered = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
-    most = ordered[0][1]
-    rows = [
-        (
-            text(who),
-            text(whom),
-            Html(f'<span class="share" style="width:{max(2, 90 * count // most)}px"></span>{number(count)}'),
-            text(rule),
-        )
-        for (who, whom, rule), count in ordered
-    ]
-    return _table("Who displaced whom", ("for", "evicted", "pods", "by"), rows)
-
-
-def _groups(caption: str, groups: Sequence[Group]) -> Html:
-    touched = [group for group in groups if group.is_touched]
-    if not touched:
-        return Html('<p class="empty">Nothing happens to any of them.</p>')
-    heads = (caption.lower(), "evicted", "work lost", "placed", "longest wait", "waiting", "running")
-    rows = [
-        (
-            text(group.name),
-            number(group.evicted),
-            text(time_span(group.lost)) if group.lost else "",
-            number(group.placed),
-            "" if group.longest is None else text(time_span(group.longest)),
-            number(group.waiting),
-            number(group.running),
-        )
-        for group in touched
-    ]
-    return _table(caption, heads, rows, numbers=(1, 2, 3, 4, 5, 6))
-
-
-def _pod_groups(groups: Sequence[PodGroupRow]) -> Html:
-    """Gangs that waited, and groups that lost pods."""
-    heads = ("group", "minimum", "running", "waiting", "placed after", "evicted", "")
-    rows = [
-        (
-            text(group.name),
-            number(group.minimum) if group.minimum else "",
-            number(group.running),
-            number(group.waiting),
-            "" if group.waited is None else text(time_span(group.waited)),
-            number(group.evicted),
-            text("evicted whole" if group.whole else "left below its minimum" if group.broken else ""),
-        )
-        for group in groups
-    ]
-    return _table("Groups of pods", heads, rows, numbers=(1, 2, 3, 4, 5))
-
-
 def _room(summary: Summary) -> Html:
     """A bar a node, the fullest on the left: the share of its CPU that is free. Of many nodes every n-th."""
     rooms = summary.room
@@ -252,4 +166,4 @@ def _room(summary: Summary) -> Html:
 
 
 def _more(count: int) -> Html:
-    return Html(f'<p class="more">and {count - _MOST_ROWS} more</p>') if count > _MOST_ROWS else Html("")
+    return Html(f'<p class="more">and {count - MOST} more</p>') if count > MOST else Html("")

@@ -120,21 +120,21 @@ class Summary(_Part):
 
 
 METRICS = {
-    "evictions": "pods evicted for others",
-    "evictions-by-drain": "pods evicted by a drain",
-    "lost-with-nodes": "pods lost with their nodes",
-    "waiting": "pods that wait in the end",
-    "waiting-preemptors": "waiting pods that giveway preempts for",
-    "running": "pods that run in the end",
-    "placed": "pods placed",
-    "refused": "workloads and pods that admission refuses",
-    "work-lost": "work lost: how long evicted pods had run since their start or last checkpoint, in seconds",
-    "placed-p50": "time until a pod was placed, half of them, in seconds",
-    "placed-p99": "time until a pod was placed, all but 1 %, in seconds",
-    "placed-max": "time until the last pod was placed, in seconds",
+    "evictions": "evicted for others",
+    "evictions-by-drain": "evicted by a drain",
+    "lost-with-nodes": "lost with their nodes",
+    "waiting": "waiting in the end",
+    "waiting-preemptors": "waiting, and giveway preempts for them",
+    "running": "running in the end",
+    "placed": "placed",
+    "refused": "refused by admission",
+    "work-lost": "work lost since start or last checkpoint",
+    "placed-p50": "time until placed, half",
+    "placed-p99": "time until placed, 99 %",
+    "placed-max": "time until placed, the last",
     "evictions-per-owner": "evictions of the owner with the most",
-    "evicted-again": "evictions of owners that had been evicted before",
-    "cycles": "evictions of an owner for one that it had evicted before, itself or through others",
+    "evicted-again": "evictions of owners evicted before",
+    "cycles": "evictions for one that the owner had evicted before",
     **GROUP_METRICS,
     "budget-refusals": "evictions that a disruption budget refused",
     "plans-failed": "plans that ended without a bound pod",
@@ -142,7 +142,7 @@ METRICS = {
     "cpu-free": "share of all CPU that is free in the end",
     "memory-free": "share of all memory that is free in the end",
 }
-"""What can be asked of a run in `--fail-on`."""
+"""What can be asked of a run in `--fail-on`, in words; of pods unless it says otherwise, times in seconds."""
 
 
 def summarize(name: str, result: Result) -> Summary:
