@@ -261,12 +261,12 @@ def _rendered(
 
 def _how_to_start(url: str, mode: str, namespace: str, *, reconciler: bool) -> str:
     """The command that starts the webhook outside the cluster, with the reconciler if none runs in the cluster."""
-    one, both = f" {namespace}/{SERVER}", f"s {namespace}/{SERVER} and {namespace}/{RECONCILER}"
+    both = f"s {namespace}/{SERVER} and {namespace}/{RECONCILER}"
     elsewhere = "" if namespace == SYSTEM_NAMESPACE else f" --system-namespace {namespace}"
     return _ELSEWHERE.format(
         url=url,
         what="webhook and reconciler" if reconciler else "the webhook",
-        account=both if reconciler else one,
+        account=both if reconciler else f" {namespace}/{SERVER}",
         command="run" if reconciler else "serve",
         more=f"{elsewhere}{' --failure-policy=Ignore' if mode == BACKSTOP else ''}",
     )
