@@ -21,6 +21,11 @@ class Came:
     made: float = 1.0
 
 
+def owner_of(one: Came) -> dict:
+    """The owner as `pod` takes it."""
+    return {"owner": ("Job", one.of)} if one.of else {}
+
+
 @pytest.mark.parametrize(
     ("came", "blamed"),
     [
@@ -37,18 +42,26 @@ class Came:
         pytest.param([Came("4", of="")], [], id="a bare pod"),
     ],
 )
-async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(came: list[Came], blamed: list[str]):
-    """Blame needs a pod that was made after the eviction and takes room without which the preemptor would fit."""
+@pytest.mark.parametrize("ahead", [0.0, 40.0, -40.0], ids=["", "its clock is ahead", "its clock is behind"])
+async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(came: list[Came], blamed: list[str], ahead: float):
+    """Blame needs a pod that was made after the eviction and takes room without which the preemptor would fit.
+
+    What was made after it the server's clock says, and what was seen before.
+    """
     setting = Setting(node("n1", "8"))
+    setting.clock.jump = ahead
     setting.add(pod("web-0", "4", node="n1", owner=("Job", "web")), pod("log-0", "2", node="n1", owner=("Job", "log")))
+    coming = [
+        pod(f"new-{number}", one.cpu, created=rfc3339(START + one.made), **owner_of(one))
+        for number, one in enumerate(came)
+    ]
+    setting.add(*(made for made, one in zip(coming, came, strict=True) if one.made < 0))
     desk, plan = begun(setting, preemptor("p", "7"))
     all_asked(desk, plan)
     for name in ("web-0", "log-0"):
         setting.remove(f"default/{name}")
     for number, one in enumerate(came):
-        owner = {"owner": ("Job", one.of)} if one.of else {}
-        made = pod(f"new-{number}", one.cpu, node="n1", created=rfc3339(START + one.made), **owner)
-        setting.add(made)
+        setting.add(pod(f"new-{number}", one.cpu, node="n1", created=rfc3339(START + one.made), **owner_of(one)))
     manager = desk.reconciler.plan_manager
     action = manager.next_action(plan)
     assert isinstance(action, End)

@@ -250,7 +250,7 @@ class Executor:
             return not isinstance(action, End) and plan.needs(victim.uid)
 
         clock = self._manager.clock
-        plan.begin_asking(victim.uid, clock.wall())
+        plan.begin_asking(victim.uid, self._state.creations.now())
         try:
             if policy.eviction is EvictionMode.DELETE:
                 result = await self._writer.delete(victim, grace, clock.wall(), wanted, seen=lambda: judged)

@@ -106,7 +106,7 @@ def adopt(
         timeout=policy.plan_timeout,
         nominated=True,
         announced=not remaining,
-        evicting=epoch_or(record.begun, math.inf),
+        evicting=state.creations.at(record.begun),
         seen=True,
         notices=_notices(remaining, record, now, wall),
         ends={victim.metadata.uid: _ends(manager, victim, policy) for victim in there if victim not in remaining},

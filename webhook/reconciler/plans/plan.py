@@ -21,6 +21,7 @@ from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.candidate_room import rows_with
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord
+from webhook.reconciler.state.creations import Moment
 from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
@@ -128,8 +129,8 @@ class Plan:
     """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
     ends: dict[str, float] = field(default_factory=dict)
     """uid of a victim that was asked to when its grace period ends."""
-    evicting: float = math.inf
-    """When the first victim was asked, in seconds since the epoch; at the earliest, for a plan of an earlier leader."""
+    evicting: Moment | None = None
+    """When the first victim was asked; at the earliest, for a plan of an earlier leader."""
     notices: dict[str, float] = field(default_factory=dict)
     """uid of a victim that has a notice to when that is over: then it may be asked, and earlier if it is ready."""
     tried: dict[str, bool] = field(default_factory=dict)
@@ -275,19 +276,19 @@ class Plan:
         self.notices[uid] = until
         self.tried.pop(uid, None)
 
-    def begin_asking(self, uid: str, wall: float) -> None:
-        """This victim is being asked; `wall` is now in seconds since the epoch."""
+    def begin_asking(self, uid: str, now: Moment) -> None:
+        """This victim is being asked."""
         self.asking.add(uid)
-        self.evicting = min(self.evicting, wall)
+        self.evicting = self.evicting or now
 
     def end_asking(self, uid: str) -> None:
         """This victim has been asked, or stays."""
         self.asking.discard(uid)
 
-    def note_asked(self, uid: str, ends: float, ticket: int, wall: float) -> None:
-        """This victim goes since `wall`, and its grace period ends then; the ticket counts it in the rates."""
+    def note_asked(self, uid: str, ends: float, ticket: int, now: Moment) -> None:
+        """This victim goes since now, and its grace period ends then; the ticket counts it in the rates."""
         self.gone.add(uid)
-        self.evicting = min(self.evicting, wall)
+        self.evicting = self.evicting or now
         self.ends[uid] = ends
         self.tickets[uid] = ticket
 

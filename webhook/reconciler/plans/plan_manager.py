@@ -193,7 +193,7 @@ class PlanManager:
         # A victim of several plans counts once, by the ticket of the plan that was the first to name it
         holders = (plan, *self.plans.values(), *self._unanswered.values())
         ticket = next((given for holder in holders if (given := holder.give_ticket(uid)) is not None), None)
-        plan.note_asked(uid, ends, self.evaluator.limiter.asked(ticket, victim, now), self.clock.wall())
+        plan.note_asked(uid, ends, self.evaluator.limiter.asked(ticket, victim, now), self._state.creations.now())
 
     def acted(self, plan: Plan) -> AllAsked | None:
         """What the last look at a plan found has been done: it is looked at again, and so are those of its gang."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 
-from webhook.kube.instants import epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
@@ -15,9 +13,6 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.next_action import later_equals
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import takers
-
-_WHOLE_SECONDS = 1.0
-"""Seconds by which a pod may be younger than its creation timestamp says."""
 
 
 def returning_owners(evaluator: Evaluator, plan: Plan, beside: Callable[[str], Iterable[Plan]]) -> set[str]:
@@ -30,12 +25,11 @@ def returning_owners(evaluator: Evaluator, plan: Plan, beside: Callable[[str], I
     state, node, victims = evaluator.state, plan.record.node, {victim.uid for victim in plan.record.victims}
     preemptor, snapshot = state.pods.get(plan.key), evaluator.state.snapshot
     there = [pod for known in state.pods_on(node) if (pod := state.pod_of(known.key, known.uid)) is not None]
-    others = later_equals(plan, beside)
-    evicting = plan.evicting - _WHOLE_SECONDS
+    others, evicting = later_equals(plan, beside), plan.evicting
 
     def is_put_back(pod: Pod) -> bool:
-        made = epoch_or(pod.metadata.creation_timestamp, math.inf)
-        return pod.metadata.uid not in victims and workload_of(pod) in plan.owners and made >= evicting
+        came = evicting is not None and evicting.is_before(pod)
+        return came and pod.metadata.uid not in victims and workload_of(pod) in plan.owners
 
     owners = {workload_of(pod) for pod in takers(state, plan) if is_put_back(pod)}
     back = {key_of(pod): pod for pod in there if is_put_back(pod)}

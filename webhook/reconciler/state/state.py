@@ -31,6 +31,7 @@ from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, PODS, SNAP
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.confined_pods import ConfinedPods
+from webhook.reconciler.state.creations import Creations
 from webhook.reconciler.state.deallocations import Deallocations
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.expectations import Expectations
@@ -60,6 +61,7 @@ class State:
         self.index = Indexes()
         self.waiting = WaitingPods(self.snapshot)
         self.confined = ConfinedPods(self.snapshot)
+        self.creations = Creations()
         self._unread: list[str] = []
         """Pods that are yet to be read again for the annotations `_added` to those that are kept."""
         self._added: set[str] = set()
@@ -257,10 +259,14 @@ class State:
         elif kind is PODS and change.new is None:
             # Nothing is expected of a pod that is gone, and by now its budgets have counted it.
             self.expectations.forget(change.key)
+            if change.old is not None:
+                self.creations.forget(change.old)
             namespace, _, name = change.key.partition("/")
             self._take_again(BUDGETS, self.disruptions.gone(namespace, name))
         elif kind is PODS and change.new is not None:
             _keep_start(change.old, change.new)
+            if change.old is None or change.old.metadata.uid != change.new.metadata.uid:
+                self.creations.note(change.new)
             self._take_again(BUDGETS, self.disruptions.pod_changed(change.key, change.new))
         self._take(kind, change.key, change.new)
         if kind is not PODS:
