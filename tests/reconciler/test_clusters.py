@@ -50,7 +50,11 @@ FOUND_LATER = {
         11039: "a claim that may come free lets a pod in front come",
         536082: "a victim of which the server could not tell, beside one with more grace",
     },
-    "growth": {749: "a plan that is taken off a pod that has another one by then"},
+    "growth": {
+        749: "a plan that is taken off a pod that has another one by then",
+        2056: "a leader whose clock is ahead, and an owner that puts its pods back",
+        2091: "the same before another leads",
+    },
     "notices": {2813: "a higher preemptor comes to the room that a lower one had made beside it"},
     "costs": {
         1523: "a victim is gone and one of the same name there before the watch shows either",
@@ -77,7 +81,9 @@ FOUND_LATER = {
         2184: "a member waits for room that a plan made, and a pod in front comes",
         6269: "a gang counts on pods that a plan of lower priority has yet to ask",
         5774: "the same with a pod that takes its time",
+        6580: "all members of a gang in front fit into the room that a plan makes",
     },
+    "mixed": {2030: "the same beside pods that were told"},
 }
 """By kind, clusters of longer runs in which something was wrong once."""
 

@@ -62,16 +62,19 @@ def zoned(name: str, cpu: str, zone: str):
 
 
 @pytest.mark.parametrize(
-    ("minimum", "nominated", "comes"),
+    ("cpus", "minimum", "nominated", "comes"),
     [
-        pytest.param(1, "", True, id="one that needs no other"),
-        pytest.param(2, "n1", True, id="one that is nominated there"),
-        pytest.param(2, "n2", False, id="one that is nominated elsewhere"),
-        pytest.param(2, "", False, id="one that needs another one"),
+        pytest.param("3", 1, "", True, id="one that needs no other"),
+        pytest.param("3", 2, "n1", True, id="one that is nominated there"),
+        pytest.param("3", 2, "n2", False, id="one that is nominated elsewhere"),
+        pytest.param("3", 2, "", False, id="one that needs another one"),
+        pytest.param("2 2", 2, "", True, id="two that need each other, and fit there together"),
+        pytest.param("3 3", 2, "", False, id="two that need each other, and do not fit there together"),
+        pytest.param("2 2", 3, "", False, id="two that need a third one"),
     ],
 )
-def test_a_member_of_a_gang_in_front(minimum: int, nominated: str, comes: bool):
-    """It is placed together with others of its gang: it takes room where it is nominated, or if it needs no other."""
+def test_a_member_of_a_gang_in_front(cpus: str, minimum: int, nominated: str, comes: bool):
+    """It takes room where it is nominated, where as many fit as its gang still needs, or if it needs no other."""
     setting = Setting(node("n1", "4"), node("n2", "1"))
     body = {
         "metadata": {"name": "g", "namespace": "default"},
@@ -80,7 +83,9 @@ def test_a_member_of_a_gang_in_front(minimum: int, nominated: str, comes: bool):
     setting.state.snapshot.put(POD_GROUPS[POD_GROUP], msgspec.convert(body, PodGroup))
     setting.add(pod("v", "4", node="n1", deleted=rfc3339(START + 20)))
     spec = {"schedulingGroup": {"podGroupName": "g"}}
-    setting.add(preemptor("front", "3", priority=200, class_name="other", spec=spec, nominated=nominated))
+    for number, cpu in enumerate(cpus.split()):
+        front = preemptor(f"front-{number}", cpu, priority=200, class_name="other", spec=spec, nominated=nominated)
+        setting.add(front)
     assert isinstance(setting.evaluate(preemptor("p", "4")), Unschedulable if comes else Waits)
 
 

@@ -70,6 +70,8 @@ class _Ahead(NamedTuple):
     """By candidate, how many of them are nominated there."""
     most: Ints
     """By candidate, how many of them may come."""
+    fewest: int
+    """How many of them have to come together: the others that a gang still needs, else one."""
 
 
 class PodsAhead:
@@ -190,7 +192,7 @@ class PodsAhead:
         return [group for group in groups if group.priority <= _priority_of(self._pod)]
 
     def _coming(self, candidates: Candidates, kept: _Held, groups: Sequence[WaitingGroup]) -> list[_Ahead]:
-        """The groups of which it is known what they need. A member of a gang comes where it is nominated."""
+        """The groups of which it is known what they need."""
         snapshot, coming = self._state.snapshot, []
         columns, own = columns_of(snapshot, candidates), _priority_of(self._pod)
         for group in groups:
@@ -203,23 +205,21 @@ class PodsAhead:
             pods, size = group.pods.values(), len(candidates.nodes)
             there = pods_there(snapshot, columns, [pod.status.nominated_node_name for pod in pods], size)
             others = [pod for key, pod in group.pods.items() if key != key_of(self._pod)]
-            if self._needs_others(group.example):
-                most = there
-            elif node_of(group.example):
+            if node_of(group.example):
                 most = pods_there(snapshot, columns, map(node_of, others), size)
             else:
                 most = np.full(size, len(others))
             if group.priority <= own:
                 lower = [place for place, lowest in kept.lowest.items() if _priority_of(lowest) < group.priority]
                 most = np.where(np.isin(np.arange(len(most)), lower), most, 0)
-            coming.append(_Ahead(group, pod, need, there, most))
+            coming.append(_Ahead(group, pod, need, there, most, self._fewest(group.example)))
         return coming
 
-    def _needs_others(self, pod: Pod) -> bool:
-        """Whether a pod is placed only together with other members of its gang."""
+    def _fewest(self, pod: Pod) -> int:
+        """How many members of its gang a pod is placed together with, itself included; 1 for other pods."""
         if not pod.spec.scheduling_group:
-            return False
-        return form_gang(self._state.snapshot, self._state.waiting_members(group_of(pod))).missing > 1
+            return 1
+        return form_gang(self._state.snapshot, self._state.waiting_members(group_of(pod))).missing
 
     def _rooms(self, candidates: Candidates) -> list[tuple[Ints, Rows]]:
         """What is free in each state that may come up, and the rows of the pods that have left besides the victims."""
@@ -268,6 +268,7 @@ class PodsAhead:
         if key not in self._fitting:
             self._fitting[key] = self._fits_on(ahead.pod, candidates, leaving)
         count = np.where(self._fitting[key], count, 0)
+        count = np.where(count < ahead.fewest, np.minimum(count, ahead.there), count)
         if count.any() and self._late.get(uid) is None:
             fits = run_filters(prefilter(self._state.snapshot, ahead.pod)).fits
             self._late[uid] = self._is_overdue(ahead.group.example, bool(len(fits)))
