@@ -37,6 +37,8 @@ NOTICE_FAULT_POINTS = ("first-told", "told", "withdrawing", "withdrawn")
 """Those of a notice: the first two after the nomination, the others once no plan stands behind it."""
 _CLEAR_RETRY = 5.0
 """Seconds before a nomination that could not be cleared is tried again."""
+_REFUSED_PAUSE = 1.0
+"""Seconds before a victim is asked again that a budget keeps, while others of its group have gone."""
 _CLEAR_PAUSE, _CLEAR_LOOKS = 0.5, 20
 """Seconds between two looks whether other plans are under way, and how many there are before a bound pod's is taken."""
 _WEIGHTS = {Ending.DEPOSED: 0, Ending.REFUSED: 1, Ending.FAILED: 2}
@@ -158,7 +160,17 @@ class Executor:
                 results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
                 if any(results) or not remaining(self._state, plan):
                     await self._checkpoint("evicted")
-                return results
+                return await self._without_those_bound_to_go(plan, victims, results)
+
+    async def _without_those_bound_to_go(
+        self, plan: Plan, victims: tuple[PlanVictim, ...], results: list[Ending | None]
+    ) -> list[Ending | None]:
+        """The results of asking; one of whose group another has gone is asked again later if it is refused."""
+        begun = plan.bound_to_go(())
+        again = [result is Ending.REFUSED and one.uid in begun for one, result in zip(victims, results, strict=True)]
+        if any(again):
+            await asyncio.sleep(_REFUSED_PAUSE)
+        return [None if waits else result for waits, result in zip(again, results, strict=True)]
 
     async def _nominate(self, plan: Plan) -> Ending | None:
         """Write nomination, plan and decision; why the plan must end, None if it goes on."""

@@ -163,9 +163,9 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
         return str(error)
     if decision.fits:
         return "it fits without preemption by now"
-    candidate = next((candidate for candidate in decision.candidates if candidate.node == record.node), None)
-    if candidate is None:
-        return f"preemption on {record.node} would not help any more"
+    candidate = decision.selected
+    if candidate is None or candidate.node != record.node:
+        return f"preemption on {record.node} is not what would be done now"
     leaving = evaluator.state.index.leaving
     wanted = {victim.uid for victim in candidate.victims if victim.key not in leaving}
     if not wanted <= {victim.uid for victim in record.victims}:

@@ -32,7 +32,7 @@ from webhook.reconciler.state.plan_victims import PlanVictim
 _SHORTEST_WAIT = 0.05
 """Seconds between two looks at a plan, if nothing happens: whatever it waits for, the loop does not spin on it."""
 _ASSEMBLY_PAUSE = 1.0
-"""Seconds between two looks at whether all members of a gang are nominated, if nothing happens."""
+"""Seconds between two looks at whether all of a gang are nominated, or all of a group may go, if nothing happens."""
 
 
 class PlanContext(NamedTuple):
@@ -178,8 +178,11 @@ def _look_again(situation: Situation) -> PreemptionPolicy | Action:
     fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in siblings)
     evaluator, policy_set = context.evaluator, context.policy_set
     refused = objection(plan, evaluator, policy_set, policy, left, at=at, fresh=fresh, later=later, siblings=siblings)
-    if refused:
-        return End(*refused)
+    if refused is not None:
+        # Of a group of which one has gone the others go as soon as their budgets let them.
+        begun = plan.bound_to_go(asking)
+        waits = refused.ending is Ending.REFUSED and any(victim.uid in begun for victim in left)
+        return Wait(at.monotonic + _ASSEMBLY_PAUSE) if waits else End(*refused)
     # 3. Whoever need not go stays.
     wait = min(policy.wait_for_terminating, plan.deadline - at.monotonic)
     rules, unsure = policy_set.rules[policy.name], _not_answered_for(plan, context)
@@ -219,6 +222,10 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
     #    The rest of a group goes at once, not bit by bit, and only when no budget can refuse one of it any more.
     covered = [victim for victim in asked if has_budget(evaluator, victim)]
+    if len(grouped := [victim for victim in covered if victim.group]) > 1:
+        # If the first one is refused the group is whole yet. Once one on the plan's node has gone there may be room.
+        here = {victim.uid for victim in evaluator.state.pods_on(plan.record.node)}
+        return Ask((min(grouped, key=lambda victim: victim.uid in here),))
     last = 0 if math.isfinite(later) and not plan.record.devices else 1
     first = slow or (covered if len(covered) < len(asked) else asked[: len(asked) - last]) or asked
     whole = {victim.group for victim in first if len(covered) in (0, len(asked))} - {0}
