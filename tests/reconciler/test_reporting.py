@@ -15,7 +15,7 @@ from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Evaluation, Reporter
 from webhook.reconciler.state.annotations import PlanRecord
-from webhook.reconciler.state.creations import Moment
+from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.notices import NoticeRecord, encode
 from webhook.reconciler.state.plan_victims import PlanVictim
 
@@ -71,7 +71,7 @@ def of_group(group):
         groups={1: "JobSet default/train", 2: "JobSet default/other"},
     )
     for victim in victims:
-        made.note_asked(victim.uid, 0.0, 0, Moment(START))
+        made.note_asked(victim.uid, 0.0, 0, ServerTime(START))
     return made
 
 

@@ -23,7 +23,7 @@ from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanDevice, PlanRecord
 from webhook.reconciler.state.annotations import encode as encode_record
-from webhook.reconciler.state.creations import Moment
+from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.notices import NoticeRecord, encode
 from webhook.reconciler.state.plan_victims import PlanVictim
 
@@ -104,7 +104,7 @@ def test_behind_which_notice_a_plan_stands(is_so: str, stands: bool):
     if "unneeded" in is_so:
         made.spare({"uid-a"})
     if "asking" in is_so:
-        made.begin_asking("uid-a", Moment(START))
+        made.begin_asking("uid-a", ServerTime(START))
     if "ended" in is_so:
         index.remove(made)
         made.end(Ending.OUTDATED)
@@ -126,7 +126,7 @@ def test_who_leaves_by_itself():
     for new in leaves:
         assert notices.left(Change("modified", "default/a", told, new)) == (made, told)
     assert notices.left(Change("modified", "default/a", told, told)) is None
-    made.note_asked("uid-a", 0.0, 1, Moment(START))
+    made.note_asked("uid-a", 0.0, 1, ServerTime(START))
     assert notices.left(Change("deleted", "default/a", told, None)) is None
 
 

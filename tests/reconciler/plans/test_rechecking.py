@@ -24,7 +24,7 @@ from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.service import ReconcilerService
 from webhook.reconciler.state.annotations import PlanRecord
-from webhook.reconciler.state.creations import Moment
+from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 pytestmark = pytest.mark.skipped_waits
@@ -175,7 +175,7 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
     plan = planned(setting, "6")
     assert [victim.name for victim in plan.record.victims] == ["a", "b", "c"]
     for name in asked:
-        plan.note_asked(f"uid-{name}", 0.0, 0, Moment(START))
+        plan.note_asked(f"uid-{name}", 0.0, 0, ServerTime(START))
         setting.add(leaving(name, sizes[name]))
     for name in happens:
         setting.remove(f"default/{name}")
@@ -202,7 +202,7 @@ def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     setting = Setting(node("n1"))
     setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")), pod("other", "2", node="n1", priority=1000))
     plan = planned(setting, "5")
-    plan.note_asked("uid-a", 0.0, 0, Moment(START))
+    plan.note_asked("uid-a", 0.0, 0, ServerTime(START))
     setting.remove("default/a")
     setting.add(pod("a", "3", node="n1", uid="another"))
     setting.remove("default/other")
@@ -294,7 +294,7 @@ def test_a_group_goes_whole_or_stays(asked: list[str], staying: set[str]):
     plan = planned(setting, "5")
     assert {victim.name for victim in plan.record.victims} == {"a", "b"}
     for name in asked:
-        plan.note_asked(f"uid-{name}", 0.0, 0, Moment(START))
+        plan.note_asked(f"uid-{name}", 0.0, 0, ServerTime(START))
         setting.add(leaving(name, "6", **group))
     assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at).uids == staying
 
@@ -317,6 +317,6 @@ def test_a_group_that_is_not_needed_stays_whole(asking: list[str], others: list[
     assert {victim.name for victim in plan.record.victims} == {"a", "b"}
     setting.remove("default/own")
     for name in asking:
-        plan.begin_asking(f"uid-{name}", Moment(START))
+        plan.begin_asking(f"uid-{name}", ServerTime(START))
     asked = frozenset(f"uid-{name}" for name in others)
     assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at, asking=asked).uids == staying

@@ -10,7 +10,7 @@ from tests.reconciler.harness.scenarios import lived, simulated
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanRecord
-from webhook.reconciler.state.creations import Moment
+from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def test_who_goes_with_whom():
     )
     plan = Plan(PlanRecord(id="x", node="n1", victims=victims), "default/p", "p", 100, 0.0, 10.0)
     assert plan.bound_to_go(()) == frozenset()
-    plan.note_asked("d", 0.0, 0, Moment(0.0))
+    plan.note_asked("d", 0.0, 0, ServerTime(0.0))
     assert plan.bound_to_go(()) == frozenset()
-    plan.note_asked("a", 0.0, 0, Moment(0.0))
+    plan.note_asked("a", 0.0, 0, ServerTime(0.0))
     assert plan.bound_to_go(()) == {"a", "b"}

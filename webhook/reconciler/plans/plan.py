@@ -21,7 +21,7 @@ from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.candidate_room import rows_with
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord
-from webhook.reconciler.state.creations import Moment
+from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
@@ -129,7 +129,7 @@ class Plan:
     """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
     ends: dict[str, float] = field(default_factory=dict)
     """uid of a victim that was asked to when its grace period ends."""
-    evicting: Moment | None = None
+    evicting: ServerTime | None = None
     """When the first victim was asked; at the earliest, for a plan of an earlier leader."""
     notices: dict[str, float] = field(default_factory=dict)
     """uid of a victim that has a notice to when that is over: then it may be asked, and earlier if it is ready."""
@@ -276,7 +276,7 @@ class Plan:
         self.notices[uid] = until
         self.tried.pop(uid, None)
 
-    def begin_asking(self, uid: str, now: Moment) -> None:
+    def begin_asking(self, uid: str, now: ServerTime) -> None:
         """This victim is being asked."""
         self.asking.add(uid)
         self.evicting = self.evicting or now
@@ -285,7 +285,7 @@ class Plan:
         """This victim has been asked, or stays."""
         self.asking.discard(uid)
 
-    def note_asked(self, uid: str, ends: float, ticket: int, now: Moment) -> None:
+    def note_asked(self, uid: str, ends: float, ticket: int, now: ServerTime) -> None:
         """This victim goes since now, and its grace period ends then; the ticket counts it in the rates."""
         self.gone.add(uid)
         self.evicting = self.evicting or now

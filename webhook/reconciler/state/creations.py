@@ -11,7 +11,7 @@ from webhook.kube.instants import epoch_or
 from webhook.kube.objects.pod import Pod
 
 
-class Moment(NamedTuple):
+class ServerTime(NamedTuple):
     """A second since the epoch, and its pods that were `known` by then: those `seen` first, by their order."""
 
     made: float
@@ -45,11 +45,11 @@ class Creations:
         """A pod is gone."""
         self._seen.pop(pod.metadata.uid, None)
 
-    def now(self) -> Moment:
+    def now(self) -> ServerTime:
         """This moment: pods that have been seen are not younger."""
-        return Moment(self._made, self._seen, self._count)
+        return ServerTime(self._made, self._seen, self._count)
 
-    def at(self, instant: str) -> Moment:
+    def at(self, instant: str) -> ServerTime:
         """The moment of an RFC 3339 instant, which another clock may have given: this moment at the latest."""
         made = epoch_or(instant, math.inf)
-        return Moment(made) if made < self._made else self.now()
+        return ServerTime(made) if made < self._made else self.now()
