@@ -166,8 +166,10 @@ class Executor:
         self, plan: Plan, victims: tuple[PlanVictim, ...], results: list[Ending | None]
     ) -> list[Ending | None]:
         """The results of asking; one of whose group another has gone is asked again later if it is refused."""
-        begun = plan.bound_to_go(())
-        again = [result is Ending.REFUSED and one.uid in begun for one, result in zip(victims, results, strict=True)]
+        bound = plan.bound_to_go(())
+        again = [
+            result is Ending.REFUSED and victim.uid in bound for victim, result in zip(victims, results, strict=True)
+        ]
         if any(again):
             await asyncio.sleep(_REFUSED_PAUSE)
         return [None if waits else result for waits, result in zip(again, results, strict=True)]
