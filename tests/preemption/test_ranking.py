@@ -138,6 +138,7 @@ def test_people_read_how_keys_are_compared(monkeypatch):
 NOT_FOR_GANGS = {
     "earliest_start": "it orders units of equal cost, which are tried by it (`EvictionUnits.by_importance`)",
     "end": "a gang waits for its last node, whichever of the others is free sooner",
+    "elsewhere": "a gang is on several nodes anyway",
 }
 """Keys that do not decide between sets of victims for a gang, each with the reason."""
 

@@ -160,23 +160,32 @@ def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "fits": decision.fits,
         "unresolvable": decision.unresolvable,
-        "candidates": list(map(_candidate_as_json, decision.candidates)),
+        "candidates": [_candidate_as_json(decision, candidate) for candidate in decision.candidates],
         "selected": decision.selected.node if decision.selected else None,
         "nodeReasons": decision.node_reasons,
     }
 
 
-def _candidate_as_json(candidate: Candidate) -> dict[str, Any]:
-    """A candidate; of victims that go with a group it says with which, and on which node each of them is."""
+def _candidate_as_json(decision: Decision, candidate: Candidate) -> dict[str, Any]:
+    """A candidate; of victims that go with a group it says with which, and on which node each of them is.
+
+    Of victims elsewhere that stand in the way it says the nodes, and what they go for.
+    """
+    elsewhere = {victim.key: victim.node for victim in candidate.victims if victim.node != candidate.node}
+    room = decision.made_room(candidate) if elsewhere else ""
     groups: dict[str, dict[str, str]] = {}
     for victim in candidate.victims:
         if victim.group:
             groups.setdefault(victim.group, {})[victim.key] = victim.node
-    return {
-        "node": candidate.node,
-        "victims": [victim.key for victim in candidate.victims],
-        "pdbViolations": candidate.pdb_violations,
-    } | ({"groups": groups} if groups else {})
+    return (
+        {
+            "node": candidate.node,
+            "victims": [victim.key for victim in candidate.victims],
+            "pdbViolations": candidate.pdb_violations,
+        }
+        | ({"groups": groups} if groups else {})
+        | ({"elsewhere": elsewhere, "room": room} if room else {})
+    )
 
 
 def _from_policies(directory: Path) -> Choose:

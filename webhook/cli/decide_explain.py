@@ -54,6 +54,7 @@ def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, deci
         if _goes_elsewhere(selected):
             on = {victim.node for victim in selected.victims}
             where = f"from {_nodes_text(len(on))} for room on {selected.node}"
+            where += f", {room}" if (room := decision.made_room(selected)) else ""
         goes = f"evict {victims} pod{'s' * (victims > 1)} {where}, the {best} among {nodes}"
         console.print(f"[green]{literal(f'Plan: {goes}.')}[/green]")
     if selected is not None:

@@ -158,6 +158,13 @@ RANKING = (
         text=lambda score: seconds(score.values["end"]),
         because="its victims are expected to be gone sooner",
     ),
+    RankingKey(
+        name="elsewhere",
+        values=lambda of: of.candidates.elsewhere() if of.rules.across else None,
+        heading="victims on other nodes",
+        text=lambda score: str(score.values["elsewhere"]),
+        because="fewer of its victims are on other nodes",
+    ),
 )
 """The keys in their order: each narrows what the ones before left. What is left in the end is equally good.
 
@@ -179,6 +186,14 @@ class Ranking:
             left = left if good.all() else left[good]
         self.equally_good: list[int] = left[np.argsort(self._names[left])].tolist()
         """The best candidates, by name; the first one is selected."""
+
+    def best_of_nodes(self) -> Candidates:
+        """The best candidate of each node, if there are several of one."""
+        numbers = np.array(self.first(len(self._names)), np.intp)
+        _, first = np.unique(self.candidates.nodes[numbers], return_index=True)
+        best = np.zeros(len(numbers), np.bool_)
+        best[numbers[first]] = True
+        return self.candidates.only(best)
 
     def first(self, count: int) -> Sequence[int]:
         """The first `count` candidates, best first."""

@@ -128,6 +128,13 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
         "How long before it is asked to leave a victim is told so; one that says it is ready is asked at once. Nobody"
         " is told if 0.",
     ] = 0.0
+    across_nodes: Annotated[
+        bool,
+        Field(
+            "Whether pods on several nodes may go for one pod if no node by itself helps: those that keep it off by"
+            " anti-affinity, topology spread, or a claim that only one pod may use."
+        ),
+    ] = False
     scheduler_names: Annotated[
         Schedulers | None,
         "Only of these schedulers; * is any. Absent: default-scheduler, under opt-out any.",

@@ -86,6 +86,14 @@ class Meter(Protocol):
         """What is left on these nodes once pods are gone that add so much together."""
 
 
+class Reach(NamedTuple):
+    """On which nodes a pod counts: those of its domain; `key` is the topology's, empty if it counts on all nodes."""
+
+    key: str
+    domains: NDArray[Any]
+    """By node row, below 0 for a node outside the topology."""
+
+
 @dataclass(eq=False)
 class Counter:
     """One thing pods use up, as a number; `share` gives what pods add on nodes, `beside` counts the nominated ones.
@@ -101,6 +109,8 @@ class Counter:
     share: Callable[[Rows, Rows], Ints]
     name: str = ""
     again: Ints | None = None
+    reach: Reach | None = None
+    """None if a pod counts on its own node alone."""
     beside: Ints = field(init=False)
 
     def __post_init__(self) -> None:

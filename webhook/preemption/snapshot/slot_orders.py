@@ -59,7 +59,7 @@ class SlotOrder:
             self._slots[stale] = rows
             self._made[stale] = changes[stale]
             if together is not None:
-                self._leaders[stale] = _first_of_each(together[rows])
+                self._leaders[stale] = first_of_each(together[rows])
         return self._slots[nodes, : plain.shape[1]]
 
     def leaders_of(self, nodes: NDArray[np.intp], width: int) -> NDArray[np.int16]:
@@ -94,7 +94,7 @@ def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return larger
 
 
-def _first_of_each(groups: NDArray[np.int32]) -> NDArray[np.intp]:
+def first_of_each(groups: NDArray[np.int32]) -> NDArray[np.intp]:
     """For each entry of a row the place of the first equal one in that row; of an entry that is 0 its own place."""
     order = np.argsort(groups, axis=1, kind="stable")
     ordered = np.take_along_axis(groups, order, axis=1)

@@ -54,7 +54,7 @@ def victims_in(snapshot: Snapshot, rows: Index, groups: Sequence[int]) -> list[V
 class Candidate(NamedTuple):
     """A node that the preemptor fits on once the victims, most important first, are gone.
 
-    Some of them may be on other nodes: the members of a group that goes whole.
+    Some of them may be on other nodes: members of a group that goes whole, or pods that stand in the way from there.
     """
 
     node: str
@@ -121,12 +121,15 @@ class Candidates(NamedTuple):
         *,
         units: Units | None = None,
         leads: Mask | None = None,
+        of: Index | None = None,
     ) -> Candidates:
         """The candidates with these victims, node by node: of each its node, its row, whether it is beyond a budget.
 
+        If a node is several candidates `of` tells them apart, by a number for each victim.
+
         With `units` it has to be known, too, which one of those that go together on a node `leads` the others.
         """
-        starts = np.flatnonzero(np.diff(nodes, prepend=-1))
+        starts = np.flatnonzero(np.diff(nodes if of is None else of, prepend=-1))
         sizes = np.diff(np.append(starts, len(pods)))
         violations = np.add.reduceat(violating.astype(np.int64), starts) if len(starts) else np.zeros(0, np.int64)
         made = cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations)
@@ -182,6 +185,12 @@ class Candidates(NamedTuple):
     def victims_of(self, number: int) -> Index:
         """The rows of the victims of one candidate, on whatever node."""
         return self._victims(np.array([number])).rows
+
+    def elsewhere(self) -> Ints:
+        """How many of the victims of each candidate are on other nodes."""
+        of, rows = self.all_victims()
+        far = self.snapshot.pods.node[rows] != self.nodes[of]
+        return np.bincount(of[far], minlength=len(self.nodes)).astype(np.int64)
 
     def _victims(self, numbers: Index) -> _Victims:
         """Every victim of these candidates, on whatever node."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Literal, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Profile
+from webhook.preemption.snapshot.slot_orders import first_of_each
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.costs import VictimCosts, victim_costs
 from webhook.preemption.victims.rules import (
@@ -26,6 +27,8 @@ from webhook.preemption.victims.rules import (
 )
 from webhook.preemption.victims.units import Units, group_units
 
+_LOWEST = -(2**62)
+"""Less than the importance of any pod."""
 _CLOCKS_DIFFER = 60.0
 """Seconds by which the clock of a node may be before this one."""
 
@@ -79,15 +82,19 @@ class PotentialVictims(NamedTuple):
     costs: VictimCosts | None = None
     """What the policy counts of a pod beyond its priority; None if nothing."""
 
-    def slots_of(self, nodes: NDArray[np.intp]) -> tuple[NDArray[np.int32], NDArray[np.int16] | None]:
+    def slots_of(
+        self, nodes: NDArray[np.intp], others: NDArray[np.intp] | None = None
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """The pods of the nodes, one row a node, in the order in which they are put back; 0 for no more pods.
 
         That is by priority, then groups that go whole before single pods, larger groups first, and after single pods
         those that their groups can spare, the lowest index first; then the costliest first, then by importance. The
-        second array says for each the place of the first one of its group; None if all go by themselves.
+        second array says for each the place of the first one of its group; None if all go by themselves. `others`,
+        a row a node, are pods of other nodes that are put back with them.
         """
         snapshot, units, costs = self.snapshot, self.units, self.costs
-        if units is None and costs is None:
+        across = others is not None and others.size > 0
+        if units is None and costs is None and not across:
             return snapshot.pods.slots_of(nodes), None
         pods = snapshot.pods
         first = pods.priority.astype(np.int64) if units is None else units.importance(pods.member_index)
@@ -95,6 +102,12 @@ class PotentialVictims(NamedTuple):
         def keys(rows: NDArray[np.intp]) -> list[NDArray[np.float64] | NDArray[np.int64]]:
             return [first[rows], *(costs.order_of(rows) if costs is not None else ())]
 
+        if others is not None and across:
+            rows = np.concatenate([pods.slots_of(nodes), others], axis=1)
+            first[0] = _LOWEST
+            columns = [*(-key for key in keys(rows)), pods.start[rows]]
+            rows = np.take_along_axis(rows, np.lexsort((*reversed(columns),), axis=-1), axis=-1)
+            return rows, None if units is None else first_of_each(units.group[rows])
         outside = costs.outside if costs is not None else ()
         known = (costs.cost, costs.grace_period) if costs is not None else ()
         if units is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ class Followers(NamedTuple):
     to: Index
 
     @classmethod
-    def of(cls, leaders: NDArray[np.int16], may_go: Mask) -> Followers | None:
+    def of(cls, leaders: NDArray[Any], may_go: Mask) -> Followers | None:
         """Those that may go; None if there are none. `leaders` has the steps of the leaders, a row a node.
 
         Where a leader may not go, the next one of its unit that may leads.
@@ -52,7 +52,8 @@ class PodsOfNodes(NamedTuple):
 
     `followers` go with a leader, the pod that stands for its unit; None if every pod stands for itself. `core` is for a
     pod that its group can spare the place of the unit that is the rest of the group, if that has a pod on the node,
-    else the pod's own place; None if no group has any to spare.
+    else the pod's own place; None if no group has any to spare. `on` has the node that each pod is on; None if all are
+    on the node of their column.
     """
 
     nodes: Index
@@ -60,13 +61,15 @@ class PodsOfNodes(NamedTuple):
     may_go: Mask
     followers: Followers | None = None
     core: Index | None = None
+    on: Index | None = None
 
     def only(self, columns: Index) -> PodsOfNodes:
         """The same of some of the nodes."""
         followers = None if self.followers is None else self.followers.only(columns, len(self.nodes))
         core = None if self.core is None else self.core.take(columns, axis=1)
         rows, may_go = self.rows.take(columns, axis=1), self.may_go.take(columns, axis=1)
-        return PodsOfNodes(self.nodes[columns], rows, may_go, followers, core)
+        on = None if self.on is None else self.on.take(columns, axis=1)
+        return PodsOfNodes(self.nodes[columns], rows, may_go, followers, core, on)
 
     def of_units(self, some: Mask) -> Mask:
         """At the places of the leaders, whether some pod of their unit is among these."""
@@ -78,11 +81,16 @@ class PodsOfNodes(NamedTuple):
         gathered[step, column] = False
         return gathered
 
+    def leaders(self) -> Index:
+        """For each pod the step of the one that stands for its unit."""
+        leaders = np.broadcast_to(np.arange(len(self.rows))[:, None], self.rows.shape).copy()
+        if self.followers is not None:
+            leaders[self.followers.step, self.followers.column] = self.followers.to
+        return leaders
+
     def leads(self) -> Mask:
         """The pods that stand for their unit."""
-        leads = np.ones(self.rows.shape, np.bool_)
-        if self.followers is not None:
-            leads[self.followers.step, self.followers.column] = False
+        leads: Mask = self.leaders() == np.arange(len(self.rows))[:, None]
         return leads
 
     def members(self, leaders: Mask) -> Mask:
@@ -94,7 +102,7 @@ class PodsOfNodes(NamedTuple):
         members[step, column] = leaders[to, column]
         return members
 
-    def in_units(self, leaders: NDArray[np.int16], units: Units) -> PodsOfNodes:
+    def in_units(self, leaders: NDArray[Any], units: Units) -> PodsOfNodes:
         """The same with their units; `leaders` has for each the step of the first one of its group, a row a node."""
         pods = self._replace(followers=Followers.of(leaders, self.may_go))
         above = None if units.above is None else np.where(self.may_go, units.above[self.rows], 0)

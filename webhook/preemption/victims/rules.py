@@ -77,6 +77,7 @@ class Rules:
     `annotations` are the pod annotations that the rules read: a Snapshot has to keep them. `pairs` are in the order of
     the policy's, None if it has none. With `strict_budgets` a used-up budget excludes a pod, instead of only counting
     against the node; if victims go by the Eviction API, `evicts`, it refuses pods that more than one budget covers.
+    With `across` pods on several nodes may go for one, if no node by itself helps.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Rules:
     pairs: tuple[PairMatcher, ...] | None = None
     strict_budgets: bool = False
     evicts: bool = False
+    across: bool = False
 
     def reason(self, profile: Profile, classes: Classes) -> VictimReason:
         """Whether the pod's scheduler, class and annotations let it be a victim."""
@@ -232,6 +234,7 @@ def compile_rules(policy: PreemptionPolicy) -> Rules:
         pairs=pairs,
         strict_budgets=policy.budgets is BudgetMode.STRICT,
         evicts=policy.eviction is EvictionMode.EVICT,
+        across=victims.across_nodes,
     )
 
 

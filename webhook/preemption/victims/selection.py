@@ -7,26 +7,36 @@ Nodes with many pods are handled apart from those with few, so that a few full o
 
 Pods of one node that go together are one step: the place of the first of them, the *leader*, stands for all, and the
 others are its *followers*.
+
+Across nodes (D15) the pods on others that stand in the preemptor's way are put back with those of the node. What is
+found so is a set from which nobody can stay, and not always the cheapest. So small sets are tried as well.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.filters.counters import Meter, Share
+from webhook.preemption.filters.counters import Counter, Meter, Share
 from webhook.preemption.filters.filtering import PreFilterState, nodes_where_preemption_might_help, run_filters
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
+from webhook.preemption.victims.elsewhere import in_the_way
 from webhook.preemption.victims.pods_of_nodes import Followers, PodsOfNodes
 from webhook.preemption.victims.rules import Rules
 
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+
+_SMALL = 3
+"""Across nodes all sets of so many units are tried, beside those units that have to go in any case."""
+_MOST_NODES, _MOST_SETS = 8, 1200
+"""On the most promising nodes, and as many sets as this."""
 
 
 class _Shares(NamedTuple):
@@ -38,7 +48,7 @@ class _Shares(NamedTuple):
     @classmethod
     def of_pods(cls, meters: list[Meter], pods: PodsOfNodes) -> _Shares:
         """What each pod that may go adds; the others add nothing."""
-        return cls(meters, [meter.shares(pods.rows, pods.nodes) for meter in meters]).of(pods.may_go)
+        return cls(meters, [_shares(meter, pods) for meter in meters]).of(pods.may_go)
 
     def only(self, columns: Index) -> _Shares:
         """The same of some of the nodes."""
@@ -92,19 +102,39 @@ def _stacked(volumes: Index, step: Index, to: Index, column: Index) -> Index:
     return np.concatenate(layers)
 
 
+def _shares(meter: Meter, pods: PodsOfNodes) -> Share:
+    """What each pod adds on the node of its column; one on another node only within reach of the meter."""
+    if pods.on is None:
+        return meter.shares(pods.rows, pods.nodes)
+    if isinstance(meter, Counter) and meter.reach is not None:
+        domains = meter.reach.domains
+        counts: Mask = domains[pods.on] == domains[pods.nodes]
+        share = meter.shares(pods.rows, pods.on)
+    else:
+        counts, share = pods.on == pods.nodes, meter.shares(pods.rows, pods.nodes)
+    within: Share = share * counts
+    return within
+
+
 class _Victims(NamedTuple):
     """The victims node by node, most important first: of each its node and its row.
 
-    Further whether it is beyond a budget, and whether it stands for its unit on the node.
+    Further whether it is beyond a budget, whether it stands for its unit on the node, and which set it is `of`.
     """
 
     nodes: Index
     pods: Index
     violating: Mask
     leads: Mask
+    of: Index
 
 
-_NO_VICTIMS = _Victims(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.bool_), np.zeros(0, np.bool_))
+_NOBODY, _NONE = np.zeros(0, np.intp), np.zeros(0, np.bool_)
+_NO_VICTIMS = _Victims(_NOBODY, _NOBODY, _NONE, _NONE, _NOBODY)
+
+
+def _joined(parts: list[_Victims]) -> _Victims:
+    return _Victims(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 class _Room:
@@ -145,24 +175,38 @@ def _meters(state: PreFilterState, nodes: Index) -> list[Meter]:
     return [*counters, *state.meters.values(), *([devices] if devices is not None else ())]
 
 
-def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index) -> Candidates:
-    """Find the victims on the given nodes (rows); nodes that preemption does not help are left out."""
+def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index, *, across: bool = False) -> Candidates:
+    """Find the victims on the given nodes (rows); nodes that preemption does not help are left out.
+
+    With `across` they may be on other nodes, too, and some nodes have many sets of them. Then the caller has to see
+    whether the preemptor fits without a set: nobody has looked at what its victims mean for other domains.
+    """
+    nodes, elsewhere = in_the_way(state, victims, nodes) if across else (nodes, np.zeros((len(nodes), 0), np.intp))
     meters = _meters(state, nodes)
     # Nodes with similar numbers of pods are handled together: up to 16, 32, 64 and so on
     groups = np.frexp(np.maximum(state.snapshot.nodes.pod_count[nodes] - 1, 15).astype(np.float64))[1]
     parts = [_NO_VICTIMS]
-    parts += [
-        _victims_on(state, victims, meters, nodes[groups == group]) for group in np.flatnonzero(np.bincount(groups))
-    ]
+    for here in (groups == group for group in np.flatnonzero(np.bincount(groups))):
+        parts.append(_victims_on(state, victims, meters, _pods_of(victims, nodes[here], elsewhere[here])))  # noqa: PERF401
+    found = _joined(parts)
+    if across and len(nodes):
+        highest = np.full(state.width, -np.inf)
+        np.maximum.at(highest, found.nodes, state.snapshot.pods.priority[found.pods])
+        first = np.lexsort((highest[nodes], np.isinf(highest[nodes])))[:_MOST_NODES]
+        found = _joined([found, _small_sets(meters, _pods_of(victims, nodes[first], elsewhere[first]), state.width)])
     candidates = Candidates.on_nodes(
-        state.snapshot,
-        np.concatenate([some.nodes for some in parts]),
-        np.concatenate([some.pods for some in parts]),
-        np.concatenate([some.violating for some in parts]),
-        units=victims.units,
-        leads=np.concatenate([some.leads for some in parts]),
+        state.snapshot, found.nodes, found.pods, found.violating, units=victims.units, leads=found.leads, of=found.of
     )
-    return _count_elsewhere(candidates, victims.rules) if candidates.costs is not None else candidates
+    return _count_elsewhere(candidates, victims.rules) if across or candidates.costs is not None else candidates
+
+
+def _pods_of(victims: PotentialVictims, nodes: Index, elsewhere: Index) -> PodsOfNodes:
+    """The pods of these nodes, and those `elsewhere` that stand in the way there."""
+    slots, leaders = victims.slots_of(nodes, elsewhere)
+    rows = np.ascontiguousarray(slots.T, np.intp)
+    on = victims.snapshot.pods.node[rows].astype(np.intp) if elsewhere.size else None
+    pods = PodsOfNodes(nodes, rows, (victims.code == Exclusion.NONE).take(rows), on=on)
+    return pods if leaders is None or victims.units is None else pods.in_units(leaders, victims.units)
 
 
 def fits_without(state: PreFilterState, leaving: Mask, nodes: Index) -> Mask:
@@ -194,16 +238,11 @@ def _count_elsewhere(candidates: Candidates, rules: Rules) -> Candidates:
     return candidates._replace(violations=violations)
 
 
-def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[Meter], nodes: Index) -> _Victims:
+def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
     """The victims on nodes with similar numbers of pods."""
     rules = victims.rules
     beyond = partial(state.snapshot.budgets.violating, strict=rules.strict_budgets, evicts=rules.evicts)
     # Take away all that may go; only nodes on which the preemptor then fits are left
-    slots, leaders = victims.slots_of(nodes)
-    rows = np.ascontiguousarray(slots.T, np.intp)
-    pods = PodsOfNodes(nodes, rows, (victims.code == Exclusion.NONE).take(rows))
-    if leaders is not None and victims.units is not None:
-        pods = pods.in_units(leaders, victims.units)
     some = pods.may_go.any(axis=0)
     if not some.any():
         return _NO_VICTIMS
@@ -235,7 +274,37 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
         pods.rows[step, column],
         violating[step, column] if counts else np.zeros(len(column), np.bool_),
         pods.leads()[step, column],
+        pods.nodes[column],
     )
+
+
+def _small_sets(meters: list[Meter], pods: PodsOfNodes, width: int) -> _Victims:
+    """Small sets of units on these nodes that make the room, as far as the meters tell; `width` numbers the first."""
+    shares, leads = _Shares.of_pods(meters, pods), pods.of_units(pods.may_go)
+    # 1. Who has to go in any case: beside whom it does not fit even if everybody else goes
+    room, shares = _Room(pods.nodes, shares), shares.of_units(pods.followers)
+    fits = room.fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
+    forced = np.stack([fits & ~room.fits_beside(shares.at(step)) for step in range(len(pods.rows))]) & leads
+    # 2. A few more, the small sets first, and the least important units
+    free = [np.flatnonzero(column)[::-1].tolist() for column in (leads & ~forced).T]
+    each = (
+        (at, some) for size in range(_SMALL + 1) for at in range(len(free)) for some in combinations(free[at], size)
+    )
+    chosen = list(islice(each, _MOST_SETS))
+    columns = np.array([column for column, _ in chosen], np.intp)
+    going = forced[:, columns]
+    for number, (_, some) in enumerate(chosen):
+        going[some, number] = True
+    # 3. Those of them that are enough
+    going = np.take_along_axis(going, pods.leaders()[:, columns], axis=0) & pods.may_go[:, columns]
+    sets = PodsOfNodes(
+        pods.nodes[columns], pods.rows[:, columns], going, on=None if pods.on is None else pods.on[:, columns]
+    )
+    shares = _Shares.of_pods(meters, sets)
+    enough = _Room(sets.nodes, shares).fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
+    of, step = np.nonzero((going & enough).T)
+    at, nobody = columns[of], np.zeros(len(of), np.bool_)
+    return _Victims(pods.nodes[at], pods.rows[step, at], nobody, pods.leads()[step, at], width + of)
 
 
 def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: PodsOfNodes, leaving: Mask | None) -> Mask:
