@@ -130,10 +130,8 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.0
     across_nodes: Annotated[
         bool,
-        Field(
-            "Whether pods on several nodes may go for one pod if no node by itself helps: those that keep it off by"
-            " anti-affinity, topology spread, or a claim that only one pod may use."
-        ),
+        "Whether pods on several nodes may go for one pod if no node by itself helps: those that keep it off by"
+        " anti-affinity, topology spread, or a claim that only one pod may use.",
     ] = False
     scheduler_names: Annotated[
         Schedulers | None,
