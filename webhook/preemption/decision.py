@@ -207,8 +207,8 @@ def victims_needed(
     needed = NO_PODS
     if run_filters(state).code[row] != 0:
         across = rules is not None and rules.across
-        found = find_victims(state, victims, np.array([row]), across=across)
-        needed = found.pods[: found.sizes[:1].sum()]
+        candidates = find_victims(state, victims, np.array([row]), across=across)
+        needed = candidates.pods[: candidates.sizes[:1].sum()]
         if not len(needed) or (across and not fits_on(snapshot, preemptor, node, without=np.union1d(without, needed))):
             return among
     if victims.units is None:

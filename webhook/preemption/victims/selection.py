@@ -188,14 +188,20 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index,
     parts = [_NO_VICTIMS]
     for here in (groups == group for group in np.flatnonzero(np.bincount(groups))):
         parts.append(_victims_on(state, victims, meters, _pods_of(victims, nodes[here], elsewhere[here])))  # noqa: PERF401
-    found = _joined(parts)
+    chosen = _joined(parts)
     if across and len(nodes):
         highest = np.full(state.width, -np.inf)
-        np.maximum.at(highest, found.nodes, state.snapshot.pods.priority[found.pods])
+        np.maximum.at(highest, chosen.nodes, state.snapshot.pods.priority[chosen.pods])
         first = np.lexsort((highest[nodes], np.isinf(highest[nodes])))[:_MOST_NODES]
-        found = _joined([found, _small_sets(meters, _pods_of(victims, nodes[first], elsewhere[first]), state.width)])
+        chosen = _joined([chosen, _small_sets(meters, _pods_of(victims, nodes[first], elsewhere[first]), state.width)])
     candidates = Candidates.on_nodes(
-        state.snapshot, found.nodes, found.pods, found.violating, units=victims.units, leads=found.leads, of=found.of
+        state.snapshot,
+        chosen.nodes,
+        chosen.pods,
+        chosen.violating,
+        units=victims.units,
+        leads=chosen.leads,
+        of=chosen.of,
     )
     return _count_elsewhere(candidates, victims.rules) if across or candidates.costs is not None else candidates
 
