@@ -83,7 +83,7 @@ def test_every_command_of_the_image_can_be_loaded(laid_out):
     assert result.returncode == 0, result.stderr
     assert not {"clusters.demo", "clusters.embedded"} & set(result.stdout.split())
     listed = python(laid_out, "-m", "webhook.cli", "--help").stdout
-    assert set(re.findall(r"^  (\w+)  +\w", listed.partition("Commands:")[2], re.MULTILINE)) == set(there)
+    assert set(re.findall(r"^  (\w+)  +\w", listed, re.MULTILINE)) == set(there)
     refused = python(laid_out, "-m", "webhook.cli", "install")
     assert (refused.returncode, "not part of this image" in refused.stderr) == (2, True)
 

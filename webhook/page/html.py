@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from itertools import groupby
 
-from webhook.page.ladder import NARROW, WIDE, legend, picture
+from webhook.page.ladder import picture
 from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
-from webhook.page.model import DecisionShown, DeviceShown, Evictions, GangShown, Page, PlanShown, Rung, VictimShown
+from webhook.page.model import DecisionShown, DeviceShown, Evictions, GangShown, Page, PlanShown, VictimShown
 
 STEPS = ("decided", "nominated", "evicting", "waiting for room", "bound")
 """The steps of a plan, in their order."""
@@ -93,41 +93,8 @@ def _ladder(page: Page) -> Html:
     ladder = page.ladder
     if not ladder.rungs and not ladder.bands:
         return _nothing("There is no PriorityClass yet, and no pod with a priority.")
-    rows = [
-        [
-            text(rung.name),
-            number(rung.value),
-            number(rung.running),
-            number(rung.preemptible),
-            joined((number(rung.protected), _window(rung)), ", until ") if rung.protected else number(0),
-            number(rung.pending),
-            f"giveway, policy {text(rung.policy)}" if rung.policy else "kube-scheduler" if rung.preempts else "nobody",
-        ]
-        for rung in ladder.rungs
-    ]
-    headings = ("class", "priority", "running", "preemptible", "protected", "pending", "who preempts for it")
-    as_table = table("Priorities from the highest down", headings, rows, numbers=(1, 2, 3, 5))
-    windows = [rung for rung in ladder.rungs if rung.protected]
-    ends = joined(
-        f"<li>{text(rung.name)}: {number(rung.protected)} protected until {_window(rung)}</li>" for rung in windows
-    )
-    return Html(
-        f'<p class="lead">From the highest down. A filled dot: giveway preempts for this class.</p>{legend()}'
-        f'<div class="wide">{picture(ladder, WIDE)}</div><div class="narrow">{picture(ladder, NARROW)}</div>'
-        f"{_more(ladder.hidden, 0, 'class/classes')}"
-        + (f'<ul class="windows">{ends}</ul>' if windows else "")
-        + '<details id="ladder-table"><summary id="ladder-table-summary">The same as a table</summary>'
-        + f"{as_table}</details>"
-    )
-
-
-def _window(rung: Rung) -> Html:
-    """When the first and the last protection window on a rung end."""
-    if rung.first_end is None:
-        return Html("they have started and some time has passed")
-    if rung.first_end == rung.last_end or rung.last_end is None:
-        return instant(rung.first_end)
-    return joined((instant(rung.first_end), instant(rung.last_end)), " to ")
+    lead = '<p class="lead">From the highest down. A filled dot: giveway preempts for this class.</p>'
+    return Html(f"{lead}{picture(ladder)}{_more(ladder.hidden, 0, 'class/classes')}")
 
 
 def _queue(page: Page) -> Html:
