@@ -70,39 +70,30 @@ def test_match_and_exclude(match, request_, expected):
 
 
 LABELLED, PLAIN = pod(labels={"a": "b"}), pod()
+BY_LABEL = "{objectSelector: {matchLabels: {a: b}}}"
+TEAMS = {"match": "{namespaces: ['team-*']}", "exclude": "{namespaces: [team-a]}"}
+APPLIES = {
+    "a label that stays": ({"match": BY_LABEL}, update(LABELLED, LABELLED), True),
+    "taking a label off escapes nothing": ({"match": BY_LABEL}, update(LABELLED, PLAIN), True),
+    "a label that is put on": ({"match": BY_LABEL}, update(PLAIN, LABELLED), True),
+    "a label that is never there": ({"match": BY_LABEL}, update(PLAIN, PLAIN), False),
+    "a label that stays excludes": ({"exclude": BY_LABEL}, update(LABELLED, LABELLED), False),
+    "one that is taken off excludes from nothing": ({"exclude": BY_LABEL}, update(LABELLED, PLAIN), True),
+    "nor does one that is put on": ({"exclude": BY_LABEL}, update(PLAIN, LABELLED), True),
+    "nor one that is never there": ({"exclude": BY_LABEL}, update(PLAIN, PLAIN), True),
+    "exclude beats match": (TEAMS, create(), False),
+    "elsewhere it does not": (TEAMS, create(namespace="team-b"), True),
+    "DELETE is not judged": ({}, create(operation="DELETE"), False),
+    "CONNECT is not judged": ({}, create(operation="CONNECT"), False),
+    "no operation is not judged": ({}, create(operation=""), False),
+    "other resources are not judged": ({}, create(resource="configmaps"), False),
+}
 
 
-@table(
-    "old, new, matched, excluded",
-    {
-        "stays": (LABELLED, LABELLED, True, True),
-        "taken off": (LABELLED, PLAIN, True, False),
-        "put on": (PLAIN, LABELLED, True, False),
-        "never there": (PLAIN, PLAIN, False, False),
-    },
-)
-def test_nobody_decides_by_a_label_in_the_same_update(old, new, matched, excluded):
-    """Taking a label off escapes no policy, and putting one on excludes from none."""
-    selector = "{objectSelector: {matchLabels: {a: b}}}"
-    assert applies(update(old, new), match=selector) is matched
-    assert applies(update(old, new), exclude=selector) is not excluded
-
-
-def test_exclude_beats_match():
-    """What is excluded stays out, though it matches."""
-    assert not applies(create(), match="{namespaces: ['team-*']}", exclude="{namespaces: [team-a]}")
-    assert applies(create(namespace="team-b"), match="{namespaces: ['team-*']}", exclude="{namespaces: [team-a]}")
-
-
-@pytest.mark.parametrize("operation", ["DELETE", "CONNECT", ""])
-def test_other_operations_are_not_judged(operation):
-    """Only CREATE and UPDATE are policy's business."""
-    assert not applies(create(operation=operation))
-
-
-def test_other_resources_are_not_judged():
-    """Only pods, workloads and PriorityClasses are."""
-    assert not applies(create(resource="configmaps"))
+@table("parts, request_, expected", APPLIES)
+def test_what_a_policy_is_about(parts, request_, expected):
+    """Nobody decides by a label in the same update, and what is excluded stays out though it matches."""
+    assert applies(request_, **parts) is expected
 
 
 GLOBS = "a=a *= a*=a a*a=aa *b*=abc a*b*c=a-b-b-c **=x a!ab a*a!a a*b*c!a-c-b *ab*ab!ab a.c!abc"

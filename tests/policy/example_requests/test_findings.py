@@ -18,177 +18,143 @@ from tests.policy.example_requests.builders import (
     validate,
 )
 
-ROUND = "p/r can be got round: "
-SURPRISING = {
-    "a label lets out": (
-        policy(RESERVE, exclude='{objectSelector: {matchLabels: {canary: "true"}}}'),
-        ROUND + "a pod with the label canary=true in some-namespace, made by anybody, gets 100",
+
+def labels(*rows):
+    """A match by the labels of the object."""
+    return f"{{objectSelector: {{matchLabels: {{{', '.join(rows)}}}}}}}"
+
+
+def spaces(*names):
+    """A match by namespaces."""
+    return f"{{namespaces: [{', '.join(map(repr, names))}]}}"
+
+
+def used(*rights):
+    """A range with these rights to use it."""
+    return policy(f"reserve: {{from: 100, to: 200, use: [{', '.join(rights)}]}}")
+
+
+def defined(names):
+    """A range that classes of these names may be defined in."""
+    return policy(f"reserve: {{from: 100, to: 200, define: {{names: ['{names}']}}, use: {{namespaces: [a]}}}}")
+
+
+def out(having="", gets="gets 100", where="some-namespace", made="made"):
+    """That anybody gets round the rule, with such a pod."""
+    return f"p/r can be got round: a pod{having and ' with '}{having} in {where}, {made} by anybody, {gets}"
+
+
+NOBODY = "p/r refuses no pod: a pod in some-namespace, made by anybody, gets 100"
+NOTHING = "p/r does nothing"
+EVERYTHING = "p/r refuses everything: a pod in some-namespace"
+REFUSED = f"{EVERYTHING}, made by anybody, is refused: "
+NEEDLESS = " of policy p makes no difference"
+CLASS = "gets PriorityClass c"
+OF_A_CONTROLLER = "a pod in kube-system, made by system:serviceaccount:kube-system:replicaset-controller, is refused:"
+THREE = (
+    '!(object.metadata.labels[?"a"].orValue("") == "1" && object.metadata.labels[?"b"].orValue("") == "2"'
+    " && object.spec.?hostNetwork.orValue(false))"
+)
+CONTRADICTION = "{matchLabels: {a: b}, matchExpressions: [{key: a, operator: DoesNotExist}]}"
+GUARDED = "protectAnnotations: {keys: [e.com/k], allow: {objectSelector: {matchLabels: {a: b}}}}"
+CONDITIONS = {
+    "a label": ('!("skip" in object.metadata.labels)', "the label skip=x"),
+    "an annotation": ('object.metadata.annotations[?"e.com/off"].orValue("") != "yes"', "the annotation e.com/off=yes"),
+    "the scheduler": ('object.spec.schedulerName == "default-scheduler"', 'spec.schedulerName "x"'),
+    "the name": ('!request.name.startsWith("debug-")', 'metadata.name "debug-a"'),
+    "owners": (
+        "object.metadata.?ownerReferences.orValue([]).size() == 0",
+        'metadata.ownerReferences [{"name": "a"}]',
     ),
+    "containers": ("object.spec.containers.size() == 1", "2 spec.containers"),
+    "an image": (
+        'object.spec.containers.all(c, !c.image.startsWith("trusted/"))',
+        'spec.containers[].image "trusted/a"',
+    ),
+    "three things together": (THREE, "spec.hostNetwork true and the label b=2 and the label a=1"),
+}
+SURPRISING = {
+    "a label lets out": (policy(RESERVE, exclude=labels("canary: a")), out("the label canary=a")),
     "a label lets out in one namespace": (
-        policy(RESERVE, exclude='{objectSelector: {matchLabels: {skip: "true"}}, namespaces: ["team-*"]}'),
-        ROUND + "a pod with the label skip=true in team-a, made by anybody, gets 100",
+        policy(RESERVE, exclude=labels("skip: a")[:-1] + ", namespaces: ['team-*']}"),
+        out("the label skip=a", where="team-a"),
     ),
     "two labels together let out": (
-        policy(RESERVE, exclude="{objectSelector: {matchLabels: {a: b, c: d}}}"),
-        ROUND + "a pod with the label a=b and the label c=d in some-namespace, made by anybody, gets 100",
+        policy(RESERVE, exclude=labels("a: b", "c: d")),
+        out("the label a=b and the label c=d"),
     ),
-    "who has no label is not meant": (
-        policy(RESERVE, match="{objectSelector: {matchLabels: {tier: x}}}"),
-        ROUND + "a pod in some-namespace, made by anybody, gets 100",
-    ),
-    "a condition on a label": (
-        policy(RESERVE, **condition('!("skip" in object.metadata.labels)')),
-        ROUND + "a pod with the label skip=x in some-namespace, made by anybody, gets 100",
-    ),
-    "a condition on an annotation": (
-        policy(ALLOW, **condition('object.metadata.annotations[?"e.com/off"].orValue("") != "yes"')),
-        ROUND + "a pod with the annotation e.com/off=yes in some-namespace, made by anybody, gets PriorityClass c",
-    ),
-    "a condition on the scheduler": (
-        policy(ALLOW, **condition('object.spec.schedulerName == "default-scheduler"')),
-        ROUND + 'a pod with spec.schedulerName "x" in some-namespace, made by anybody, gets PriorityClass c',
-    ),
-    "a condition on the name": (
-        policy(ALLOW, **condition('!request.name.startsWith("debug-")')),
-        ROUND + 'a pod with metadata.name "debug-a" in some-namespace, made by anybody, gets PriorityClass c',
-    ),
-    "a condition on owners": (
-        policy(ALLOW, **condition("object.metadata.?ownerReferences.orValue([]).size() == 0")),
-        ROUND + 'a pod with metadata.ownerReferences [{"name": "a"}] in some-namespace, made by anybody, gets',
-    ),
-    "a condition on containers": (
-        policy(ALLOW, **condition("object.spec.containers.size() == 1")),
-        ROUND + "a pod with 2 spec.containers in some-namespace, made by anybody, gets PriorityClass c",
-    ),
-    "a condition on an image": (
-        policy(ALLOW, **condition('object.spec.containers.all(c, !c.image.startsWith("trusted/"))')),
-        ROUND + 'a pod with spec.containers[].image "trusted/a" in some-namespace, made by anybody, gets',
-    ),
-    "a condition on three things together": (
-        policy(
-            ALLOW,
-            **condition(
-                '!(object.metadata.labels[?"a"].orValue("") == "1" && object.metadata.labels[?"b"].orValue("") == "2"'
-                " && object.spec.?hostNetwork.orValue(false))"
-            ),
-        ),
-        ROUND + "a pod with spec.hostNetwork true and the label b=2 and the label a=1 in some-namespace, made by any",
-    ),
+    "who has no label is not meant": (policy(RESERVE, match=labels("tier: x")), out()),
+    **{
+        f"a condition on {what}": (policy(ALLOW, **condition(text)), out(having, CLASS))
+        for what, (text, having) in CONDITIONS.items()
+    },
     "an exclusion from a shield": (
-        policy(SHIELD, exclude="{objectSelector: {matchLabels: {app: x}}}"),
-        ROUND
-        + "a pod with the annotation example.com/k=true and the label app=x in some-namespace, changed by anybody",
+        policy(SHIELD, exclude=labels("app: x")),
+        out("the annotation example.com/k=true and the label app=x", "is let in", made="changed"),
     ),
     "an exclusion from an expression": (
-        policy(
-            validate("object.spec.?hostNetwork.orValue(false) == false"),
-            exclude="{objectSelector: {matchLabels: {app: x}}}",
-        ),
-        ROUND + "a pod with spec.hostNetwork true and the label app=x in some-namespace, made by anybody, is let in",
+        policy(validate("object.spec.?hostNetwork.orValue(false) == false"), exclude=labels("app: x")),
+        out("spec.hostNetwork true and the label app=x", "is let in"),
     ),
-    "an exception by label": (
-        policy(
-            ALLOW,
-            **excepted("{objectSelector: {matchLabels: {old: x}}}"),
-        ),
-        ROUND + "a pod with the label old=x in some-namespace, made by anybody, gets PriorityClass c",
-    ),
-    "a right by label": (
-        policy("reserve: {from: 100, to: 200, use: {objectSelector: {matchLabels: {urgent: x}}}}"),
-        ROUND + "a pod with the label urgent=x in some-namespace, made by anybody, gets 100",
-    ),
-    "a right of all namespaces but some": (
-        policy(f"reserve: {{from: 100, to: 200, use: {NOT_T}}}"),
-        ROUND + "a pod in some-namespace, made by anybody, gets 100",
-    ),
-    "a range that is reserved in some namespaces": (
-        policy(RESERVE, match="{namespaces: [kube-system]}"),
-        ROUND + "a pod in some-namespace, made by anybody, gets 100",
-    ),
+    "an exception by label": (policy(ALLOW, **excepted(labels("old: x"))), out("the label old=x", CLASS)),
+    "a right by label": (used(labels("urgent: x")), out("the label urgent=x")),
+    "a right of all namespaces but some": (used(NOT_T), out()),
+    "a range that is reserved in some namespaces": (policy(RESERVE, match=spaces("kube-system")), out()),
     "a name that anybody may choose": (
-        policy('reserve: {from: 100, to: 200, define: {names: ["urgent-*"]}}'),
-        ROUND + "PriorityClass urgent-a of value 100, defined by anybody, is let in",
+        defined("urgent-*"),
+        "p/r can be got round: PriorityClass urgent-a of value 100, defined by anybody, is let in",
     ),
     "any name": (
-        policy('reserve: {from: 100, to: 200, define: {names: ["*"]}, use: {namespaces: [a]}}'),
+        defined("*"),
         "p/r refuses no PriorityClass: PriorityClass c of value 100, defined by anybody, is let in",
     ),
-    "everybody has a right": (
-        policy("reserve: {from: 100, to: 200, use: [{namespaces: [a]}, {}]}"),
-        "p/r refuses no pod: a pod in some-namespace, made by anybody, gets 100",
-    ),
-    "an empty selector gives a right": (
-        policy("reserve: {from: 100, to: 200, use: {namespaceSelector: {}}}"),
-        "p/r refuses no pod: a pod in some-namespace, made by anybody, gets 100",
-    ),
-    "an empty selector excludes": (
-        policy(RESERVE, exclude="{namespaceSelector: {}}"),
-        "p/r refuses no pod: a pod in some-namespace, made by anybody, gets 100",
-    ),
+    "everybody has a right": (used(spaces("a"), "{}"), NOBODY),
+    "an empty selector gives a right": (used("{namespaceSelector: {}}"), NOBODY),
+    "an empty selector excludes": (policy(RESERVE, exclude="{namespaceSelector: {}}"), NOBODY),
+    "a right by any label": (used("{namespaces: ['*'], objectSelector: {}}"), NOBODY),
+    "a priority cannot change": (policy(RESERVE, match="{operations: [UPDATE]}"), NOBODY),
     "what is matched is excluded": (
-        policy(ALLOW, match="{namespaces: [a]}", exclude='{namespaces: ["a*"]}'),
-        "p/r does nothing: a pod in a, made by anybody, gets PriorityClass c",
+        policy(ALLOW, match=spaces("a"), exclude=spaces("a*")),
+        f"{NOTHING}: a pod in a, made by anybody, gets PriorityClass c",
     ),
-    "a selector that contradicts itself": (
-        policy(
-            ALLOW,
-            match="{namespaceSelector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: DoesNotExist}]}}",
-        ),
-        "p/r does nothing",
-    ),
-    "a regular expression for a glob": (
-        policy(ALLOW, match='{namespaces: ["team-.*"]}'),
-        "p/r does nothing",
-    ),
-    "a condition that is never true": (policy(ALLOW, **condition("false")), "p/r does nothing"),
+    "a selector that contradicts itself": (policy(ALLOW, match=f"{{namespaceSelector: {CONTRADICTION}}}"), NOTHING),
+    "a regular expression for a glob": (policy(ALLOW, match=spaces("team-.*")), NOTHING),
+    "a condition that is never true": (policy(ALLOW, **condition("false")), NOTHING),
     "a condition that contradicts itself": (
         policy(ALLOW, **condition('object.metadata.namespace == "a" && object.metadata.namespace == "b"')),
-        "p/r does nothing",
+        NOTHING,
     ),
-    "an exception for everybody": (
-        policy(ALLOW, **excepted('{namespaces: ["*"]}')),
-        "p/r does nothing",
+    "an exception for everybody": (policy(ALLOW, **excepted(spaces("*"))), NOTHING),
+    "annotations are copied to new pods only": (policy(COPY, match="{operations: [UPDATE]}"), NOTHING),
+    "a shield of changes under a match of new pods": (policy(SHIELD, match="{operations: [CREATE]}"), NOTHING),
+    "an expression that is always true": (policy(validate("object.spec.containers.size() >= 0")), NOTHING),
+    "two names for one namespace": (
+        policy(ALLOW, match="{namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: b}}}"),
+        NOTHING,
     ),
-    "a priority cannot change": (
-        policy(RESERVE, match="{operations: [UPDATE]}"),
-        "p/r refuses no pod: a pod in some-namespace, made by anybody, gets 100",
+    "an earlier default is for more pods": (
+        policy(DEFAULT, name="a") + "---\n" + policy(DEFAULT, match="{namespaces: [b]}"),
+        f"{NOTHING}: a pod in b, made by anybody, is let in",
     ),
-    "annotations are copied to new pods only": (policy(COPY, match="{operations: [UPDATE]}"), "p/r does nothing"),
-    "a shield of changes under a match of new pods": (
-        policy(SHIELD, match="{operations: [CREATE]}"),
-        "p/r does nothing",
-    ),
-    "an expression that is always true": (policy(validate("object.spec.containers.size() >= 0")), "p/r does nothing"),
     "an expression that is always false": (
         policy(validate('object.metadata.name == "a" && object.metadata.name == "b"')),
-        "p/r refuses everything: a pod in some-namespace, made by anybody, is refused: m (rule p/r)",
+        f"{REFUSED}m (rule p/r)",
     ),
-    "nothing is allowed": (policy("priorityClasses: {allow: []}"), "p/r refuses everything: a pod in some-namespace"),
-    "a class is allowed and denied": (
-        policy("priorityClasses: {allow: [a, system-node-critical], deny: [a]}"),
-        "priorityClasses.allow[0] of policy p makes no difference",
-    ),
-    "an empty exclusion": (policy(ALLOW, exclude="{}"), "exclude of policy p makes no difference"),
-    "a right by any label": (
-        policy("reserve: {from: 100, to: 200, use: {namespaces: ['*'], objectSelector: {}}}"),
-        "p/r refuses no pod: a pod in some-namespace, made by anybody, gets 100",
+    "nothing is allowed": (policy("priorityClasses: {allow: []}"), EVERYTHING),
+    "a kind that is never judged": (policy(validate('object.kind == "Deployment"')), "p/r refuses everything"),
+    "an expression that fails for new pods": (
+        policy(validate("oldObject.spec.nodeName == object.spec.nodeName")),
+        f"{REFUSED}rule p/r could not be evaluated",
     ),
     "a right to an annotation by label": (
-        policy("protectAnnotations: {keys: [e.com/k], allow: {objectSelector: {matchLabels: {a: b}}}}"),
-        ROUND + "a pod with the annotation e.com/k=true and the label a=b in some-namespace, changed by anybody",
+        policy(GUARDED),
+        out("the annotation e.com/k=true and the label a=b", "", made="changed"),
     ),
     "two lists that have no class in common": (
         policy("priorityClasses: {allow: [a]}", "priorityClasses: {allow: [b]}", match="{namespaces: [x]}"),
         'p/r and other rules together refuse everything: a pod in x, made by anybody, is refused: PriorityClass "c"',
     ),
-    "an exclusion of all namespaces without a label": (
-        policy(ALLOW, exclude=NOT_T),
-        ROUND + "a pod in some-namespace, made by anybody, gets PriorityClass c",
-    ),
-    "an expression that fails for new pods": (
-        policy(validate("oldObject.spec.nodeName == object.spec.nodeName")),
-        "p/r refuses everything: a pod in some-namespace, made by anybody, is refused: rule p/r could not be evaluated",
-    ),
+    "an exclusion of all namespaces without a label": (policy(ALLOW, exclude=NOT_T), out(gets=CLASS)),
     "a condition that fails": (
         policy(RESERVE, **condition('namespaceObject.metadata.labels["team"] == "a"')),
         "a pod in some-namespace, made by anybody, is refused: condition c of policy p could not be evaluated",
@@ -197,63 +163,49 @@ SURPRISING = {
         policy("reserve: {from: 1500000000, to: 1600000000}"),
         "p/r reserves values that no class can have; above one billion there are only [2000001000, 2000000000]",
     ),
-    "Kubernetes' own pods are refused": (
-        policy('priorityClasses: {allow: ["btach-*"]}'),
-        "a pod in kube-system, made by system:serviceaccount:kube-system:replicaset-controller, is refused:",
+    "Kubernetes' own pods are refused": (policy('priorityClasses: {allow: ["btach-*"]}'), OF_A_CONTROLLER),
+    "pods without a class are refused": (
+        policy("reserve: {from: 0, to: 1000, use: {namespaces: [a]}}"),
+        f"{OF_A_CONTROLLER} priority 0",
     ),
     "Kubernetes' own classes are refused": (
         policy("reserve: {from: 1000000001, to: 2147483647, use: {namespaces: [kube-system]}}"),
         "PriorityClass system-node-critical of value 2000001000 with description",
     ),
-    "pods without a class are refused": (
-        policy("reserve: {from: 0, to: 1000, use: {namespaces: [a]}}"),
-        "a pod in kube-system, made by system:serviceaccount:kube-system:replicaset-controller, is refused: priority 0",
-    ),
     "changes of classes are not looked at": (
         policy(RESERVE, match="{operations: [CREATE]}"),
-        f"{ROUND}PriorityClass c of value 100 with the annotation {KEY}=true, changed by anybody, is let in",
+        f"p/r can be got round: PriorityClass c of value 100 with the annotation {KEY}=true, changed by anybody, is",
     ),
     "the default is refused by another policy": (
         f"{policy('defaultPriorityClass: x')}---\n{policy(ALLOW, name='q')}",
         "a pod in some-namespace, made by anybody, gets x by p/r and is refused: ",
     ),
-    "an earlier default is for more pods": (
-        policy(DEFAULT, name="a") + "---\n" + policy(DEFAULT, match="{namespaces: [b]}"),
-        "p/r does nothing: a pod in b, made by anybody, is let in",
-    ),
-    "two names for one namespace": (
-        policy(ALLOW, match="{namespaces: [a], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: b}}}"),
-        "p/r does nothing",
-    ),
-    "a kind that is never judged": (policy(validate('object.kind == "Deployment"')), "p/r refuses everything"),
-    "a name that the API server keeps": (
-        policy('reserve: {from: 100, to: 200, define: {names: ["system-*"]}}'),
-        "reserve.define[0] of policy p makes no difference",
+    "a class is allowed and denied": (
+        policy("priorityClasses: {allow: [a, system-node-critical], deny: [a]}"),
+        f"priorityClasses.allow[0]{NEEDLESS}",
     ),
     "what is denied is not allowed anyway": (
         policy("priorityClasses: {allow: [a, system-node-critical], deny: [b]}"),
-        "priorityClasses.deny[0] of policy p makes no difference",
+        f"priorityClasses.deny[0]{NEEDLESS}",
+    ),
+    "an empty exclusion": (policy(ALLOW, exclude="{}"), f"exclude{NEEDLESS}"),
+    "a name that the API server keeps": (
+        policy('reserve: {from: 100, to: 200, define: {names: ["system-*"]}}'),
+        f"reserve.define[0]{NEEDLESS}",
     ),
     "an exclusion of what is not matched": (
-        policy(ALLOW, match="{namespaces: [a]}", exclude="{namespaces: [b]}"),
-        "exclude of policy p makes no difference",
+        policy(ALLOW, match=spaces("a"), exclude=spaces("b")),
+        f"exclude{NEEDLESS}",
     ),
     "a condition that is always true": (
         policy(ALLOW, **condition("has(object.metadata)")),
-        "conditions[0] of policy p makes no difference",
+        f"conditions[0]{NEEDLESS}",
     ),
     "an exception from what is not refused": (
-        policy(
-            ALLOW,
-            match="{namespaces: [a]}",
-            **excepted("{namespaces: [b]}"),
-        ),
-        "exceptions[0] of policy p makes no difference",
+        policy(ALLOW, match=spaces("a"), **excepted(spaces("b"))),
+        f"exceptions[0]{NEEDLESS}",
     ),
-    "a right of no pod": (
-        policy("reserve: {from: 100, to: 200, use: [{namespaces: [a]}, {namespaces: [b.c]}]}"),
-        "reserve.use[1] of policy p makes no difference",
-    ),
+    "a right of no pod": (used(spaces("a"), spaces("b.c")), f"reserve.use[1]{NEEDLESS}"),
 }
 
 
@@ -268,50 +220,30 @@ def test_what_would_surprise_is_shown(name):
 PLATFORM = "subjects: [{kind: Group, name: platform}]"
 BY_CONTROLLER = "made by system:serviceaccount:kube-system:replicaset-controller, and not about a pod"
 BY_MEMBER = "made by a member of platform, and not about a pod"
+CHANGED = BY_CONTROLLER.replace("made", "changed", 1)
 REFUSING = validate("has(object.spec.nodeSelector)")
+RIGHTS = {
+    "people": f"{{{PLATFORM}}}",
+    "people beside one by namespace": f"[{{namespaces: [a]}}, {{{PLATFORM}}}]",
+    "people in every namespace": f"{{namespaces: ['*'], {PLATFORM}}}",
+    "a service account": "{subjects: [{kind: ServiceAccount, namespace: ci, name: runner}]}",
+    "a group of service accounts": "{subjects: [{kind: Group, name: 'system:serviceaccounts:ci'}]}",
+}
+NEW_PODS = f"protectAnnotations: {{keys: [{KEY}], operations: [CREATE], allow: {{{PLATFORM}}}}}"
 APART = {
-    "a right of people": (f"reserve: {{from: 1, to: 9, use: {{{PLATFORM}}}}}", {}, BY_CONTROLLER),
-    "a right of people beside one by namespace": (
-        f"reserve: {{from: 1, to: 9, use: [{{namespaces: [a]}}, {{{PLATFORM}}}]}}",
-        {},
-        BY_CONTROLLER,
-    ),
-    "a right of people in every namespace": (
-        f"reserve: {{from: 1, to: 9, use: {{namespaces: ['*'], {PLATFORM}}}}}",
-        {},
-        BY_CONTROLLER,
-    ),
-    "a right of a service account": (
-        "reserve: {from: 1, to: 9, use: {subjects: [{kind: ServiceAccount, namespace: ci, name: runner}]}}",
-        {},
-        BY_CONTROLLER,
-    ),
-    "a right of a group of service accounts": (
-        "reserve: {from: 1, to: 9, use: {subjects: [{kind: Group, name: 'system:serviceaccounts:ci'}]}}",
-        {},
-        BY_CONTROLLER,
-    ),
-    "a right of people to annotate new pods": (
-        f"protectAnnotations: {{keys: [{KEY}], operations: [CREATE], allow: {{{PLATFORM}}}}}",
-        {},
-        BY_CONTROLLER,
-    ),
+    **{
+        f"a right of {who}": (f"reserve: {{from: 1, to: 9, use: {right}}}", {}, BY_CONTROLLER)
+        for who, right in RIGHTS.items()
+    },
+    "a right of people to annotate new pods": (NEW_PODS, {}, BY_CONTROLLER),
     "a rule on trial for people": (ALLOW, {"match": f"{{{PLATFORM}}}", "enforcement": "warn"}, BY_CONTROLLER),
     "a default for people": (DEFAULT, {"match": f"{{{PLATFORM}}}"}, BY_MEMBER),
     "people of a namespace": (REFUSING, {"match": f"{{namespaces: [a], {PLATFORM}}}"}, BY_CONTROLLER),
-    "changes by people": (
-        REFUSING,
-        {"match": f"{{operations: [UPDATE], {PLATFORM}}}"},
-        "changed by system:serviceaccount:kube-system:replicaset-controller, and not about a pod",
-    ),
+    "changes by people": (REFUSING, {"match": f"{{operations: [UPDATE], {PLATFORM}}}"}, CHANGED),
     "all but people": (REFUSING, {"exclude": f"{{{PLATFORM}}}"}, BY_CONTROLLER),
     "an exception for people": (REFUSING, excepted(f"{{{PLATFORM}}}"), BY_CONTROLLER),
     "a condition on who asks": (REFUSING, condition('request.userInfo.username == "b"'), "made by b, and not about a"),
-    "an expression about who asks": (
-        validate('"platform" in request.userInfo.groups'),
-        {},
-        BY_CONTROLLER,
-    ),
+    "an expression about who asks": (validate('"platform" in request.userInfo.groups'), {}, BY_CONTROLLER),
 }
 
 
@@ -330,58 +262,40 @@ def test_a_right_that_no_service_account_has():
     assert found.startswith("reserve.use[0] of policy p makes no difference")
 
 
+TEAM = 'object.metadata.namespace != "x" || object.metadata.labels[?"team"].orValue("").matches("^t-[a-z]+$")'
+SECONDS = 'int(object.metadata.annotations[?"e.com/s"].orValue("0")) <= 3600'
+STAYS = 'oldObject == null || object.metadata.labels[?"t"] == oldObject.metadata.labels[?"t"]'
+REGISTRY = 'object.spec.containers.all(c, c.image.startsWith("r.example.com/"))'
+IN_COMMON = ('priorityClasses: {allow: ["b-*", x]}', "priorityClasses: {allow: [b-y]}")
+LISTED = 'priorityClasses: {allow: [x, "b-*"], deny: ["b-x*"]}'
 UNSURPRISING = {
     "a range": policy(RESERVE),
-    "a range by the namespace's label": policy(
-        "reserve: {from: 100, to: 200, use: {namespaceSelector: {matchLabels: {b: c}}}}"
-    ),
+    "a range by the namespace's label": used("{namespaceSelector: {matchLabels: {b: c}}}"),
     "a range for nobody": policy("reserve: {from: 100, to: 200}"),
-    "a range with an exclusion by namespace": policy(RESERVE, exclude='{namespaces: ["b-*"]}'),
+    "a range with an exclusion by namespace": policy(RESERVE, exclude=spaces("b-*")),
     "the system's range": SYSTEM,
-    "classes of some namespaces": policy(
-        'priorityClasses: {allow: [x, "b-*"], deny: ["b-x*"]}', match='{namespaces: ["t-*"]}'
-    ),
-    "two lists with a class in common": policy(
-        'priorityClasses: {allow: ["b-*", x]}', "priorityClasses: {allow: [b-y]}", match="{namespaces: [x]}"
-    ),
-    "classes but for a namespace": policy("priorityClasses: {deny: [x]}", exclude="{namespaces: [b]}"),
+    "classes of some namespaces": policy(LISTED, match=spaces("t-*")),
+    "two lists with a class in common": policy(*IN_COMMON, match=spaces("x")),
+    "classes but for a namespace": policy("priorityClasses: {deny: [x]}", exclude=spaces("b")),
     "what the namespace says": policy(ALLOW, **condition('!("c" in namespaceObject.metadata.labels)')),
-    "an exception": policy(ALLOW, **excepted("{namespaces: [b]}")),
+    "an exception": policy(ALLOW, **excepted(spaces("b"))),
     "a shield": policy(SHIELD),
-    "a shield for leads": policy(
-        "protectAnnotations: {keys: [example.com/k], allow: {subjects: [{kind: Group, name: l}]}}"
-    ),
-    "a default": policy("defaultPriorityClass: x", match="{namespaceSelector: {matchLabels: {a: b}}}"),
+    "a shield for leads": policy(SHIELD.replace("}", ", allow: {subjects: [{kind: Group, name: l}]}}")),
+    "a default": policy(DEFAULT, match="{namespaceSelector: {matchLabels: {a: b}}}"),
     "a copy": policy(COPY),
-    "a label that is asked for": policy(
-        validate(
-            'object.metadata.namespace != "x" || object.metadata.labels[?"team"].orValue("").matches("^t-[a-z]+$")'
-        )
-    ),
-    "several labels that are asked for": policy(
-        validate('["a", "b"].all(k, k in object.metadata.labels)'), match="{namespaces: [x]}"
-    ),
-    "images of a registry": policy(
-        validate('object.spec.containers.all(c, c.image.startsWith("r.example.com/"))'), match="{namespaces: [x]}"
-    ),
-    "pods with a label, for which more holds": policy(
-        validate("has(object.spec.nodeSelector)"), match="{objectSelector: {matchLabels: {gpu: x}}}"
-    ),
-    "a bound on seconds": policy(
-        validate('int(object.metadata.annotations[?"e.com/s"].orValue("0")) <= 3600'), match="{namespaces: [x]}"
-    ),
-    "what stays as it is": policy(
-        validate('oldObject == null || object.metadata.labels[?"t"] == oldObject.metadata.labels[?"t"]')
-    ),
+    "a label that is asked for": policy(validate(TEAM)),
+    "several labels": policy(validate('["a", "b"].all(k, k in object.metadata.labels)'), match=spaces("x")),
+    "images of a registry": policy(validate(REGISTRY), match=spaces("x")),
+    "pods with a label, for which more holds": policy(REFUSING, match=labels("gpu: x")),
+    "a bound on seconds": policy(validate(SECONDS), match=spaces("x")),
+    "what stays as it is": policy(validate(STAYS)),
     "classes with a description": policy(validate("has(object.description)", ", resources: [priorityclasses]")),
     "requests in earnest": policy(ALLOW, **condition("request.?dryRun.orValue(false) == false")),
     "pods and not their templates": policy(ALLOW, **condition('request.kind.kind == "Pod"')),
-    "people of a namespace that have a right": policy(
-        f"reserve: {{from: 100, to: 200, use: {{namespaces: [a], {PLATFORM}}}}}"
-    ),
+    "people of a namespace that have a right": used(f"{{namespaces: [a], {PLATFORM}}}"),
     "who may annotate a pod that runs": policy(f"protectAnnotations: {{keys: [{KEY}], allow: {{{PLATFORM}}}}}"),
     "an exclusion of people in a namespace": policy(ALLOW, exclude=f"{{namespaces: [a], {PLATFORM}}}"),
-    "a rule on trial": policy(ALLOW, enforcement="warn", match="{objectSelector: {matchLabels: {a: b}}}"),
+    "a rule on trial": policy(ALLOW, enforcement="warn", match=labels("a: b")),
 }
 
 
@@ -393,7 +307,7 @@ def test_what_is_meant_is_let_be(name):
 
 def test_a_rule_that_another_one_makes_safe():
     """The set is asked as a whole: who may not set the label cannot let himself out by it."""
-    right = policy("reserve: {from: 100, to: 200, use: {objectSelector: {matchLabels: {urgent: x}}}}")
+    right = used(labels("urgent: x"))
     guard = policy(validate('object.metadata.namespace == "a" || !("urgent" in object.metadata.labels)'), name="q")
     assert told(right)
     assert told(right, guard) == []
