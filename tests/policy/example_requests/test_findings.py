@@ -62,10 +62,7 @@ CONDITIONS = {
     "an annotation": ('object.metadata.annotations[?"e.com/off"].orValue("") != "yes"', "the annotation e.com/off=yes"),
     "the scheduler": ('object.spec.schedulerName == "default-scheduler"', 'spec.schedulerName "x"'),
     "the name": ('!request.name.startsWith("debug-")', 'metadata.name "debug-a"'),
-    "owners": (
-        "object.metadata.?ownerReferences.orValue([]).size() == 0",
-        'metadata.ownerReferences [{"name": "a"}]',
-    ),
+    "owners": ("object.metadata.?ownerReferences.orValue([]).size() == 0", 'metadata.ownerReferences [{"name": "a"}]'),
     "containers": ("object.spec.containers.size() == 1", "2 spec.containers"),
     "an image": (
         'object.spec.containers.all(c, !c.image.startsWith("trusted/"))',
@@ -197,10 +194,7 @@ SURPRISING = {
         policy(ALLOW, match=spaces("a"), exclude=spaces("b")),
         f"exclude{NEEDLESS}",
     ),
-    "a condition that is always true": (
-        policy(ALLOW, **condition("has(object.metadata)")),
-        f"conditions[0]{NEEDLESS}",
-    ),
+    "a condition that is always true": (policy(ALLOW, **condition("has(object.metadata)")), f"conditions[0]{NEEDLESS}"),
     "an exception from what is not refused": (
         policy(ALLOW, match=spaces("a"), **excepted(spaces("b"))),
         f"exceptions[0]{NEEDLESS}",

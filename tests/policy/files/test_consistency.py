@@ -3,7 +3,6 @@
 from tests.policy.builders import indented, table
 from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load_texts
-from webhook.policy.shapes.findings import Severity
 
 
 def policy(name, spec, kind="PriorityPolicy"):
@@ -35,132 +34,103 @@ def told(*files):
     ]
 
 
-@table(
-    "one, other, overlap",
-    {
-        "beside each other": ((1, 9), (10, 20), None),
-        "one value": ((1, 9), (9, 20), "9 to 9"),
-        "inside": ((1, 100), (5, 20), "5 to 20"),
-        "equal": ((-5, 5), (-5, 5), "-5 to 5"),
-    },
-)
-def test_overlapping_ranges(one, other, overlap):
-    """A value can be reserved once, whichever files and namespaces the policies are for."""
-    found = told(band("a", *one), band("b", *other, parts="match: {namespaces: [x]}\n"))
-    if overlap is None:
-        assert found == []
-    else:
-        ((severity, source, message, related),) = found
-        assert (severity, source, related) == ("error", "b.yaml:7:5" if one <= other else "a.yaml:6:5", ["a.yaml:6:5"])
-        assert f"the range of b/band overlaps that of a/band in {overlap}" in message
+def refusing(also):
+    """A policy with a default and one more rule."""
+    return default("a", "x", also=f"\n- {{name: e, {also}}}")
 
 
-def test_overlap_with_a_range_further_back():
-    """A long range overlaps every later one within it, not only its neighbour."""
-    found = told(band("a", 1, 100), band("b", 2, 3), band("c", 50, 60))
-    assert [(source, related) for _, source, _, related in found] == [
-        ("b.yaml:6:5", ["a.yaml:6:5"]),
-        ("c.yaml:6:5", ["a.yaml:6:5"]),
+ELSEWHERE = "match: {namespaces: [x]}\n"
+LONG = (band("a", 1, 100), band("b", 2, 3), band("c", 50, 60))
+COPY = policy("a", "rules:\n- {name: c, copyAnnotations: [example.com/evictable]}")
+KNOWN = policy("a", "rules:\n- {name: c, copyAnnotations: [cluster-autoscaler.kubernetes.io/pod-scale-up-delay]}")
+
+
+def reading(key):
+    """A PreemptionPolicy that reads an annotation."""
+    spec = f"preemptors: {{priorityClasses: [x]}}\nvictims: {{annotations: {{preemptible: [{key}]}}}}"
+    return policy("b", spec, "PreemptionPolicy")
+
+
+def beside(one, other, severity=None):
+    """Two PreemptionPolicies with these preemptors, and what is told of them."""
+    files = (managed("a", f"{{{one}}}"), managed("b", f"{{{other}}}"))
+
+    words = "managed" if severity == "error" else "may mean"
+    return files, [(severity, "b.yaml:1:1", words, "a.yaml:1:1")] if severity else []
+
+
+def overlap(place, where, other="a.yaml:6:5", names=("b", "a")):
+    """What is told of a range that overlaps another one."""
+    return "error", place, f"the range of {names[0]}/band overlaps that of {names[1]}/band in {where}", other
+
+
+TOLD = {
+    "ranges beside each other": ((band("a", 1, 9), band("b", 10, 20, ELSEWHERE)), []),
+    "one value in common": ((band("a", 1, 9), band("b", 9, 20, ELSEWHERE)), [overlap("b.yaml:7:5", "9 to 9")]),
+    "a range inside another": ((band("a", 1, 100), band("b", 5, 20, ELSEWHERE)), [overlap("b.yaml:7:5", "5 to 20")]),
+    "equal ranges": ((band("a", -5, 5), band("b", -5, 5, ELSEWHERE)), [overlap("b.yaml:7:5", "-5 to 5")]),
+    "a range further back": (LONG, [overlap("b.yaml:6:5", "2 to 3"), overlap("c.yaml:6:5", "50", names=("c", "a"))]),
+    "whatever is wrong with others": (
+        (band("a", 1, 9), band("b", 5, 20), ("z.yaml", "kind: nope\n")),
+        [overlap("b.yaml:6:5", "5 to 9"), ("error", "z.yaml:1:7", "is no kind of policy", None)],
+    ),
+    "different defaults for the same pods": (
+        (default("a", "x", "match: {namespaces: [m, q]}\n"), default("b", "w", "match: {namespaces: [q, m]}\n")),
+        [("error", "b.yaml:7:5", 'default "w" never applies: a/d gives "x" to the same pods', "a.yaml:7:5")],
+    ),
+    "the same default": ((default("a", "x"), default("b", "x")), []),
+    "another match": ((default("a", "x"), default("b", "w", "match: {namespaces: [q]}\n")), []),
+    "another exclude": ((default("a", "x"), default("b", "w", "exclude: {namespaces: [q]}\n")), []),
+    "another condition": (
+        (default("a", "x"), default("b", "w", "conditions: [{name: c, expression: 'true'}]\n")),
+        [],
+    ),
+    "a second default of one policy": (
+        (refusing("defaultPriorityClass: x"),),
+        [("error", "a.yaml:7:5", "never applies", "a.yaml:6:5")],
+    ),
+    "a default that the policy refuses": (
+        (refusing("priorityClasses: {allow: [w]}"),),
+        [("error", "a.yaml:6:5", "refused by a/e", "a.yaml:7:5")],
+    ),
+    "a name twice": (
+        (default("a", "x"), ("b.yaml", default("a", "x")[1])),
+        [("error", "b.yaml:1:1", 'two policies are named "a"', "a.yaml:1:1")],
+    ),
+    "a name of both kinds": ((default("a", "x"), ("b.yaml", managed("a", "{priorityClasses: [x]}")[1])), []),
+    "a class that two manage": beside("priorityClasses: [x]", "priorityClasses: [x]", "error"),
+    "a glob and a name": beside("priorityClasses: ['x*']", "priorityClasses: [w, xz]", "error"),
+    "a glob and a class with a twin": beside("priorityClasses: ['x*']", "twins: {xz: w}", "error"),
+    "a glob and a twin": beside("priorityClasses: ['x*']", "twins: {w: xz}", "error"),
+    "globs that may meet": beside("priorityClasses: ['x*']", "priorityClasses: ['*z']", "warning"),
+    "globs that never meet": beside("priorityClasses: ['x*']", "priorityClasses: ['w*']"),
+    "an annotation that nothing reads": ((COPY,), [("warning", "a.yaml:6:33", "unknown annotation", None)]),
+    "an annotation that is known": ((KNOWN,), []),
+    "an annotation that a PreemptionPolicy reads": ((COPY, reading("example.com/evictable")), []),
+    "an annotation like a known one": (
+        (reading("godel.bytedance.com/can-be-preemptd"),),
+        [("warning", "b.yaml:6:41", "looks like a misspelling", None)],
+    ),
+}
+
+
+@table("files, expected", TOLD)
+def test_what_is_wrong_between_policies(files, expected):
+    """A value is reserved once, a default is certain, names are there once, a class has one PreemptionPolicy."""
+    found = told(*files)
+    assert [(row[0], row[1], row[3]) for row in found] == [
+        (row[0], row[1], [row[3]] * bool(row[3])) for row in expected
     ]
+    assert all(row[2] in text for (_, _, text, _), row in zip(found, expected, strict=True))
 
 
 def test_the_other_place_is_shown():
     """The text of a finding has the other place's line too."""
     (finding,) = load_texts([band("a", 1, 9), band("b", 5, 20)]).errors
-    assert (
+    note = (
         "a.yaml:6:5: note: a/band reserves 1 to 9 (spec.rules[0])\n    6 |   - {name: band, reserve: {from: 1, to: 9}}"
-        in str(finding)
     )
-
-
-def test_different_defaults_for_the_same_pods():
-    """Two policies of the same match may not give different defaults, in whichever order they name things."""
-    ((severity, source, message, related),) = told(
-        default("a", "x", "match: {namespaces: [m, q]}\n"), default("b", "w", "match: {namespaces: [q, m]}\n")
-    )
-    assert (severity, source, related) == ("error", "b.yaml:7:5", ["a.yaml:7:5"])
-    assert 'default "w" never applies: a/d gives "x" to the same pods' in message
-
-
-@table(
-    "other",
-    {
-        "same class": default("b", "x"),
-        "other match": default("b", "w", "match: {namespaces: [q]}\n"),
-        "other exclude": default("b", "w", "exclude: {namespaces: [q]}\n"),
-        "other condition": default("b", "w", "conditions: [{name: c, expression: 'true'}]\n"),
-    },
-)
-def test_defaults_that_may_stand_side_by_side(other):
-    """Only what is certainly the same pods is a conflict."""
-    assert told(default("a", "x"), other) == []
-
-
-def test_second_default_of_one_policy():
-    """The second default of a policy never applies, even if it gives the same class."""
-    assert [row[1] for row in told(default("a", "x", also="\n- {name: e, defaultPriorityClass: x}"))] == ["a.yaml:7:5"]
-
-
-def test_default_that_the_policy_refuses():
-    """A default that another rule of the policy refuses would deny every pod without a class."""
-    ((_, source, message, related),) = told(default("a", "x", also="\n- {name: e, priorityClasses: {allow: [w]}}"))
-    assert (source, related) == ("a.yaml:6:5", ["a.yaml:7:5"])
-    assert "refused by a/e" in message
-
-
-def test_names_are_there_once():
-    """Two policies of one kind may not share a name; the two kinds may."""
-    ((severity, source, message, related),) = told(default("a", "x"), ("b.yaml", default("a", "x")[1]))
-    assert (severity, source, related) == ("error", "b.yaml:1:1", ["a.yaml:1:1"])
-    assert 'two policies are named "a"' in message
-    assert told(default("a", "x"), ("b.yaml", managed("a", "{priorityClasses: [x]}")[1])) == []
-
-
-@table(
-    "one, other, severity",
-    {
-        "name": ("{priorityClasses: [x]}", "{priorityClasses: [x]}", "error"),
-        "glob and name": ("{priorityClasses: ['x*']}", "{priorityClasses: [w, xz]}", "error"),
-        "glob and class with a twin": ("{priorityClasses: ['x*']}", "{twins: {xz: w}}", "error"),
-        "glob and twin": ("{priorityClasses: ['x*']}", "{twins: {w: xz}}", "error"),
-        "globs that may meet": ("{priorityClasses: ['x*']}", "{priorityClasses: ['*z']}", "warning"),
-        "globs that never meet": ("{priorityClasses: ['x*']}", "{priorityClasses: ['w*']}", None),
-    },
-)
-def test_a_class_has_one_preemption_policy(one, other, severity):
-    """A class managed by two policies is an error, one that might be is a warning."""
-    found = told(managed("a", one), managed("b", other))
-    assert [row[0] for row in found] == ([severity] if severity else [])
-    if found:
-        assert (found[0][1], found[0][3]) == ("b.yaml:1:1", ["a.yaml:1:1"])
-
-
-def test_annotations_that_a_preemption_policy_reads_are_known():
-    """A key that some PreemptionPolicy reads may be copied and protected; one like a known key is a misspelling."""
-    copy = policy("a", "rules:\n- {name: c, copyAnnotations: [example.com/evictable]}")
-    assert [row[0] for row in told(copy)] == ["warning"]
-    known = policy("a", "rules:\n- {name: c, copyAnnotations: [cluster-autoscaler.kubernetes.io/pod-scale-up-delay]}")
-    assert told(known) == []
-    reads = policy(
-        "b",
-        "preemptors: {priorityClasses: [x]}\nvictims: {annotations: {preemptible: [example.com/evictable]}}",
-        "PreemptionPolicy",
-    )
-    assert told(copy, reads) == []
-    misspelt = policy(
-        "b",
-        "preemptors: {priorityClasses: [x]}\n"
-        "victims: {annotations: {preemptible: [godel.bytedance.com/can-be-preemptd]}}",
-        "PreemptionPolicy",
-    )
-    assert "looks like a misspelling" in told(misspelt)[0][2]
-
-
-def test_policies_with_errors_do_not_hide_what_is_wrong_elsewhere():
-    """The checks between policies run over those that are right, whatever is wrong with the others."""
-    broken = ("z.yaml", "kind: nope\n")
-    findings = load_texts([band("a", 1, 9), band("b", 5, 20), broken]).findings
-    assert [one.severity for one in findings] == [Severity.ERROR, Severity.ERROR]
+    assert note in str(finding)
 
 
 CLASSES = """

@@ -43,12 +43,6 @@ def test_only_yaml_directly_in_the_directory_is_read(tmp_path):
     assert [Path(policy.source.file).name for policy in loaded.policies.priority] == ["a.yml", "b.yaml"]
 
 
-def test_one_file_may_be_named(tmp_path):
-    """A single file is a set of its own."""
-    write(tmp_path, "bad.yaml", "x")
-    assert [policy.name for policy in load_or_raise(write(tmp_path, "a.yaml", POLICY % ("a", ""))).priority] == ["a"]
-
-
 def test_config_map_mount(tmp_path):
     """In a mounted ConfigMap files are links through `..data`; each is read once."""
     real = tmp_path / "..2026_01_01"
@@ -59,19 +53,6 @@ def test_config_map_mount(tmp_path):
     loaded = load(tmp_path)
     assert loaded.findings == []
     assert [policy.name for policy in loaded.policies.priority] == ["a"]
-
-
-def test_missing_directory(tmp_path):
-    """A directory that is not there is one clear error."""
-    with pytest.raises(PolicyError, match="nope: error: cannot be read: No such file or directory"):
-        load_or_raise(tmp_path / "nope")
-
-
-def test_empty_directory_is_a_warning(tmp_path):
-    """Without any policy the built-in rules hold, which may not be meant."""
-    loaded = load(tmp_path)
-    assert loaded.errors == []
-    assert "only the built-in rules hold" in loaded.findings[0].message
 
 
 def test_dangling_link(tmp_path):
@@ -97,27 +78,33 @@ def test_pipe_does_not_hang(tmp_path, given):
     assert "is no regular file" in messages(tmp_path / given)[0]
 
 
-@table(
-    "data, place, words",
-    {
-        "byte": (b"a: b\nc: \xff\n", "2:4", "byte 0xff is not UTF-8"),
-        "UTF-16": ("a: b\n".encode("utf-16"), "1:1", "byte 0xff is not UTF-8"),
-        "cut off": (b"a: \xc3", "1:4", "byte 0xc3 is not UTF-8"),
-    },
-)
-def test_text_that_is_not_utf8(tmp_path, data, place, words):
-    """The place of the first byte that is no UTF-8 is told."""
-    write(tmp_path, "a.yaml", data)
-    (text,) = messages(tmp_path)
-    assert text.startswith(f"{tmp_path}/a.yaml:{place}: error: {words}")
+UTF_16, WINDOWS = "a: b\n".encode("utf-16"), (POLICY % ("a", "")).replace("\n", "\r\n")
+READ = {
+    "one file": ({"bad.yaml": "x", "a.yaml": POLICY % ("a", "")}, "a.yaml", []),
+    "no such file": ({}, "nope", ["nope: error: cannot be read: No such file or directory"]),
+    "an empty directory": ({}, "", [": warning: holds no *.yaml file: only the built-in rules hold"]),
+    "a byte": ({"a.yaml": b"a: b\nc: \xff\n"}, "", ["/a.yaml:2:4: error: byte 0xff is not UTF-8"]),
+    "UTF-16": ({"a.yaml": UTF_16}, "", ["/a.yaml:1:1: error: byte 0xff is not UTF-8"]),
+    "cut off": ({"a.yaml": b"a: \xc3"}, "", ["/a.yaml:1:4: error: byte 0xc3 is not UTF-8"]),
+    "a file of Windows": ({"a.yaml": b"\xef\xbb\xbf" + WINDOWS.encode()}, "", []),
+    "a mistake in one": ({"a.yaml": WINDOWS.replace("standard", "standard!")}, "", ["/a.yaml:4:"]),
+}
 
 
-def test_byte_order_mark_and_line_ends_of_windows(tmp_path):
-    """A file saved by an editor on Windows is read like any other."""
-    write(tmp_path, "a.yaml", b"\xef\xbb\xbf" + (POLICY % ("a", "")).replace("\n", "\r\n").encode())
-    assert load(tmp_path).findings == []
-    write(tmp_path, "a.yaml", (POLICY % ("a", "!")).replace("\n", "\r\n"))
-    assert messages(tmp_path)[0].startswith(f"{tmp_path}/a.yaml:4:")
+@table("files, given, expected", READ)
+def test_what_is_read(tmp_path, files, given, expected):
+    """A directory or a file; the place of the first byte that is no UTF-8 is told, and an error is raised on demand."""
+    for name, data in files.items():
+        write(tmp_path, name, data)
+    found = load(tmp_path / given)
+    texts = [str(one).replace(str(tmp_path), "").removeprefix("/" if given else "") for one in found.findings]
+    assert len(texts) == len(expected)
+    assert all(text.startswith(words) for text, words in zip(texts, expected, strict=True))
+    if found.errors:
+        with pytest.raises(PolicyError):
+            load_or_raise(tmp_path / given)
+    else:
+        assert load_or_raise(tmp_path / given) == found.policies
 
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(

@@ -11,8 +11,14 @@ from webhook.kube.instants import epoch
 from webhook.policy.model.schedule import Schedule, ever_together
 
 HOUR = 3600.0
-DAILY = Schedule(cron="0 6 * * *", time_zone="Europe/Berlin", duration=14 * HOUR)
-NIGHTLY = Schedule(cron="0 22 * * *", time_zone="Europe/Berlin", duration=8 * HOUR)
+
+
+def every(cron, duration=HOUR, zone="Europe/Berlin"):
+    """A schedule."""
+    return Schedule(cron=cron, time_zone=zone, duration=duration)
+
+
+DAILY, NIGHTLY = every("0 6 * * *", 14 * HOUR), every("0 22 * * *", 8 * HOUR)
 
 
 def berlin(text, fold=0):
@@ -30,26 +36,10 @@ def berlin(text, fold=0):
         "in summer by summer's clocks": (DAILY, "2026-07-01 06:00", "2026-07-01 20:00"),
         "over midnight": (NIGHTLY, "2026-11-23 02:00", "2026-11-23 06:00"),
         "in the morning": (NIGHTLY, "2026-11-23 07:00", None),
-        "not on Sunday": (
-            Schedule(cron="0 6 * * MON-FRI", time_zone="Europe/Berlin", duration=HOUR),
-            "2026-11-22 06:30",
-            None,
-        ),
-        "windows that overlap are one": (
-            Schedule(cron="0,30 6 * * *", time_zone="Europe/Berlin", duration=HOUR),
-            "2026-11-23 06:15",
-            "2026-11-23 07:30",
-        ),
-        "windows that touch are one": (
-            Schedule(cron="0 6,7 * * *", time_zone="Europe/Berlin", duration=HOUR),
-            "2026-11-23 06:15",
-            "2026-11-23 08:00",
-        ),
-        "the last day of a month": (
-            Schedule(cron="0 0 L * *", time_zone="Europe/Berlin", duration=24 * HOUR),
-            "2028-02-29 12:00",
-            "2028-03-01 00:00",
-        ),
+        "not on Sunday": (every("0 6 * * MON-FRI"), "2026-11-22 06:30", None),
+        "windows that overlap are one": (every("0,30 6 * * *"), "2026-11-23 06:15", "2026-11-23 07:30"),
+        "windows that touch are one": (every("0 6,7 * * *"), "2026-11-23 06:15", "2026-11-23 08:00"),
+        "the last day of a month": (every("0 0 L * *", 24 * HOUR), "2028-02-29 12:00", "2028-03-01 00:00"),
     },
 )
 def test_a_window_is_open_from_its_beginning_to_its_end(schedule, now, ends):
@@ -58,7 +48,7 @@ def test_a_window_is_open_from_its_beginning_to_its_end(schedule, now, ends):
     assert schedule.holds(berlin(now)) == (ends is not None)
 
 
-SPRING = Schedule(cron="30 2 * * *", time_zone="Europe/Berlin", duration=HOUR)
+SPRING = every("30 2 * * *")
 
 
 @table(
@@ -96,7 +86,7 @@ CHANGES = {
 @pytest.mark.parametrize("zone", CHANGES)
 def test_a_duration_goes_by_the_clocks(zone):
     """From 22:00 for 8 h it holds exactly while clocks show 22:00 to 05:59, also in nights in which they change."""
-    nightly = Schedule(cron="0 22 * * *", time_zone=zone, duration=8 * HOUR)
+    nightly = every("0 22 * * *", 8 * HOUR, zone)
     for begin in map(epoch, CHANGES[zone]):
         for minute in range(0, 36 * 60, 5):
             now = begin + 60 * minute
@@ -106,7 +96,7 @@ def test_a_duration_goes_by_the_clocks(zone):
 
 def test_a_window_of_every_hour_goes_by_hours_that_pass():
     """With * for the hour both of the repeated hours count, and none is left out."""
-    hourly = Schedule(cron="0 * * * *", time_zone="Europe/Berlin", duration=600.0)
+    hourly = every("0 * * * *", 600.0)
     starts, now = [], berlin("2026-10-25 00:30")
     for _ in range(5):
         now = hourly.begins(now)
@@ -117,7 +107,7 @@ def test_a_window_of_every_hour_goes_by_hours_that_pass():
 @pytest.mark.parametrize("cron", ["50 * * * *", "0 2,3 * * *", "*/20 * * * *", "0 22 * * *", "30 2 28-31 * *"])
 def test_what_is_open_has_begun_and_ends(cron):
     """Around changes of the clocks a window is open from its beginning on, and is not at its end."""
-    schedule = Schedule(cron=cron, time_zone="Europe/Berlin", duration=900.0)
+    schedule = every(cron, 900.0)
     for begin in map(epoch, CHANGES["Europe/Berlin"]):
         for now in (begin + 60 * minute for minute in range(0, 36 * 60, 7)):
             begins, ends = schedule.begins(now), schedule.ends(now)
@@ -130,7 +120,7 @@ def test_what_is_open_has_begun_and_ends(cron):
 
 def test_what_is_always_open_has_an_end_that_lies_ahead():
     """Windows that run together for years do not have to be followed to their end."""
-    always = Schedule(cron="* * * * *", duration=31 * 24 * HOUR)
+    always = every("* * * * *", 31 * 24 * HOUR, "UTC")
     assert always.ends(1_800_000_000.0) > 1_800_000_000.0
 
 
@@ -144,7 +134,7 @@ def test_what_is_always_open_has_an_end_that_lies_ahead():
 )
 def test_the_next_window_in_words(now, text):
     """With the day if it does not begin within one."""
-    workdays = Schedule(cron="0 6 * * MON-FRI", time_zone="Europe/Berlin", duration=HOUR)
+    workdays = every("0 6 * * MON-FRI")
     assert workdays.next_window(berlin(now)) == text
 
 
@@ -152,10 +142,10 @@ def test_the_next_window_in_words(now, text):
     "one, other, meet",
     {
         "day and night": (DAILY, NIGHTLY, False),
-        "every five minutes": (DAILY, Schedule(cron="*/5 * * * *", duration=60.0), True),
-        "once": (Schedule(cron="0 0 * * SAT", duration=24 * HOUR), Schedule(cron="0 0 1 1 *", duration=HOUR), False),
-        "2026": (Schedule(cron="0 0 * * THU", duration=24 * HOUR), Schedule(cron="0 0 1 1 *", duration=HOUR), True),
-        "zones that drift apart": (DAILY, Schedule(cron="30 5 * * *", time_zone="UTC", duration=HOUR), True),
+        "every five minutes": (DAILY, every("*/5 * * * *", 60.0, "UTC"), True),
+        "once": (every("0 0 * * SAT", 24 * HOUR, "UTC"), every("0 0 1 1 *", HOUR, "UTC"), False),
+        "2026": (every("0 0 * * THU", 24 * HOUR, "UTC"), every("0 0 1 1 *", HOUR, "UTC"), True),
+        "zones that drift apart": (DAILY, every("30 5 * * *", HOUR, "UTC"), True),
     },
 )
 def test_whether_two_ever_hold_together(one, other, meet):
