@@ -36,7 +36,7 @@ def inputs(**variables):
         "nesting": ("(" * 200 + "true" + ")" * 200, 1, 1, "recursion"),
         "length": ("true" + " " * 5000, 1, 1, "5004 characters; at most 4096"),
         "growing text": ("object.s.replace('a', object.s) == ''", 1, 1, "at most 20 ms are allowed"),
-        "pattern of the object's": ("object.s.matches(object.t)", 1, 1, "on an object of 8 KiB"),
+        "pattern of the object's": ("object.s.matches(object.t)", 1, 1, "the pattern of matches is no text that is"),
         "growth in nested loops": (
             "object.l.map(a, object.l.map(b, object.l.map(c, a + b + c + a + b + c))) == []",
             1,

@@ -68,8 +68,8 @@ _SEARCHED = 0.02
 _COMPILED, _COMPILED_AT_LEAST, _MATCHED, _MATCHED_STEP = 300.0, 20.0, 10.0, 5.0
 """Nanoseconds to compile a step of a regular expression, which has so many at least; to read a byte with it, and to do
 so for each of its steps."""
-_LONGEST_REPETITION, _LONGEST_NUMBER = 1000, 1000
-"""What the library allows: repetitions in a regular expression, digits that `format` writes of one number."""
+_LONGEST_NUMBER = 1000
+"""Digits that `format` writes of one number, at most."""
 
 _PATTERN_PARTS = re.compile(
     r"(?P<open>\((?:\?[^:)]*:)?)|(?P<close>\))|\{(?P<repeated>\d{1,4}(?:,\d{0,4})?)\}"
@@ -199,7 +199,9 @@ class _Estimate:
             self._charge(sizes[0], _SEARCHES[name])
             self._charge(self._product(*sizes[:2]), _SEARCHED)
         elif name == "matches":
-            steps = _steps_of_pattern(values[1])
+            if values[1].text is None:
+                raise CostError("the pattern of matches is no text that is written out: write it into the expression")
+            steps = _steps_of_pattern(values[1].text)
             self._charge((steps + _COMPILED_AT_LEAST,), _COMPILED)
             self._charge(sizes[0], _MATCHED + _MATCHED_STEP * steps)
         else:
@@ -298,13 +300,11 @@ def _collected(loop: Comprehension) -> tuple[Tree | None, Tree] | None:
     raise CostError("the expression has a macro whose cost is not known")
 
 
-def _steps_of_pattern(pattern: _Value) -> float:
-    """The steps of a compiled regular expression, at most; a text that is not written out may be any expression."""
-    if pattern.text is None:
-        return pattern.size[-1] * _LONGEST_REPETITION
+def _steps_of_pattern(pattern: str) -> float:
+    """The steps of a compiled regular expression, at most."""
     groups, last = [0.0], 0.0
     """The steps of every open group, and those of what a repetition would repeat."""
-    for part in _PATTERN_PARTS.finditer(pattern.text):
+    for part in _PATTERN_PARTS.finditer(pattern):
         match part.lastgroup:
             case "open":
                 groups.append(0.0)

@@ -76,18 +76,15 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
 
         Rules and conditions share the names by which `policy/name` is found in messages.
         """
-        rules, seen = values.get("rules", ()), dict[str, int]()
-        named = [(rule["name"], rule["source"]) for rule in rules]
-        named += [(condition.name, condition.source) for condition in values.get("conditions", ())]
-        for name, source in named:
-            if name in seen:
-                text = f'name "{name}" is there twice in this policy; the other one is on line {seen[name]}'
-                reader.at(Severity.ERROR, source, text)
-            seen.setdefault(name, source.line)
-        _check_requesters(values, nodes, reader)
-        refusing = {
-            rule["name"]: PriorityRule(**{"enforcement": Enforcement.ENFORCE, **rule}).refuses for rule in rules
-        }
+        enforcement, seen = values.get("enforcement", Enforcement.ENFORCE), dict[str, int]()
+        rules = [PriorityRule(**{"enforcement": enforcement, **rule}) for rule in values.get("rules", ())]
+        for row in (*rules, *values.get("conditions", ())):
+            if row.name in seen:
+                text = f'name "{row.name}" is there twice in this policy; the other one is on line {seen[row.name]}'
+                reader.at(Severity.ERROR, row.source, text)
+            seen.setdefault(row.name, row.source.line)
+        _check_requesters(values.get("match") or RequestMatch(), rules, nodes, reader)
+        refusing = {rule.name: rule.refuses for rule in rules}
         for exception in values.get("exceptions", ()) if "rules" in values else ():
             for name in exception.rules:
                 if name not in refusing:
@@ -109,16 +106,14 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
         )
 
 
-def _check_requesters(values: Values, nodes: Nodes, reader: Reader) -> None:
+def _check_requesters(match: RequestMatch, rules: list[PriorityRule], nodes: Nodes, reader: Reader) -> None:
     """Refuse a `match` by subjects that name no controller, over rules that restrict new pods.
 
     Such rules hold for the pods of controllers all the same, and refuse those of everybody's workloads, so the policy
     must say that it means it (docs/policies.md, "Who asks").
     """
-    match, policy = values.get("match") or RequestMatch(), values.get("enforcement", Enforcement.ENFORCE)
     if match.subjects is None or match.by_namespace or "CREATE" not in (match.operations or ("CREATE",)):
         return
-    rules = [PriorityRule(**{"enforcement": policy, **rule}) for rule in values.get("rules", ())]
     refusing = any(rule.refuses and rule.enforcement is Enforcement.ENFORCE for rule in rules)
     if refusing and any(map(_about_new_pods, rules)) and not any(row.covers_controllers for row in match.subjects):
         reader.error(
