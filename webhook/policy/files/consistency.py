@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -35,15 +35,25 @@ _ALMOST = 0.9
 """How alike two annotation keys are that probably mean the same."""
 
 
+class _Clash(NamedTuple):
+    """What is wrong at a place, and the other place that has to do with it, if there is one, with what is there."""
+
+    source: SourcePosition
+    message: str
+    other: SourcePosition | None = None
+    there: str = ""
+    severity: Severity = Severity.ERROR
+
+
 def check_together(policies: Policies, readers: Readers, known_classes: KnownClasses | None = None) -> None:
     """Note everything that is wrong between policies, and classes that are not known, if it is known which are."""
     if known_classes is not None:
         _known(readers, known_classes)
-    _names(policies, readers)
-    _costs(policies, readers)
-    _ranges(policies, readers)
-    _defaults(policies, readers)
-    _managed(policies, readers)
+    for check in (_names, _costs, _ranges, _defaults, _managed):
+        for source, message, other, there, severity in check(policies):
+            notes = [] if other is None else [(other, readers[other.file].excerpt(other))]
+            related = (Finding(severity=severity, source=at, message=there, excerpt=shown) for at, shown in notes)
+            readers[source.file].at(severity, source, message, related=tuple(related))
     _annotations(readers)
 
 
@@ -58,70 +68,58 @@ def _known(readers: Readers, known: KnownClasses) -> None:
                 reader.warn(node, f"{text} --known-class {name}")
 
 
-def _names(policies: Policies, readers: Readers) -> None:
-    """Report names that are taken: by a built-in rule, or by a policy of the same kind."""
+def _names(policies: Policies) -> Iterator[_Clash]:
+    """Names that are taken: by a built-in rule, or by a policy of the same kind."""
     for group in (policies.priority, policies.preemption):
         first: dict[str, SourcePosition] = {}
         for policy in group:
             if policy.name == BUILTIN:
-                text = f'"{BUILTIN}" is the name of the built-in rules; choose another'
-                readers[policy.source.file].at(Severity.ERROR, policy.source, text)
+                yield _Clash(policy.source, f'"{BUILTIN}" is the name of the built-in rules; choose another')
             if policy.name in first:
-                _clash(
-                    readers,
-                    policy.source,
-                    first[policy.name],
-                    f'two policies are named "{policy.name}"; give one of them another name',
-                    "the first one",
-                )
+                text = f'two policies are named "{policy.name}"; give one of them another name'
+                yield _Clash(policy.source, text, first[policy.name], "the first one")
             first.setdefault(policy.name, policy.source)
 
 
-def _costs(policies: Policies, readers: Readers) -> None:
-    """Report the rule with which the expressions of a policy could take too long on an ordinary object."""
+def _costs(policies: Policies) -> Iterator[_Clash]:
+    """The rule with which the expressions of a policy could take too long on an ordinary object."""
     for policy in policies.priority:
         spent = sum(compile_bool(condition.expression).cost.ordinary for condition in policy.conditions)
         for rule in policy.rules:
             if rule.validate is not None:
                 spent += compile_bool(rule.validate.expression).cost.ordinary
             if spent > MOST_IN_ALL:
-                text = (
+                yield _Clash(
+                    rule.source,
                     f"with rule {policy.name}/{rule.name} the expressions of this policy may take {spent / 1e6:.0f} ms"
                     f" on an object of {ORDINARY_SIZE // 1024} KiB whose lists have {ORDINARY_ELEMENTS} elements; at"
                     f" most {MOST_IN_ALL / 1e6:.0f} ms are allowed: use fewer expressions with loops, or split the"
-                    " policy by what it matches"
+                    " policy by what it matches",
                 )
-                readers[rule.source.file].at(Severity.ERROR, rule.source, text)
                 break
 
 
-def _ranges(policies: Policies, readers: Readers) -> None:
-    """Report each range that overlaps one before it, against the one that reaches furthest."""
+def _ranges(policies: Policies) -> Iterator[_Clash]:
+    """Each range that overlaps one before it, against the one that reaches furthest."""
     rules = [(policy, rule) for policy in policies.priority for rule in policy.rules]
-    rows = [(rule.reserve, policy, rule) for policy, rule in rules if rule.reserve is not None]
-    rows.sort(key=lambda row: (row[0].from_, row[0].to))
+    rows = [(rule.reserve, f"{policy.name}/{rule.name}", rule.source) for policy, rule in rules if rule.reserve]
     furthest = None
-    for row in rows:
-        reserve, policy, rule = row
+    for row in sorted(rows, key=lambda row: (row[0].from_, row[0].to)):
+        reserve, name, source = row
         if reserve.from_ > reserve.to:
             continue
         if furthest is not None and reserve.from_ <= furthest[0].to:
-            other, other_policy, other_rule = furthest
+            other, other_name, other_source = furthest
             overlap = f"{reserve.from_} to {min(reserve.to, other.to)}"
-            _clash(
-                readers,
-                rule.source,
-                other_rule.source,
-                f"the range of {policy.name}/{rule.name} overlaps that of {other_policy.name}/{other_rule.name}"
-                f" in {overlap}; a value can be reserved once, so end one of them before the other begins",
-                f"{other_policy.name}/{other_rule.name} reserves {other.from_} to {other.to}",
-            )
+            text = f"the range of {name} overlaps that of {other_name} in {overlap}; a value can be reserved once"
+            there = f"{other_name} reserves {other.from_} to {other.to}"
+            yield _Clash(source, f"{text}, so end one of them before the other begins", other_source, there)
         if furthest is None or reserve.to > furthest[0].to:
             furthest = row
 
 
-def _defaults(policies: Policies, readers: Readers) -> None:
-    """Report defaults that never apply, because an earlier one is for the same pods, or that are refused."""
+def _defaults(policies: Policies) -> Iterator[_Clash]:
+    """Defaults that never apply, because an earlier one is for the same pods, or that are refused."""
     first: dict[str, tuple[PriorityPolicy, PriorityRule]] = {}
     for policy in policies.priority:
         matches = (_sorted(msgspec.to_builtins(match)) for match in (policy.match, policy.exclude))
@@ -129,52 +127,42 @@ def _defaults(policies: Policies, readers: Readers) -> None:
         defaults = [(rule, rule.default_priority_class) for rule in policy.rules if rule.default_priority_class]
         for rule, default in defaults:
             other_policy, other = first.setdefault(when, (policy, rule))
-            if other is not rule and (other.default_priority_class != default or other_policy is policy):
-                _clash(
-                    readers,
-                    rule.source,
-                    other.source,
-                    f'default "{default}" never applies: {other_policy.name}/{other.name} gives'
-                    f' "{other.default_priority_class}" to the same pods; take one out, or give it another match',
-                    "the default that applies",
+            given = other.default_priority_class
+            if other is not rule and (given != default or other_policy is policy):
+                text = (
+                    f'default "{default}" never applies: {other_policy.name}/{other.name} gives "{given}" to the same'
                 )
+                instead = f"{text} pods; take one out, or give it another match"
+                yield _Clash(rule.source, instead, other.source, "the default that applies")
             for refusing in policy.rules:
                 body = refusing.priority_classes
                 allowed = body is None or body.allow is None or name_matcher(body.allow)(default)
                 if body is not None and (not allowed or name_matcher(body.deny)(default)):
-                    text = f'the default "{default}" is refused by {policy.name}/{refusing.name}'
-                    _clash(
-                        readers,
-                        rule.source,
-                        refusing.source,
-                        f"{text}: pods that name no class are denied; allow it there, or choose another default",
-                        "the rule that refuses it",
+                    text = (
+                        f'the default "{default}" is refused by {policy.name}/{refusing.name}: pods that name no class'
                     )
+                    instead = f"{text} are denied; allow it there, or choose another default"
+                    yield _Clash(rule.source, instead, refusing.source, "the rule that refuses it")
 
 
-def _managed(policies: Policies, readers: Readers) -> None:
-    """Report classes that two PreemptionPolicies manage, or may manage by their globs."""
+def _managed(policies: Policies) -> Iterator[_Clash]:
+    """Classes that two PreemptionPolicies manage, or may manage by their globs."""
     for policy, other in combinations(policies.preemption, 2):
         managed = _classes(policy)
         for name in _classes(other):
             rivals = managed if WILDCARD in name else [each for each in managed if each == name or WILDCARD in each]
             rival = next((each for each in rivals if intersect(each, name)), None)
-            if rival is None:
-                continue
-            sure = WILDCARD not in name or WILDCARD not in rival or name == rival
-            text = (
-                f'"{name}" is managed by {policy.name} already'
-                if sure
-                else f'"{name}" and "{rival}" may mean the same class'
-            )
-            _clash(
-                readers,
-                other.source,
-                policy.source,
-                f"PreemptionPolicy {other.name}: {text}; a class has one policy, so name it in one of them",
-                f'{policy.name} manages "{rival}"',
-                severity=Severity.ERROR if sure else Severity.WARNING,
-            )
+            if rival is not None:
+                sure = WILDCARD not in name or WILDCARD not in rival or name == rival
+                may_be = f'"{name}" and "{rival}" may mean the same class'
+                text = f'"{name}" is managed by {policy.name} already' if sure else may_be
+                yield _Clash(
+                    other.source,
+                    f"PreemptionPolicy {other.name}: {text}; a class has one policy, so name it in one of them",
+                    policy.source,
+                    f'{policy.name} manages "{rival}"',
+                    Severity.ERROR if sure else Severity.WARNING,
+                )
 
 
 def _classes(policy: PreemptionPolicy) -> list[str]:
@@ -206,17 +194,3 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return sorted((_sorted(part) for part in value), key=repr)
     return value
-
-
-def _clash(
-    readers: Readers,
-    source: SourcePosition,
-    other: SourcePosition,
-    message: str,
-    there: str,
-    *,
-    severity: Severity = Severity.ERROR,
-) -> None:
-    """Note something that two places make together."""
-    note = Finding(severity=severity, source=other, message=there, excerpt=readers[other.file].excerpt(other))
-    readers[source.file].at(severity, source, message, related=(note,))
