@@ -25,14 +25,7 @@ from tests.inspection.observing import (
     summary,
 )
 from webhook.inspection import checks
-from webhook.inspection.checks import (
-    certificates,
-    exceptions,
-    nominations,
-    policies,
-    rights,
-    versions,
-)
+from webhook.inspection.checks import alive, certificates, policies, rights
 from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.kube.instants import rfc3339
@@ -77,7 +70,7 @@ def waiting(**fields):
 )
 def test_stuck_nominations(pod, expected):
     """A nomination is stuck if its node is gone, its plan is over, or it is older than any plan."""
-    texts = [what for _, what in found(nominations.stuck, observed(pod, nodes=[Node(metadata=ObjectMeta(name="n1"))]))]
+    texts = [what for _, what in found(alive.stuck, observed(pod, nodes=[Node(metadata=ObjectMeta(name="n1"))]))]
     assert [expected in text for text in texts] == ([True] if expected else [])
 
 
@@ -94,7 +87,7 @@ def test_stuck_nominations(pod, expected):
 )
 def test_overdue_notices(text, expected):
     """A pod whose notice is over for more than a minute: nobody asks it to leave, or says that it stays."""
-    texts = [what for _, what in found(nominations.overdue_notices, observed(summary(annotations={NOTICE: text})))]
+    texts = [what for _, what in found(alive.overdue_notices, observed(summary(annotations={NOTICE: text})))]
     assert [expected in text for text in texts] == ([True] if expected else [])
 
 
@@ -243,7 +236,7 @@ def test_exceptions(until, expected, says):
         source=HERE,
     )
     policy = msgspec.structs.replace(make_policy("p"), exceptions=(exception,))
-    [(severity, what)] = found(exceptions.listed, observed(policy))
+    [(severity, what)] = found(policies.listed, observed(policy))
     assert severity == expected
     assert what == f"The exception of namespace team-a from p/allowed, p/range {says} (owner sam: batch moves)."
 
@@ -256,7 +249,7 @@ def test_the_exception_that_ends_first_comes_first():
         for end in ends
     ]
     policies_ = [msgspec.structs.replace(make_policy(f"p{n}"), exceptions=(one,)) for n, one in enumerate(given)]
-    whats = [what for _, what in found(exceptions.listed, observed(*policies_))]
+    whats = [what for _, what in found(policies.listed, observed(*policies_))]
     assert [re.search(r"from (p\d)/r", what)[1] for what in whats] == ["p1", "p2", "p0"]
 
 
@@ -274,7 +267,7 @@ def test_the_exception_that_ends_first_comes_first():
 )
 def test_versions(minor, expected):
     """Versions on which the tests never ran are said."""
-    assert severities(versions.untested, observed(version={"major": "1", "minor": minor})) == expected
+    assert severities(alive.untested, observed(version={"major": "1", "minor": minor})) == expected
 
 
 @pytest.mark.parametrize(
@@ -291,7 +284,7 @@ def test_resizes_on_an_old_server(minor, resize, expected):
     policy = manage("high")
     policy = msgspec.structs.replace(policy, preemptors=msgspec.structs.replace(policy.preemptors, resize=resize))
     cluster = observed(policy, version={"major": "1", "minor": minor})
-    assert severities(versions.without_resizes, cluster) == expected
+    assert severities(alive.without_resizes, cluster) == expected
 
 
 def test_the_tested_versions_are_the_documented_ones():

@@ -10,9 +10,7 @@ from tests.inspection.observing import (
     observed,
     summary,
 )
-from webhook.inspection.checks import (
-    budgets,
-)
+from webhook.inspection.checks import budgets
 from webhook.kube.objects.meta import Condition
 
 

@@ -13,10 +13,7 @@ from tests.inspection.observing import (
     severities,
     summary,
 )
-from webhook.inspection.checks import (
-    classes,
-    ranges,
-)
+from webhook.inspection.checks import classes
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.rules import Reserve
 from webhook.policy.model.victims import PodsMatch, PreemptionPair, Victims
@@ -112,17 +109,17 @@ BY_LEADS = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(LEADS,)))
 def test_reserved_ranges():
     """Classes that nobody may define there, and pods that may not be there, are errors; what depends is said."""
     cluster = observed(HIGH, LOW, USES, summary("user-2", "high", 1000), make_policy("p", BAND))
-    assert found(ranges.reserved, cluster) == [
+    assert found(classes.reserved, cluster) == [
         ("error", "PriorityClass high has value 1000, in a range that rule p/band reserves (refused)."),
         (
             "error",
             "2 pods of priority 1000 (PriorityClass high) in a range that rule p/band reserves: team-a (2) (refused).",
         ),
     ]
-    depends = found(ranges.reserved, observed(LOW, HIGH, USES, make_policy("p", BY_LEADS)))
+    depends = found(classes.reserved, observed(LOW, HIGH, USES, make_policy("p", BY_LEADS)))
     assert depends[1][0] == "info"
     assert depends[1][1].endswith("team-a (1) (cannot be judged).")
-    assert found(ranges.reserved, observed(LOW, summary(), make_policy("p", BAND))) == []
+    assert found(classes.reserved, observed(LOW, summary(), make_policy("p", BAND))) == []
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from msgspec import convert
 
 from tests.inspection.observing import NOW, found, observed, summary
 from tests.preemption import building
-from webhook.inspection.checks import groups, quotas
+from webhook.inspection.checks import groups
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass, DeviceClassSpec
@@ -146,7 +146,7 @@ def scoped(operator, *values):
 def test_groups_beyond_their_quota(members, minimum, given, told):
     """A group that lacks pods is told of if its quota has less than its minimum asks for, and not if that may do."""
     known = {"minima": {RING: minimum}, "members": {RING: members}, "resourcequotas": [given]}
-    texts = [what for _, what in found(quotas.too_tight, observed(**known))]
+    texts = [what for _, what in found(groups.too_tight, observed(**known))]
     assert len(texts) == bool(told)
     assert all(told in text and "ResourceQuota q never admits as many" in text for text in texts)
 
@@ -174,6 +174,6 @@ def by_class(*scope, of="team-a"):
 )
 def test_quotas_that_a_twin_passes_by(given, told):
     """A quota by class is told of if it counts a class and its twin differently: pods are moved before it counts."""
-    texts = [what for _, what in found(quotas.by_class, observed(resourcequotas=[given]))]
+    texts = [what for _, what in found(groups.by_class, observed(resourcequotas=[given]))]
     assert len(texts) == bool(told)
     assert all(told in text and "ResourceQuota team-a/q " in text for text in texts)

@@ -6,7 +6,7 @@ from ruamel.yaml import YAML
 from tests.admission.builders import make_class, manage
 from tests.inspection.observing import NOW, configuration, entry, found, observed
 from tests.manifests.objects import BASE
-from webhook.inspection.checks import answering, installation, own_rights, policies_in_force
+from webhook.inspection.checks import alive, policies, rights
 from webhook.inspection.own_state import OwnState, PolicyMap
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease, LeaseSpec
@@ -68,7 +68,7 @@ HELD = {"name": "webhook", "state": {"waiting": {"reason": "ImagePullBackOff", "
 )
 def test_deployments(own, expected):
     """Each Deployment that does not run as it is wanted is named, with what its pods say."""
-    said = found(installation.deployed, observed(own_state=own, **registered()))
+    said = found(alive.deployed, observed(own_state=own, **registered()))
     assert [
         (severity, what[: len(text)]) for (severity, what), (_, text) in zip(said, expected, strict=True)
     ] == expected
@@ -106,7 +106,7 @@ def test_why_nobody_answers(failure, deployments, fix):
     """The API server's words are quoted, and the fix fits them and the state of the Deployment."""
     probe = Probe(("mutate", "validate"), "priorityclasses.mutate.giveway.dev", failure)
     cluster = observed(own_state=OwnState(deployments=deployments, probe=probe), **registered())
-    [one] = answering.silent(cluster)
+    [one] = alive.silent(cluster)
     assert (one.severity, failure in one.what, fix in one.fix) == ("error", True, True), one
     assert "giveway.dev/exempt=" in one.fix
 
@@ -115,10 +115,10 @@ def test_an_answer_that_is_missing_and_refuses_nobody():
     """Entries that fail open let pods pass unjudged, and the API server says no reason."""
     probe = Probe(("mutate", "validate"))
     cluster = observed(own_state=OwnState(deployments=RUNS, probe=probe), **registered(failurePolicy="Ignore"))
-    [one] = answering.silent(cluster)
+    [one] = alive.silent(cluster)
     assert "made unjudged" in one.why
     assert "exempt" not in one.fix
-    assert not list(answering.silent(observed(own_state=OwnState(probe=Probe()), **registered())))
+    assert not list(alive.silent(observed(own_state=OwnState(probe=Probe()), **registered())))
 
 
 def lease(holder="r-1", age=0.0):
@@ -142,7 +142,7 @@ def lease(holder="r-1", age=0.0):
 def test_leader(own, expected):
     """Somebody leads if the lease is renewed, whatever the clocks say."""
     managed = make_class("giveway-online", 1000, never=True)
-    said = found(installation.led, observed(managed, manage("giveway-*"), own_state=own, **registered()))
+    said = found(alive.led, observed(managed, manage("giveway-*"), own_state=own, **registered()))
     assert [expected in what for _, what in said] == ([True] if expected else [])
 
 
@@ -173,25 +173,25 @@ def maps(applied, in_force=POLICY, *, by_hand=False, **fields):
 )
 def test_policies_in_force(own, expected):
     """What was applied is in force, or it is said why not."""
-    assert [severity for severity, _ in found(policies_in_force.differing, observed(own_state=own))] == expected
+    assert [severity for severity, _ in found(policies.differing, observed(own_state=own))] == expected
 
 
 def test_policies_in_force_that_somebody_softened():
     """A kept set that gives less than what was applied is told with what it gives up, until it is put back."""
-    [one] = policies_in_force.differing(observed(own_state=maps(POLICY, SOFTER, by_hand=True)))
+    [one] = policies.differing(observed(own_state=maps(POLICY, SOFTER, by_hand=True)))
     assert one.severity == "warning"
     assert "giveway-policies-in-force) give less protection than ConfigMap giveway-system/giveway-policies" in one.what
     assert "p/r" in one.what
     assert "giveway_policies_in_force_restored_total" in one.fix
     meant = maps(POLICY, SOFTER, by_hand=True, allowed=("p/r",))
-    assert [severity for severity, _ in found(policies_in_force.differing, observed(own_state=meant))] == ["info"]
+    assert [severity for severity, _ in found(policies.differing, observed(own_state=meant))] == ["info"]
 
 
 def test_a_webhook_outside_the_cluster_has_files_of_its_own():
     """What is applied in the cluster is not what it reads."""
     own = maps(SOFTER, allowed=("p/r",))
     own.deployments = {}
-    [one] = policies_in_force.differing(observed(own_state=own))
+    [one] = policies.differing(observed(own_state=own))
     assert (one.severity, "reads the directory that it was started with" in one.why) == ("warning", True)
 
 
@@ -212,8 +212,8 @@ def rbac():
 
 def test_the_manifests_give_what_is_needed():
     """No right of the table is missing from manifests/base, and each rule there is in the table."""
-    assert found(own_rights.missing, observed(own_state=OwnState(deployments=RUNS), **rbac())) == []
-    for account, needed in own_rights.NEEDED.items():
+    assert found(rights.missing, observed(own_state=OwnState(deployments=RUNS), **rbac())) == []
+    for account, needed in rights.NEEDED.items():
         known = {(row.group, resource, verb) for row in needed for resource in row.resources for verb in row.verbs}
         roles = [one for plural in ("roles", "clusterroles") for one in rbac()[plural]]
         given = {
@@ -237,11 +237,11 @@ def test_the_manifests_give_what_is_needed():
 )
 def test_missing_rights(plural, said):
     """A role or binding that is gone is found for both accounts, and for none whose Deployment is not there."""
-    rights = rbac() | {plural: []}
-    texts = [what for _, what in found(own_rights.missing, observed(own_state=OwnState(deployments=RUNS), **rights))]
+    less = rbac() | {plural: []}
+    texts = [what for _, what in found(rights.missing, observed(own_state=OwnState(deployments=RUNS), **less))]
     assert len(texts) == 2
     assert any(said in text for text in texts)
-    assert found(own_rights.missing, observed(**rights)) == []
+    assert found(rights.missing, observed(**less)) == []
 
 
 def test_rights_of_a_static_installation():
@@ -249,12 +249,12 @@ def test_rights_of_a_static_installation():
     container = {"args": ["serve", "--entries=static"]}
     static = {**RUNS["giveway-webhook"], "spec": {"template": {"spec": {"containers": [container]}}}}
     own = OwnState(deployments={**RUNS, "giveway-webhook": static})
-    [(severity, what)] = found(own_rights.missing, observed(own_state=own, **rbac()))
+    [(severity, what)] = found(rights.missing, observed(own_state=own, **rbac()))
     assert severity == "warning"
     assert "giveway-webhook may still update mutatingwebhookconfigurations, validatingwebhookconfigurations." in what
     less = rbac()
     for role in less["clusterroles"]:
         if role["metadata"]["name"] == "giveway-webhook":
             role["rules"] = [row for row in role["rules"] if "mutatingwebhookconfigurations" not in row["resources"]]
-    assert found(own_rights.missing, observed(own_state=own, **less)) == []
-    assert len(found(own_rights.missing, observed(own_state=OwnState(deployments=RUNS), **less))) == 1
+    assert found(rights.missing, observed(own_state=own, **less)) == []
+    assert len(found(rights.missing, observed(own_state=OwnState(deployments=RUNS), **less))) == 1

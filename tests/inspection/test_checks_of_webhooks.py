@@ -10,9 +10,7 @@ from tests.inspection.observing import (
     severities,
     summary,
 )
-from webhook.inspection.checks import (
-    webhooks,
-)
+from webhook.inspection.checks import registration, webhooks
 from webhook.policy.model.policies import Policies
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
 
@@ -44,7 +42,7 @@ BOTH = {"mutatingwebhookconfigurations": [OURS], "validatingwebhookconfiguration
 )
 def test_registered(configurations, expected):
     """Both configurations are there, with entries that judge."""
-    assert severities(webhooks.registered, observed(**configurations)) == expected
+    assert severities(registration.registered, observed(**configurations)) == expected
 
 
 SERVICE = {"service": {"namespace": "kyverno", "name": "svc"}}
@@ -115,7 +113,7 @@ def test_giveway_itself_locks_nobody_out():
         services=[{"metadata": {"namespace": "giveway-system", "name": "giveway-webhook"}}],
         namespaces={"team-a": {}, "kube-system": {}, "giveway-system": {}},
     )
-    for check in (webhooks.registered, webhooks.locking_out, webhooks.changing_classes, webhooks.exempting):
+    for check in (registration.registered, webhooks.locking_out, webhooks.changing_classes, webhooks.exempting):
         assert found(check, cluster) == []
 
 

@@ -4,7 +4,7 @@ import copy
 
 from tests.admission.builders import make_policy, make_rule
 from tests.inspection.observing import NOW, observed
-from webhook.inspection.checks import native, webhooks
+from webhook.inspection.checks import native, registration
 from webhook.native.compiler import compile_policies
 from webhook.native.objects import Settings
 from webhook.policy.model.rules import PriorityClasses
@@ -42,12 +42,12 @@ def test_what_is_as_the_policies_say_is_only_told_by_its_mode():
     assert [finding.what for finding in native.in_step(alone)] == [
         "The policies are enforced by: native policies only."
     ]
-    assert list(webhooks.registered(alone)) == []
+    assert list(registration.registered(alone)) == []
     beside = cluster(**REGISTERED)
     assert [finding.what for finding in native.in_step(beside)] == [
         "The policies are enforced by: webhook with native policies as a backstop."
     ]
-    assert list(webhooks.registered(beside)) == []
+    assert list(registration.registered(beside)) == []
 
 
 def test_what_differs_is_an_error_and_what_is_left_over_a_warning():

@@ -9,7 +9,7 @@ import pytest
 
 from tests.inspection.observing import found, observed
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.inspection.checks.priorities import unjudged
+from webhook.inspection.checks.native import unjudged
 from webhook.inspection.served_priorities import ServedPriorities, priority_fields, read_served_priorities
 from webhook.kube.errors import ApiError
 

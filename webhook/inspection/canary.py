@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
+import msgspec
+
+from webhook.inspection.cluster_findings import ClusterFinding, finding
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch
@@ -43,7 +45,7 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
     try:
         page = await anext(aiter(client.pages(NODE.path(), dict, limit=1)))
         if not page.items:
-            return [_inconclusive("the cluster has no node to nominate the pod to")]
+            return [_said("unknown", reason="the cluster has no node to nominate the pod to")]
         # What a process that was killed left behind
         for collection in (pods, classes):
             left_over, _ = await client.list(collection, labelSelector=LABEL)
@@ -64,7 +66,7 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
         finally:
             await _remove(client, (f"{pods}/{name}", f"{classes}/{name}"))
     except ApiError as error:
-        return [_inconclusive(f"pod or PriorityClass could not be made or watched: {error.message}")]
+        return [_said("unknown", reason=f"pod or PriorityClass could not be made or watched: {error.message}")]
 
 
 async def _create_pod(client: Client, pods: str, name: str) -> None:
@@ -106,9 +108,18 @@ async def _watch_nomination(client: Client, path: str, node: str) -> list[Cluste
     try:
         nominated = await client.patch(f"{path}/status", {"status": {"nominatedNodeName": node}})
     except ApiError as error:
-        return [_refused(f"The cluster refuses a nomination by somebody else than its scheduler: {error.message}.")]
+        return [
+            _said(
+                "refused",
+                what=f"The cluster refuses a nomination by somebody else than its scheduler: {error.message}.",
+            )
+        ]
     if not _nomination(nominated):
-        return [_refused("The API server accepts a nomination by somebody else than its scheduler, and drops it.")]
+        return [
+            _said(
+                "refused", what="The API server accepts a nomination by somebody else than its scheduler, and drops it."
+            )
+        ]
     await client.patch(path, {"spec": {"schedulingGates": None}})
     end = time.monotonic() + _TRIED
     while True:
@@ -119,21 +130,12 @@ async def _watch_nomination(client: Client, path: str, node: str) -> list[Cluste
         ):
             break
         if time.monotonic() > end:
-            return [_inconclusive(f"no scheduler tried the pod within {_TRIED:.0f} s")]
+            return [_said("unknown", reason=f"no scheduler tried the pod within {_TRIED:.0f} s")]
         await asyncio.sleep(_POLL)
     await asyncio.sleep(_SETTLED)
     if _nomination(await client.get(path)):
         return []
-    return [
-        ClusterFinding(
-            FindingSeverity.WARNING,
-            "This cluster's scheduler clears a nomination that it did not make, at every failed attempt.",
-            "Plans go on and preemptors are bound all the same, but nothing keeps the room free for them: any pod may"
-            " take it first (docs/kubernetes-behaviour.md K8).",
-            "Its profile runs no PostFilter plugin: leave DefaultPreemption enabled.",
-            "canary",
-        )
-    ]
+    return [_said("cleared")]
 
 
 async def _remove(client: Client, paths: Iterable[str]) -> None:
@@ -162,22 +164,5 @@ def _nomination(pod: Json) -> str:
     return str(pod.get("status", {}).get("nominatedNodeName") or "")
 
 
-def _refused(what: str) -> ClusterFinding:
-    return ClusterFinding(
-        FindingSeverity.ERROR,
-        what,
-        "giveway writes its plan together with the nomination, before anybody is asked to leave: every plan fails, and"
-        " nobody is evicted (docs/kubernetes-behaviour.md K12).",
-        "Look for an admission policy or webhook on pods/status.",
-        "canary",
-    )
-
-
-def _inconclusive(why: str) -> ClusterFinding:
-    return ClusterFinding(
-        FindingSeverity.NOT_CHECKED,
-        f"Whether the scheduler keeps an outside nomination is not known: {why}.",
-        "giveway works either way, but only a kept nomination keeps the room free for its preemptor.",
-        "Look whether default-scheduler runs, and try again.",
-        "canary",
-    )
+def _said(name: str, **values: Any) -> ClusterFinding:
+    return msgspec.structs.replace(finding(f"canary.{name}", **values), check="canary")

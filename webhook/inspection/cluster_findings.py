@@ -1,10 +1,16 @@
-"""What a check says: the object, what is wrong with it, why that matters, and what to do."""
+"""What a check says: the object, what is wrong with it, why that matters, and what to do.
+
+The texts stand in `checks/findings.toml`, by check and finding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import string
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sized
 from enum import StrEnum
-from typing import NamedTuple
+from importlib.resources import files
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -40,6 +46,38 @@ class Check(NamedTuple):
     run: Callable[[Observed], Iterable[ClusterFinding]]
     by_policies: bool = False
     """Whether it says nothing without the policies in force."""
+
+
+class _Texts(string.Formatter):
+    """`{pods}` names several, a few of them; `{pods:# pod}` counts them, as `1 pod` or `2 pods`."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        """A value in its place in a text."""
+        if format_spec.startswith("#"):
+            total = (
+                sum(value.values()) if isinstance(value, Mapping) else len(value) if isinstance(value, Sized) else value
+            )
+            return counted(total, format_spec[2:]) if format_spec[2:] else str(total)
+        if isinstance(value, list | tuple | set | frozenset | Mapping):
+            return names(value)
+        return super().format_field(value, format_spec)
+
+
+_TABLE = tomllib.loads(files("webhook.inspection.checks").joinpath("findings.toml").read_text())
+_formatter = _Texts()
+
+
+def finding(key: str, /, *, severity: FindingSeverity | None = None, **values: object) -> ClusterFinding:
+    """The finding `check.name` of the table, with values for the names in its texts; `severity` if it has none."""
+    check, _, name = key.partition(".")
+    row, known = _TABLE[check][name], _TABLE["sentences"] | values
+    what, why, fix = (_formatter.vformat(row[part], (), known) for part in ("what", "why", "fix"))
+    return ClusterFinding(severity or FindingSeverity(row["severity"]), what, why, fix)
+
+
+def sentence(name: str) -> str:
+    """A sentence that several findings share."""
+    return str(_TABLE["sentences"][name])
 
 
 def counted(count: int, noun: str) -> str:

@@ -7,42 +7,33 @@ from collections.abc import Iterator
 import msgspec
 
 from webhook.inspection.checks import (
-    answering,
+    alive,
     budgets,
     certificates,
     classes,
-    entries,
-    exceptions,
     groups,
-    installation,
     native,
-    nominations,
-    own_rights,
     policies,
-    policies_in_force,
-    priorities,
-    quotas,
-    ranges,
+    registration,
     rights,
-    versions,
     webhooks,
 )
-from webhook.inspection.cluster_findings import Check, ClusterFinding, FindingSeverity
+from webhook.inspection.cluster_findings import Check, ClusterFinding, finding
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 
 _RBAC = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 
 CHECKS = (
-    Check("installed", CONFIGURATIONS, installation.present),
-    Check("answers", ("giveway-probe", *CONFIGURATIONS), answering.silent),
-    Check("deployments", ("deployments", *CONFIGURATIONS), installation.deployed),
-    Check("leader", ("leases", "deployments", "priorityclasses"), installation.led),
-    Check("policies-in-force", ("configmaps", *CONFIGURATIONS), policies_in_force.differing),
-    Check("own-rights", ("deployments", *_RBAC), own_rights.missing),
-    Check("registered", CONFIGURATIONS, webhooks.registered),
-    Check("entries", CONFIGURATIONS, entries.old, by_policies=True),
+    Check("installed", CONFIGURATIONS, alive.present),
+    Check("answers", ("giveway-probe", *CONFIGURATIONS), alive.silent),
+    Check("deployments", ("deployments", *CONFIGURATIONS), alive.deployed),
+    Check("leader", ("leases", "deployments", "priorityclasses"), alive.led),
+    Check("policies-in-force", ("configmaps", *CONFIGURATIONS), policies.differing),
+    Check("own-rights", ("deployments", *_RBAC), rights.missing),
+    Check("registered", CONFIGURATIONS, registration.registered),
+    Check("entries", CONFIGURATIONS, registration.old, by_policies=True),
     Check("preempting-classes", ("priorityclasses", "pods"), classes.preempting, by_policies=True),
-    Check("reserved-ranges", ("priorityclasses", "namespaces", "pods"), ranges.reserved, by_policies=True),
+    Check("reserved-ranges", ("priorityclasses", "namespaces", "pods"), classes.reserved, by_policies=True),
     Check("silent-classes", ("priorityclasses", "pods"), classes.silent),
     Check("drifted-annotations", ("priorityclasses", "namespaces", "pods"), classes.drifted, by_policies=True),
     Check("twins", ("priorityclasses",), classes.twins, by_policies=True),
@@ -55,12 +46,12 @@ CHECKS = (
         budgets.never_allowing,
         by_policies=True,
     ),
-    Check("stuck-nominations", ("pods",), nominations.stuck),
-    Check("overdue-notices", ("pods",), nominations.overdue_notices),
+    Check("stuck-nominations", ("pods",), alive.stuck),
+    Check("overdue-notices", ("pods",), alive.overdue_notices),
     Check("groups-too-small", ("podgroups", "pods"), groups.too_small),
     Check("groups-without-room", ("podgroups", "pods", "nodes", "deviceclasses"), groups.without_room),
-    Check("groups-beyond-quota", ("podgroups", "pods", "resourcequotas"), quotas.too_tight),
-    Check("quotas-by-class", ("resourcequotas", "namespaces"), quotas.by_class, by_policies=True),
+    Check("groups-beyond-quota", ("podgroups", "pods", "resourcequotas"), groups.too_tight),
+    Check("quotas-by-class", ("resourcequotas", "namespaces"), groups.by_class, by_policies=True),
     Check("exemptions", ("namespaces", "pods", *CONFIGURATIONS), webhooks.exempting),
     Check("lock-out", ("namespaces", "daemonsets", *CONFIGURATIONS), webhooks.locking_out),
     Check("later-webhooks", ("namespaces", "pods", *CONFIGURATIONS), webhooks.changing_classes),
@@ -68,16 +59,16 @@ CHECKS = (
     Check("not-recorded", ("pods", "priorityclasses", *_RBAC), rights.unrecorded, by_policies=True),
     Check("certificates", ("secrets", *CONFIGURATIONS), certificates.expiring),
     Check("policies", ("namespaces", "priorityclasses"), policies.matching_nothing, by_policies=True),
-    Check("exceptions", (), exceptions.listed, by_policies=True),
+    Check("exceptions", (), policies.listed, by_policies=True),
     Check(
         "native-policies",
         ("priorityclasses", *native.PLURALS, *CONFIGURATIONS),
         native.in_step,
         by_policies=True,
     ),
-    Check("unjudged-priorities", (), priorities.unjudged),
-    Check("resizes", (), versions.without_resizes, by_policies=True),
-    Check("versions", (), versions.untested),
+    Check("unjudged-priorities", (), native.unjudged),
+    Check("resizes", (), alive.without_resizes, by_policies=True),
+    Check("versions", (), alive.untested),
 )
 """Every check: its name, what must be readable, and the function. docs/operations.md explains each by its name."""
 
@@ -91,25 +82,12 @@ def examine(observed: Observed) -> Iterator[ClusterFinding]:
     """What all checks find; a check that lacks something it needs says so instead."""
     skipped = left_out(observed)
     if skipped:
-        yield ClusterFinding(
-            FindingSeverity.NOT_CHECKED,
-            f"Not checked, because no policies are known: {', '.join(sorted(skipped))}.",
-            "What these checks look for may be there.",
-            "See the findings about the webhook; --policies DIR looks by files of your own.",
-            "policies",
-        )
+        yield msgspec.structs.replace(finding("policies.unknown", checks=", ".join(sorted(skipped))), check="policies")
     for check in CHECKS:
         if check.name in skipped:
             continue
         lacking = [observed.missing[plural] for plural in check.needs if plural in observed.missing]
         if lacking:
-            yield ClusterFinding(
-                FindingSeverity.NOT_CHECKED,
-                f"Not checked: {'; '.join(lacking)}.",
-                "What this check looks for may be there.",
-                "Run it with more rights; docs/operations.md has a ClusterRole that suffices.",
-                check.name,
-            )
+            yield msgspec.structs.replace(finding("checks.lacking", lacking="; ".join(lacking)), check=check.name)
             continue
-        for finding in check.run(observed):
-            yield msgspec.structs.replace(finding, check=check.name)
+        yield from (msgspec.structs.replace(each, check=check.name) for each in check.run(observed))

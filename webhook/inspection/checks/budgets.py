@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from webhook.inspection.closed_budgets import Preemptible, never_allows
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
+from webhook.inspection.cluster_findings import ClusterFinding, finding
 from webhook.inspection.observed import Observed
 from webhook.kube.objects.meta import key_of
 from webhook.kube.pods import SCALED
@@ -19,13 +19,7 @@ def covering_nothing(observed: Observed) -> Iterator[ClusterFinding]:
     covered = {key for keys in _coverage(observed).values() for key in keys}
     for budget in observed.budgets:
         if key_of(budget) not in covered:
-            yield ClusterFinding(
-                FindingSeverity.WARNING,
-                f"PodDisruptionBudget {key_of(budget)} covers no running pod.",
-                "It looks like a protection and is none. Often a label was renamed, or the budget is in another"
-                " namespace than the pods.",
-                "Compare spec.selector with the labels of the pods it is meant for; delete it if they are gone.",
-            )
+            yield finding("budgets-covering-nothing.budget", key=key_of(budget))
 
 
 def covering_twice(observed: Observed) -> Iterator[ClusterFinding]:
@@ -37,14 +31,7 @@ def covering_twice(observed: Observed) -> Iterator[ClusterFinding]:
         if len(budgets) > 1:
             twice[pod.namespace, tuple(budgets)][pod.name] += 1
     for (namespace, several), pods in sorted(twice.items()):
-        yield ClusterFinding(
-            FindingSeverity.WARNING,
-            f"{counted(len(pods), 'pod')} in {namespace} covered by {len(several)} budgets, {names(several)}:"
-            f" {names(list(pods))}.",
-            "The Eviction API refuses to evict a pod that several budgets cover: neither giveway nor kubectl drain can"
-            " ever move it.",
-            "Change the selectors so that each pod is covered by one budget.",
-        )
+        yield finding("budgets-covering-twice.pods", pods=list(pods), namespace=namespace, budgets=several)
 
 
 def never_allowing(observed: Observed) -> Iterator[ClusterFinding]:
@@ -67,14 +54,7 @@ def never_allowing(observed: Observed) -> Iterator[ClusterFinding]:
         if kinds:
             allow = f"minAvailable: {len(without_scale[key]) - 1}, a number, because Kubernetes counts nothing else for"
             allow += f" pods without a scale: {', '.join(kinds)}"
-        yield ClusterFinding(
-            FindingSeverity.WARNING,
-            f"PodDisruptionBudget {key} never lets any of its {counted(len(pods), 'preemptible pod')} go, because"
-            f" {closed[key]}: {names(pods)}.",
-            "The policies let these pods be evicted, and the Eviction API refuses every one of them: they stay for"
-            " ever, whoever waits. kubectl drain does not end either.",
-            f"Let the budget allow at least one disruption ({allow}), or take the pods out of the preemptible class.",
-        )
+        yield finding("budgets-never-allowing.budget", key=key, pods=pods, reason=closed[key], allow=allow)
 
 
 def _coverage(observed: Observed) -> dict[tuple[str, int], list[str]]:

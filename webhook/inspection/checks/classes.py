@@ -1,18 +1,26 @@
-"""PriorityClasses: those that preempt past the protections, twins, and annotations that drifted."""
+"""PriorityClasses: those that preempt past the protections, twins, drifted annotations, and reserved ranges."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from typing import Any
 
+import msgspec
+
+from webhook.admission.context import Objects
 from webhook.admission.mutating import given_earlier
 from webhook.admission.resolving import NEVER, policy_of
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names, quoted
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, finding, names, quoted
+from webhook.inspection.judge import CANNOT_BE_JUDGED, Existing, Judge
+from webhook.inspection.makers import UNKNOWN, Maker, maker_of
 from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.priority_classes import silence, speaking
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.managed_classes import shielded
+from webhook.policy.model.policies import Policies
+from webhook.policy.model.priority import PriorityPolicy
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.victims.rules import EXPENDABLE, Rules, compile_rules
 
@@ -47,53 +55,42 @@ def preempting(observed: Observed) -> Iterator[ClusterFinding]:
             if annotated
             else "none by an annotation, they did not opt in"
         )
+        value, severity = priority_class.value, FindingSeverity.INFO
+        if annotated and (used or priority_class.global_default):
+            severity = FindingSeverity.WARNING
         by = f"used by {counted(used.total(), 'pod')}: {names(used)}" if used else "used by no pod now"
         if priority_class.global_default:
             by += ", and the global default"
-        yield ClusterFinding(
-            FindingSeverity.WARNING if annotated and (used or priority_class.global_default) else FindingSeverity.INFO,
-            f"PriorityClass {name} (value {priority_class.value}) has preemptionPolicy PreemptLowerPriority and is"
-            f" above {counted(len(below), 'running pod')} that the policies let nobody evict now ({said}); it is {by}.",
-            "kube-scheduler preempts for its pods by itself. It knows neither can-be-preempted nor protection windows,"
-            " and breaks disruption budgets if nothing else helps.",
-            "Make a class of the same value with preemptionPolicy Never, name it as a twin in a PreemptionPolicy"
-            " (docs/policies.md), and let the workloads be made again; or reserve the range of its value.",
+        yield finding(
+            "preempting-classes.above", severity=severity, name=name, value=value, below=below, said=said, by=by
         )
 
 
 def twins(observed: Observed) -> Iterator[ClusterFinding]:
     """Twins that are missing or do not fit their class, and managed classes that preempt by themselves."""
     engine = Engine(observed.policies)
-    why = "Pods of the class stay in it, so kube-scheduler preempts for them and giveway does not."
     for policy in observed.policies.preemption:
         for original, twin in policy.preemptors.twins.items():
             own, other = observed.classes.get(original), observed.classes.get(twin)
             if own is None:
                 continue
-            fix = f"Create PriorityClass {twin} with value {own.value} and preemptionPolicy Never."
+            create = f"Create PriorityClass {twin} with value {own.value} and preemptionPolicy Never."
             if other is None:
-                yield ClusterFinding(
-                    FindingSeverity.ERROR, f"Twin {twin} of PriorityClass {original} does not exist.", why, fix
-                )
+                yield finding("twins.gone", twin=twin, original=original, create=create)
             elif other.value != own.value or policy_of(other) != NEVER:
-                yield ClusterFinding(
-                    FindingSeverity.ERROR,
-                    f"Twin {twin} of PriorityClass {original} has value {other.value} and preemptionPolicy"
-                    f" {policy_of(other)}; it needs value {own.value} and {NEVER}.",
-                    why,
-                    f"Both fields are immutable: delete {twin}. {fix}",
+                yield finding(
+                    "twins.other",
+                    twin=twin,
+                    original=original,
+                    own=own,
+                    other=other,
+                    policy=policy_of(other),
+                    create=create,
                 )
     for name, priority_class in sorted(observed.classes.items()):
         managed = engine.managed(name)
         if managed is not None and managed.twin is None and policy_of(priority_class) != NEVER:
-            yield ClusterFinding(
-                FindingSeverity.ERROR,
-                f"PriorityClass {name} is managed by PreemptionPolicy {managed.policy.name}, but its preemptionPolicy"
-                f" is {policy_of(priority_class)}.",
-                why,
-                "The field is immutable: delete the class and make it again with preemptionPolicy Never, or give it a"
-                " twin in the policy.",
-            )
+            yield finding("twins.managed", name=name, managed=managed, policy=policy_of(priority_class))
 
 
 def drifted(observed: Observed) -> Iterator[ClusterFinding]:
@@ -116,15 +113,7 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
             difference = ("absent" if now is None else quoted(now), "nothing" if says is None else quoted(says))
             counts[pod.class_name, key, *difference][pod.namespace] += 1
     for (name, key, has, says), pods in sorted(counts.items()):
-        yield ClusterFinding(
-            FindingSeverity.WARNING,
-            f"{counted(pods.total(), 'pod')} of PriorityClass {name}: annotation {key} is {has}, and the class says"
-            f" {says} ({names(pods)}).",
-            "A pod keeps what was copied when it was created, so the class promises something else than what decides:"
-            " a pod that has the annotation goes by it, and a protection holds only as far as it was copied.",
-            "If the class is right, let the workloads make their pods again (kubectl rollout restart); if the pods are,"
-            " change the class back.",
-        )
+        yield finding("drifted-annotations.differ", pods=pods, name=name, key=key, has=has, says=says)
 
 
 def expendable(observed: Observed) -> Iterator[ClusterFinding]:
@@ -140,14 +129,9 @@ def expendable(observed: Observed) -> Iterator[ClusterFinding]:
             if not all(evictable and _paired(observed, rules, name, pod) for name in served):
                 kept[pod.class_name][pod.namespace] += 1
         for name, pods in sorted(kept.items()):
-            yield ClusterFinding(
-                FindingSeverity.WARNING,
-                f"{counted(pods.total(), 'pod')} of {f'PriorityClass {name}' if name else 'no PriorityClass'}, of a"
-                f" priority below {EXPENDABLE}, may not be evicted by PreemptionPolicy {rules.name}: {names(pods)}.",
-                f"cluster-autoscaler counts pods below {EXPENDABLE} as gone, so it adds no node for preemptors that fit"
-                f" there ({', '.join(served)}), and giveway does not make it: nobody helps the preemptor.",
-                f"Let these pods be evicted, give them a class of value {EXPENDABLE} or more, or lower"
-                " --expendable-pods-priority-cutoff of cluster-autoscaler (docs/how-to/autoscalers.md).",
+            of = f"PriorityClass {name}" if name else "no PriorityClass"
+            yield finding(
+                "expendable-pods.kept", pods=pods, of=of, below=EXPENDABLE, rules=rules, served=", ".join(served)
             )
 
 
@@ -170,14 +154,8 @@ def silent(observed: Observed) -> Iterator[ClusterFinding]:
         if pod.class_name and speaking(observed.classes.get(pod.class_name), pod.priority) is None:
             pods[pod.class_name, pod.priority][pod.namespace] += 1
     for (name, priority), namespaces in sorted(pods.items()):
-        yield ClusterFinding(
-            FindingSeverity.WARNING,
-            f"{counted(namespaces.total(), 'pod')} of PriorityClass {name} for which it does not speak:"
-            f" {silence(name, observed.classes.get(name), priority)} ({names(namespaces)}).",
-            "A class speaks only for pods of its own value. Those that say nothing themselves are never victims.",
-            f"Make the class again with value {priority}, or let the workloads make their pods again (kubectl rollout"
-            " restart).",
-        )
+        said = silence(name, observed.classes.get(name), priority)
+        yield finding("silent-classes.silent", pods=namespaces, name=name, priority=priority, silence=said)
 
 
 def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, PriorityClass]) -> bool | None:
@@ -196,3 +174,88 @@ def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, Priorit
         words = victims.annotations_read - frozenset(victims.annotations.protection)
         says_so |= bool(window) or any(said.get(key) for key in words)
     return says_so
+
+
+_Range = tuple[str, int, int]
+"""A rule, and the lowest and highest value that it reserves."""
+_SEVERITIES = {"refused": FindingSeverity.ERROR, CANNOT_BE_JUDGED: FindingSeverity.INFO}
+
+
+def reserved(observed: Observed) -> Iterator[ClusterFinding]:
+    """Classes and running pods in a reserved range that its rule refuses, judged as `giveway scan` judges them."""
+    # The rules that reserve and no others, and their ranges
+    policies: list[PriorityPolicy] = []
+    ranges: list[_Range] = []
+    for policy in observed.policies.priority:
+        reserving = [(rule, rule.reserve) for rule in policy.rules if rule.reserve is not None]
+        ranges += [(f"{policy.name}/{rule.name}", body.from_, body.to) for rule, body in reserving]
+        if reserving:
+            policies.append(msgspec.structs.replace(policy, rules=tuple(rule for rule, _ in reserving)))
+    if not ranges:
+        return
+    judge = Judge(Policies(priority=tuple(policies)), Objects(observed.classes.values(), observed.namespaces.values()))
+    for name, priority_class in sorted(observed.classes.items()):
+        if not _in_range(priority_class.value, ranges):
+            continue
+        data = {
+            "metadata": {"name": name},
+            "value": priority_class.value,
+            "preemptionPolicy": policy_of(priority_class),
+        }
+        existing = Existing(msgspec.json.encode(data), "priorityclasses", "", name)
+        for rule, verdict in _verdicts(judge, existing, UNKNOWN, ranges):
+            yield finding(
+                "reserved-ranges.class",
+                severity=_severity(verdict),
+                name=name,
+                value=priority_class.value,
+                rule=rule,
+                verdict=verdict,
+            )
+    yield from _pods(observed, judge, ranges)
+
+
+def _pods(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[ClusterFinding]:
+    """Running pods of a reserved priority; those that are alike in what rules about ranges read are judged once."""
+    counts: dict[tuple[str, str, str, int], Counter[str]] = defaultdict(Counter)
+    known: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
+    for pod in observed.pods:
+        if pod.namespace not in observed.reach or not _in_range(pod.priority, ranges):
+            continue
+        api_version, kind, owner = pod.owner
+        alike = (pod.namespace, pod.class_name, pod.priority, pod.preemption_policy, api_version, kind, id(pod.labels))
+        if alike not in known:
+            owners = [{"apiVersion": api_version, "kind": kind, "name": owner, "controller": True}] if kind else []
+            metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels, "ownerReferences": owners}
+            spec: dict[str, Any] = {"priority": pod.priority, "preemptionPolicy": pod.preemption_policy}
+            spec |= {"priorityClassName": pod.class_name} if pod.class_name else {}
+            raw = msgspec.json.encode({"metadata": metadata, "spec": spec})
+            existing = Existing(raw, "pods", pod.namespace, pod.name)
+            known[alike] = _verdicts(judge, existing, maker_of(owners, {}, pod.node), ranges)
+        for rule, verdict in known[alike]:
+            counts[rule, verdict, pod.class_name, pod.priority][pod.namespace] += 1
+    for (rule, verdict, class_name, priority), pods in sorted(counts.items()):
+        by = f" (PriorityClass {class_name})" if class_name else ""
+        yield finding(
+            "reserved-ranges.pods",
+            severity=_severity(verdict),
+            pods=pods,
+            priority=priority,
+            by=by,
+            rule=rule,
+            verdict=verdict,
+        )
+
+
+def _severity(verdict: str) -> FindingSeverity:
+    return _SEVERITIES.get(verdict, FindingSeverity.WARNING)
+
+
+def _in_range(value: int, ranges: list[_Range]) -> bool:
+    return any(start <= value <= end for _, start, end in ranges)
+
+
+def _verdicts(judge: Judge, existing: Existing, maker: Maker, ranges: list[_Range]) -> list[tuple[str, str]]:
+    """What the rules that reserve say, as pairs of rule and verdict."""
+    rules = {rule for rule, _, _ in ranges}
+    return [(said.rule, said.verdict) for said in judge.judge(existing, maker).said if said.rule in rules]

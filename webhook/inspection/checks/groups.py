@@ -1,14 +1,17 @@
-"""Groups of pods whose minimum is not met, or cannot be: nobody is placed or evicted for a part of a gang (D12)."""
+"""Groups of pods whose minimum is not met, or cannot be, and quotas: nobody is placed for a part of a gang (D12)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
+from webhook.inspection.cluster_findings import ClusterFinding, finding
 from webhook.inspection.empty_cluster import empty_cluster, is_ready, room_for
 from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.instants import epoch_or
-from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.kube.objects.pod import Pod
+from webhook.kube.quantity import QuantityError, millis, units
+from webhook.preemption.snapshot.amounts import ClusterError, requests
 
 _LONG = 600.0
 """Seconds that a controller may take to make the pods of a group."""
@@ -25,12 +28,13 @@ def too_small(observed: Observed) -> Iterator[ClusterFinding]:
         seconds = max((observed.now - epoch_or(pod.created, observed.now) for pod in waiting), default=0.0)
         if len(pods) >= minimum or seconds < _LONG:
             continue
-        source, namespace, name = key
-        yield ClusterFinding(
-            FindingSeverity.WARNING,
-            f"{source} {namespace}/{name} needs {minimum} pods and has had {len(pods)} for {seconds / 60:.0f} min.",
-            f"{len(waiting)} of them wait, and nobody is evicted for a part of a group: it is never placed like that.",
-            "Look why its controller makes no more pods (a quota, an admission webhook), or lower its minimum.",
+        yield finding(
+            "groups-too-small.group",
+            group=_name(key),
+            minimum=minimum,
+            pods=pods,
+            minutes=seconds / 60,
+            waiting=waiting,
         )
 
 
@@ -49,17 +53,130 @@ def without_room(observed: Observed) -> Iterator[ClusterFinding]:
             continue  # kube-scheduler cannot read it either, and says so
         if room.most >= needed:
             continue
-        source, namespace, name = key
         lacking = "; ".join(f"{pod}: {why or 'there is no ready node'}" for pod, why in room.reasons.items())
         together = " in one domain of its topology" if group is not None and group.topology_keys else ""
-        yield ClusterFinding(
-            FindingSeverity.WARNING,
-            f"{source} {namespace}/{name} needs {minimum} pods, and at most {room.most} of its {len(pods)} have room"
-            f"{together} on the {ready} ready nodes, even if every other pod is gone."
-            + (f" No node is good for {lacking}." if lacking else ""),
-            "Its minimum can never be met on these nodes: nobody is evicted for it, and its pods wait forever.",
-            f"Add nodes for {needed - room.most} more of its pods{together}, let them ask for less, "
-            "or lower its minimum."
-            if not lacking
-            else "Change what these pods ask for or tolerate, add nodes that have it, or lower its minimum.",
+        yield finding(
+            f"groups-without-room.{'lacking' if lacking else 'nodes'}",
+            group=_name(key),
+            minimum=minimum,
+            room=room,
+            pods=pods,
+            together=together,
+            ready=ready,
+            missing=needed - room.most,
+            lacking=lacking,
         )
+
+
+def _name(key: tuple[str, str, str]) -> str:
+    source, namespace, name = key
+    return f"{source} {namespace}/{name}"
+
+
+Json = Mapping[str, Any]
+_OPERATORS: dict[str, Callable[[str, list[str]], bool]] = {
+    "In": lambda name, values: name in values,
+    "NotIn": lambda name, values: name not in values,
+    "Exists": lambda name, _: bool(name),
+    "DoesNotExist": lambda name, _: not name,
+}
+
+
+def too_tight(observed: Observed) -> Iterator[ClusterFinding]:
+    """Groups that have fewer pods than their minimum, and whose quota never admits as many.
+
+    Pods that are still to come are taken to ask for no more than the one that asks for least.
+    """
+    quotas = observed.objects["resourcequotas"]
+    for key, pods in observed.members.items():
+        namespace, minimum = key[1], observed.minima[key]
+        there = [quota for quota in quotas if quota["metadata"].get("namespace") == namespace]
+        for quota in there if len(pods) < minimum else ():
+            counted = [pod for pod in pods if _counts(quota, pod)]
+            if len(counted) < len(pods):
+                continue
+            if not (beyond := list(_beyond(quota, pods, minimum))):
+                continue
+            yield finding(
+                "groups-beyond-quota.quota",
+                group=_name(key),
+                minimum=minimum,
+                quota=quota["metadata"]["name"],
+                beyond="; ".join(beyond),
+                pods=pods,
+            )
+
+
+def by_class(observed: Observed) -> Iterator[ClusterFinding]:
+    """Quotas by class that do not count a twin as the class whose pods it takes."""
+    twins = {pair for policy in observed.policies.preemption for pair in policy.preemptors.twins.items()}
+    for quota in observed.objects["resourcequotas"]:
+        namespace, rows = quota["metadata"].get("namespace"), _scopes(quota)
+        by_name = [row for row in rows if row.get("scopeName") == "PriorityClass"]
+        for original, twin in sorted(twins) if namespace in observed.reach else ():
+            if all(_names(row, original) == _names(row, twin) for row in by_name):
+                continue
+            counted = all(_names(row, original) for row in by_name)
+            own, twins_own = ("counts", "does not count") if counted else ("does not count", "counts")
+            key = f"{namespace}/{quota['metadata']['name']}"
+            yield finding(
+                "quotas-by-class.quota", quota=key, own=own, original=original, twins_own=twins_own, twin=twin
+            )
+
+
+def _beyond(quota: Json, pods: list[Pod], minimum: int) -> Iterator[str]:
+    """What the quota has less of than as many pods ask for at least, each in words."""
+    try:
+        asked = [requests(pod) for pod in pods]
+        for field, quantity in sorted(((quota.get("spec") or {}).get("hard") or {}).items()):
+            if field in {"pods", "count/pods"}:
+                if units(quantity) < minimum:
+                    yield f"{field} is {quantity}"
+                continue
+            resource = field.removeprefix("requests.")
+            if resource == field and field not in {"cpu", "memory", "ephemeral-storage"}:
+                continue
+            each = sorted(amounts.get(resource, 0) for amounts in asked)
+            least = sum(each) + each[0] * (minimum - len(each))
+            if (millis(quantity) if resource == "cpu" else units(quantity)) < least:
+                shown = f"{least}m" if resource == "cpu" else str(least)
+                yield f"{field} is {quantity}, and they ask for {shown} at least"
+    except (ClusterError, QuantityError):
+        return  # the API server does not take it either
+
+
+def _counts(quota: Json, pod: Pod) -> bool:
+    """Whether the quota counts this pod, by its scopes."""
+    return all(_matches(row, pod) for row in _scopes(quota))
+
+
+def _scopes(quota: Json) -> list[Json]:
+    """The scopes of a quota, each with its operator: it counts the pods that are in all of them."""
+    spec = quota.get("spec") or {}
+    rows = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
+    return rows + ((spec.get("scopeSelector") or {}).get("matchExpressions") or [])
+
+
+def _names(row: Json, class_name: str) -> bool:
+    """Whether pods of this class are in a scope by class."""
+    matches = _OPERATORS.get(row.get("operator") or "")
+    return matches is not None and matches(class_name, row.get("values") or [])
+
+
+def _matches(row: Json, pod: Pod) -> bool:
+    """Whether the pod is in a scope; of scopes that are not known nobody is taken to be."""
+    match row.get("scopeName"):
+        case "PriorityClass":
+            return _names(row, pod.spec.priority_class_name)
+        case "BestEffort":
+            return _is_best_effort(pod)
+        case "NotBestEffort":
+            return not _is_best_effort(pod)
+    return False
+
+
+def _is_best_effort(pod: Pod) -> bool:
+    containers = [*(pod.spec.containers or ()), *(pod.spec.init_containers or ())]
+    return not any(
+        container.resources and (container.resources.requests or container.resources.limits) for container in containers
+    )

@@ -1,10 +1,10 @@
-"""The API server's own policies: who enforces, and whether what is applied is what the policies say."""
+"""The API server's own policies: who enforces, whether they are what the policies say, and what nobody judges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
+from webhook.inspection.cluster_findings import ClusterFinding, finding
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.native.compiler import compile_policies
 from webhook.native.drift import Mode, drift, is_ours, mode
@@ -34,19 +34,9 @@ def in_step(observed: Observed) -> Iterator[ClusterFinding]:
     there = applied(observed)
     if not any(map(is_ours, there)):
         return
-    yield ClusterFinding(
-        FindingSeverity.INFO,
-        f"The policies are enforced by: {who_enforces(observed)}.",
-        "Page native-policies of docs/ says what holds in each mode.",
-        "Nothing, if this is the mode that was chosen.",
-    )
+    yield finding("native-policies.mode", mode=who_enforces(observed))
     if who_enforces(observed) is Mode.BOTH:
-        yield ClusterFinding(
-            FindingSeverity.WARNING,
-            "Native policies are applied, and the entries of the webhook have failurePolicy Fail for pods.",
-            "While no webhook answers no pod is made: the native policies are no backstop.",
-            "If they are to be one: start the webhook with --failure-policy=Ignore, or add the component backstop.",
-        )
+        yield finding("native-policies.both")
     # A keeper compiles exceptions that hold for changes, `giveway compile` alone does not: the least drift counts
     reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
     mutates = any(obj["kind"].startswith("Mutating") and is_ours(obj) for obj in there)
@@ -56,14 +46,13 @@ def in_step(observed: Observed) -> Iterator[ClusterFinding]:
         wanted = compile_policies(observed.policies, observed.classes.values(), settings, observed.now)
         drifts.append(drift(there, wanted.objects))
     for difference in min(drifts, key=len):
-        left_over = difference.how == "left-over"
-        yield ClusterFinding(
-            FindingSeverity.WARNING if left_over else FindingSeverity.ERROR,
-            f"{difference}.",
-            "It enforces what no policy says any more."
-            if left_over
-            else "What the policies say and what the API server enforces differ.",
-            f"kubectl delete {difference.kind.lower()} {difference.name}, its binding first."
-            if left_over
-            else "Run giveway compile with --cluster, and kubectl apply its output. See the log of giveway-native.",
-        )
+        how = "left-over" if difference.how == "left-over" else "drift"
+        yield finding(f"native-policies.differs-{how}", difference=difference, kind=difference.kind.lower())
+
+
+def unjudged(observed: Observed) -> Iterator[ClusterFinding]:
+    """Each served resource with a `priorityClassName` that is for no pod, and that no rule looks at."""
+    for resource, fields in observed.priorities.fields.items():
+        yield finding("unjudged-priorities.resource", resource=resource, fields=fields)
+    for document, why in observed.priorities.unread.items():
+        yield finding("unjudged-priorities.unread", document=document, reason=why)

@@ -1,4 +1,4 @@
-"""Rights that get round what giveway guards, from the cluster's RBAC objects: who has them, and what they allow."""
+"""Rights, from the cluster's RBAC objects: those that get round what giveway guards, and those that it lacks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from webhook.inspection.closed_budgets import Preemptible
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
-from webhook.inspection.observed import Observed
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, names
+from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.policy.model.creation import labels_recorded, not_recorded
 from webhook.policy.model.match import NODE_USER
 from webhook.policy.model.values import CREATION, MARK
@@ -109,7 +109,6 @@ _KUBERNETES = frozenset(
         "User system:kube-scheduler",
     }
 )
-_FIX = "kubectl get clusterrolebindings,rolebindings -A -o wide shows the bindings; take away those that nobody needs."
 
 
 class BoundRole(NamedTuple):
@@ -124,14 +123,10 @@ def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
     """Who, beside administrators and Kubernetes' own parts, may go round what giveway guards."""
     for way in _WAYS:
         with_right = _holders(observed, way)
-        everybody = [subject for subject in with_right if subject in _EVERYBODY]
-        if everybody:
-            yield ClusterFinding(
-                FindingSeverity.ERROR, f"Everybody ({names(everybody)}) may {way.what}.", way.why, _FIX
-            )
-        others = _shown(with_right, but=_EVERYBODY)
-        if others:
-            yield ClusterFinding(way.severity, f"May {way.what}: {names(others)}.", way.why, _FIX)
+        if everybody := [subject for subject in with_right if subject in _EVERYBODY]:
+            yield finding("rights.everybody", everybody=everybody, way=way)
+        if others := _shown(with_right, but=_EVERYBODY):
+            yield finding("rights.others", severity=way.severity, others=others, way=way)
 
 
 def unrecorded(observed: Observed) -> Iterator[ClusterFinding]:
@@ -147,13 +142,8 @@ def unrecorded(observed: Observed) -> Iterator[ClusterFinding]:
                 pods[what][pod.namespace] += 1
     who = _shown(_holders(observed, _STATUS) | _holders(observed, _PODS)) if pods else []
     for what, namespaces in sorted(pods.items()):
-        yield ClusterFinding(
-            FindingSeverity.WARNING,
-            f"{counted(namespaces.total(), 'pod')} whose {what} counts as it is now, because it was not recorded when"
-            f" they were made: {names(namespaces)}.",
-            "Whoever may patch pods or their status makes victims of them, or keeps them from being ones:"
-            f" {names(who) if who else 'administrators alone'}.",
-            "Let the workloads make their pods again (kubectl rollout restart).",
+        yield finding(
+            "not-recorded.pods", pods=namespaces, part=what, who=names(who) if who else "administrators alone"
         )
 
 
@@ -220,4 +210,91 @@ def _allows(rule: Json, group: str, resource: str, verbs: frozenset[str]) -> boo
         bool({"*", group} & set(rule.get("apiGroups") or ()))
         and bool(wanted & resources)
         and bool(({"*"} | verbs) & set(rule.get("verbs") or ()))
+    )
+
+
+_READ, _FOLLOW = ("list", "watch"), ("get", "list", "watch")
+_ADMISSION = "admissionregistration.k8s.io"
+
+
+class Needed(NamedTuple):
+    """Verbs on resources of one group; `own` if they are needed in giveway's own namespace only."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    own: bool = False
+
+
+NEEDED: dict[str, tuple[Needed, ...]] = {
+    "giveway-webhook": (
+        Needed("scheduling.k8s.io", ("priorityclasses",), _FOLLOW),
+        Needed("scheduling.k8s.io", ("podgroups",), _FOLLOW),
+        Needed("", ("namespaces",), _FOLLOW),
+        Needed(_ADMISSION, CONFIGURATIONS, ("get", "update")),
+        Needed("", ("secrets",), ("get", "update"), own=True),
+        Needed("", ("configmaps",), ("create", "get", "update"), own=True),
+        Needed("", ("configmaps",), ("patch",), own=True),
+        Needed("apps", ("deployments",), ("get",), own=True),
+    ),
+    "giveway-reconciler": (
+        Needed("", ("pods",), _FOLLOW),
+        Needed("", ("pods/status",), ("patch",)),
+        Needed("", ("pods/eviction",), ("create",)),
+        Needed("", ("nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"), _READ),
+        Needed("storage.k8s.io", ("storageclasses", "csinodes"), _READ),
+        Needed("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), _READ),
+        Needed("scheduling.k8s.io", ("priorityclasses", "podgroups"), _READ),
+        Needed("scheduling.x-k8s.io", ("podgroups",), _READ),
+        Needed("scheduling.volcano.sh", ("podgroups",), _READ),
+        Needed("policy", ("poddisruptionbudgets",), _READ),
+        Needed("events.k8s.io", ("events",), ("create", "patch")),
+        Needed("apps", ("replicasets",), ("get",)),
+        Needed("coordination.k8s.io", ("leases",), ("create", "get", "update"), own=True),
+        Needed("", ("configmaps",), ("get",), own=True),
+    ),
+}
+"""What each service account of manifests/base needs; a test compares it with the manifests."""
+
+
+def missing(observed: Observed) -> Iterator[ClusterFinding]:
+    """Each service account that lacks a right, and which."""
+    known, static = list(grants(observed)), observed.own_state.static_entries
+    for account, needs in NEEDED.items():
+        deployment = observed.own_state.deployments.get(account)
+        if deployment is None:
+            continue
+        # What it needs only to keep the entries of its configurations, it does not if an administrator applies them
+        keeps = not (static and account == "giveway-webhook")
+        needed = [row for row in needs if keeps or row.resources != CONFIGURATIONS]
+        held = [grant for grant in known if f"ServiceAccount {observed.own}/{account}" in grant.subjects]
+        lacking = [
+            f"{verb} {resource}" + (f" in {observed.own}" if row.own else "")
+            for row in needed
+            for resource in row.resources
+            for verb in row.verbs
+            if not any(_has(grant, row, resource, verb, observed.own) for grant in held)
+        ]
+        if lacking:
+            yield finding("own-rights.lacking", own=observed.own, account=account, lacking=lacking)
+        rows = [] if keeps else [Needed(_ADMISSION, (resource,), ("update",)) for resource in CONFIGURATIONS]
+        may = [
+            row.resources[0]
+            for row in rows
+            for grant in held
+            if _has(grant, row, row.resources[0], "update", observed.own)
+        ]
+        if may:
+            yield finding("own-rights.beyond", own=observed.own, account=account, may=may)
+
+
+def _has(grant: BoundRole, row: Needed, resource: str, verb: str, own: str) -> bool:
+    """Whether a grant allows it, on some objects at least: most rights are for objects of one name."""
+    if grant.namespace and not (row.own and grant.namespace == own):
+        return False
+    return any(
+        {"*", row.group} & set(rule.get("apiGroups") or ())
+        and {"*", resource} & set(rule.get("resources") or ())
+        and {"*", verb} & set(rule.get("verbs") or ())
+        for rule in grant.rules
     )

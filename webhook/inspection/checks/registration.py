@@ -1,4 +1,4 @@
-"""Whether webhook configurations that an administrator applied are those that the policies in force need."""
+"""Whether the API server asks giveway, and by the entries that the policies in force need."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.inspection.checks.installation import there
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
+from webhook.component_base.own_names import WEBHOOK, reconciler_user
+from webhook.inspection.checks.alive import there
+from webhook.inspection.checks.native import who_enforces
+from webhook.inspection.cluster_findings import ClusterFinding, finding, names
 from webhook.inspection.observed import CONFIGURATIONS, Observed
+from webhook.kube.rollouts import unready
+from webhook.native.drift import Mode
 from webhook.registration import stored
 from webhook.registration.applied import applied_entries, is_applied
 from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
@@ -17,6 +21,41 @@ Json = dict[str, Any]
 
 _PLURALS = dict(zip((MUTATING, VALIDATING), CONFIGURATIONS, strict=True))
 _RECONCILER = re.compile(r"request\.userInfo\.username != '((?:[^'\\]|\\.)*)'")
+
+
+def registered(observed: Observed) -> Iterator[ClusterFinding]:
+    """Whether the API server asks giveway about pods at all, and what happens if nobody answers.
+
+    Without a webhook, the API server's own policies may enforce everything.
+    """
+    mode = who_enforces(observed)
+    if mode is Mode.NATIVE or not there(observed):
+        return
+    for kind, plural in _PLURALS.items():
+        configuration = observed.own_configuration(plural)
+        rules = [entry for entry in configuration.get("webhooks") or () if entry["name"] not in PROBES]
+        if not configuration:
+            yield finding("registered.gone", kind=kind)
+        elif not rules:
+            yield finding("registered.empty", kind=kind, fix=_never_came_up(observed))
+        elif mode is not Mode.BACKSTOP and any(
+            entry.get("failurePolicy") == "Ignore" for entry in rules if entry["name"].startswith("pods.")
+        ):
+            yield finding("registered.open", kind=kind)
+
+
+def _never_came_up(observed: Observed) -> str:
+    """What to look at when the entries were never written."""
+    deployment = observed.own_state.deployments.get(WEBHOOK)
+    if observed.own_state.static_entries:
+        return "Apply what giveway compile --webhook prints for these policies (docs/install.md#static-entries)."
+    if deployment and (waits := unready(deployment, ())):
+        return f"The webhook does not run yet ({waits}): see the finding about its Deployment."
+    where = f"kubectl -n {observed.own} logs deploy/{WEBHOOK}" if deployment else "the webhook's log"
+    return (
+        f"The webhook writes them once the API server has reached it. {where}, and /readyz?verbose on its port 8081,"
+        " say what it waits for; most often TCP port 9443 is closed to the API server (docs/install.md)."
+    )
 
 
 def old(observed: Observed) -> Iterator[ClusterFinding]:
@@ -41,20 +80,13 @@ def old(observed: Observed) -> Iterator[ClusterFinding]:
         meant = {entry["name"]: stored.digest([entry]) for entry in wanted}
         are = {entry["name"]: stored.digest([entry]) for entry in webhooks}
         differ = [name for name in {**meant, **are} if meant.get(name) != are.get(name)]
-        yield ClusterFinding(
-            FindingSeverity.WARNING,
-            f"{kind} giveway is not what the policies in force need: {names(differ) if differ else 'another order'}.",
-            "No replica writes it. What its matchConditions leave out is not judged.",
-            "Make it again with giveway compile --webhook and the same options, and apply it."
-            if static
-            else "If it comes from a file: make the file again with giveway compile --webhook, and apply it. If the"
-            " webhook keeps it, it is put back within seconds.",
-        )
+        how = "applied" if static else "kept"
+        yield finding(f"entries.{how}", kind=kind, differ=names(differ) if differ else "another order")
 
 
 def _target(observed: Observed) -> WebhookTarget:
     """Where the stored entries send reviews, as the options of `giveway compile --webhook` would say it."""
-    reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
+    reconciler = reconciler_user(observed.own)
     by_name = {entry["name"]: entry for entry in observed.own_entries()}
     pods = by_name.get("pods.validate.giveway.dev") or {}
     client = pods.get("clientConfig") or {}

@@ -1,0 +1,212 @@
+"""giveway itself: installed, answering, running, led, what it leaves behind on pods, and the version it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from webhook.component_base.own_names import RECONCILER, WEBHOOK
+from webhook.inspection.checks.native import who_enforces
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, sentence
+from webhook.inspection.observed import CONFIGURATIONS, Observed
+from webhook.inspection.own_state import renewed
+from webhook.kube.instants import epoch_or, time_span
+from webhook.kube.resources import OLDEST, RESIZES_SINCE, TESTED, minor_of
+from webhook.kube.rollouts import unready
+from webhook.native.drift import Mode
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.model.values import NOTICE, PLAN
+from webhook.registration.entries import PROBES
+
+_NO_CONNECTION = (
+    "connection refused",
+    "i/o timeout",
+    "deadline exceeded",
+    "Client.Timeout",
+    "no route to host",
+    "network is unreachable",
+    "connection reset",
+)
+
+
+def silent(observed: Observed) -> Iterator[ClusterFinding]:
+    """That the webhook does not answer although it is registered; the API server's own words say why."""
+    probe, judging = observed.own_state.probe, [row for row in observed.own_entries() if row["name"] not in PROBES]
+    if probe is None or not probe.silent or not judging:
+        return
+    closed = any(entry.get("failurePolicy", "Fail") == "Fail" for entry in judging)
+    said = probe.failure or "it does not say why, because no entry fails closed that was asked"
+    which = f" ({probe.entry})" if probe.entry else ""
+    fix = _fix(observed, probe.failure, judging[0].get("clientConfig") or {})
+    yield finding(f"answers.{'closed' if closed else 'open'}", which=which, said=said.rstrip("."), fix=fix)
+
+
+def _fix(observed: Observed, failure: str, client: dict[str, Any]) -> str:
+    """What to do about a failure, as the API server words it; `client` says where the webhook is."""
+    url, restart = client.get("url"), f"kubectl -n {observed.own} rollout restart deployment {WEBHOOK}"
+    if "x509" in failure and ("expired" in failure or "not yet valid" in failure):
+        new = f"{restart} has a new one issued." if not url else "giveway certs issue makes a new one in its directory."
+        return f"The webhook's certificate is out of its time. {new}"
+    if "x509" in failure or "root certificates" in failure:
+        again = (
+            f"{restart} writes it again."
+            if not url
+            else "Start the webhook with --ca-file and the authority that signed its certificate: it writes caBundle."
+        )
+        return f"The caBundle of the entries does not trust the certificate that the webhook serves. {again}"
+    if url:
+        return (
+            f"Start the webhook that {url.rpartition('/')[0]} leads to (giveway serve or giveway run), and open its"
+            " port to the control plane."
+        )
+    if "not found" in failure:
+        return "The Service is gone: giveway install brings it back."
+    deployment = observed.own_state.deployments.get(WEBHOOK)
+    waits = unready(deployment, ()) if deployment else f"there is no Deployment {WEBHOOK}"
+    if waits or "no endpoints" in failure:
+        pods = f"kubectl -n {observed.own} get pods -l app.kubernetes.io/component=webhook"
+        return f"No pod of the webhook answers ({waits or 'none is ready'}): {pods}, and describe what is not ready."
+    if any(text in failure for text in _NO_CONNECTION):
+        return (
+            "The pods are ready, so the way is closed: let the control plane reach TCP port 9443 of the webhook's pods"
+            " (firewall rule, security group, NetworkPolicy; docs/install.md)."
+        )
+    return f"kubectl -n {observed.own} logs deploy/{WEBHOOK} says more."
+
+
+def there(observed: Observed) -> bool:
+    """Whether anything of giveway is in the cluster: a webhook configuration, a native policy or a Deployment."""
+    configured = any(map(observed.own_configuration, CONFIGURATIONS))
+    return configured or bool(observed.own_state.deployments) or who_enforces(observed) is not Mode.NONE
+
+
+def present(observed: Observed) -> Iterator[ClusterFinding]:
+    """That giveway is not installed."""
+    if not there(observed):
+        yield finding("installed.nothing", own=observed.own)
+
+
+def deployed(observed: Observed) -> Iterator[ClusterFinding]:
+    """Deployments that are missing, scaled to nothing, or whose pods are not ready."""
+    own = observed.own_state
+    to_service = any((entry.get("clientConfig") or {}).get("service") for entry in observed.own_entries())
+    if WEBHOOK not in own.deployments and to_service:
+        yield finding("deployments.gone", own=observed.own)
+    for name, deployment in sorted(own.deployments.items()):
+        without = sentence("nobody_preempts") if name == RECONCILER else "Nobody does its work."
+        if deployment["spec"].get("replicas") == 0:
+            yield finding("deployments.scaled", own=observed.own, name=name, without=without)
+            continue
+        labels = (deployment["spec"]["selector"].get("matchLabels") or {}).items()
+        pods = [pod for pod in own.pods if labels <= (pod["metadata"].get("labels") or {}).items()]
+        if text := unready(deployment, pods):
+            severity = FindingSeverity.ERROR
+            if (deployment.get("status") or {}).get("availableReplicas", 0) > 0:
+                severity, without = FindingSeverity.WARNING, "The others do its work as long as they are there."
+            elif name == WEBHOOK:
+                without = "Without it the API server gets no answer: what its entries fail closed for is refused."
+            yield finding(
+                "deployments.unready", severity=severity, own=observed.own, name=name, text=text, without=without
+            )
+
+
+def led(observed: Observed) -> Iterator[ClusterFinding]:
+    """That no reconciler leads: the lease is missing, not held, or not renewed any more."""
+    own, lease = observed.own_state, f"{observed.own}/{RECONCILER}"
+    runs = RECONCILER in own.deployments
+    logs = (
+        f"Look at the reconcilers: kubectl -n {observed.own} get pods -l app.kubernetes.io/component=reconciler, and"
+        f" kubectl -n {observed.own} logs deploy/{RECONCILER}."
+        if runs
+        else "Start giveway reconcile or giveway run, and look at its log."
+    )
+    if own.lease is not None:
+        holder = own.lease.spec.holder_identity
+        if not holder:
+            yield finding("leader.free", lease=lease, logs=logs)
+        elif own.lease_unchanged:
+            yield finding(
+                "leader.silent", lease=lease, logs=logs, holder=holder, ago=time_span(observed.now - renewed(own.lease))
+            )
+    elif runs:
+        yield finding("leader.none", lease=lease, logs=logs)
+    elif there(observed) and (managed := _managed(observed)):
+        yield finding("leader.never", managed=managed, logs=logs)
+
+
+def _managed(observed: Observed) -> int:
+    engine = Engine(observed.policies)
+    return sum(engine.managed(name) is not None for name in observed.classes)
+
+
+_LONG = 600.0
+"""Seconds after which a nomination is longer than any plan of the default timeout needs."""
+_LATE = 60.0
+"""Seconds past its deadline by which the reconciler has ended a plan, or past a notice by which it has asked."""
+
+
+class _Ends(msgspec.Struct):
+    """When a plan or a notice ends; empty for one that cannot be read."""
+
+    deadline: str = ""
+    by: str = ""
+
+
+def _ends(text: str) -> _Ends:
+    try:
+        return msgspec.json.decode(text, type=_Ends)
+    except (msgspec.DecodeError, UnicodeError):
+        return _Ends()
+
+
+def stuck(observed: Observed) -> Iterator[ClusterFinding]:
+    """Pending pods that are nominated to a node that is gone, for a plan that is over, or for very long."""
+    nodes = None if "nodes" in observed.missing else {node.metadata.name for node in observed.nodes}
+    for pod in observed.pods:
+        if pod.node or not (pod.nominated or PLAN in pod.annotations):
+            continue
+        plan = _ends(pod.annotations.get(PLAN, "{}"))
+        body = '{"status":{"nominatedNodeName":null}}'
+        clear = f"kubectl patch pod -n {pod.namespace} {pod.name} --subresource=status --type=merge -p '{body}'"
+        if nodes is not None and pod.nominated and pod.nominated not in nodes:
+            yield finding("stuck-nominations.gone", pod=pod, clear=clear)
+        elif (late := observed.now - epoch_or(plan.deadline, observed.now)) > _LATE:
+            yield finding("stuck-nominations.late", pod=pod, late=time_span(late))
+        elif PLAN not in pod.annotations and (since := observed.now - epoch_or(pod.nominated_at, observed.now)) > _LONG:
+            by = f" by {pod.nominated_by}" if pod.nominated_by else ""
+            yield finding("stuck-nominations.long", pod=pod, by=by, since=time_span(since), clear=clear)
+
+
+def overdue_notices(observed: Observed) -> Iterator[ClusterFinding]:
+    """Pods whose notice is over, and that neither leave nor were told that they stay."""
+    for pod in observed.pods:
+        notice = _ends(pod.annotations.get(NOTICE, "{}"))
+        if (late := observed.now - epoch_or(notice.by, observed.now)) > _LATE:
+            yield finding("overdue-notices.late", pod=pod, late=time_span(late))
+
+
+def untested(observed: Observed) -> Iterator[ClusterFinding]:
+    """A server that is too old, or of a version on which nobody ran the tests; a webhook of another version."""
+    probe, this = observed.own_state.probe, version("giveway")
+    others = sorted((probe.versions if probe else frozenset()) - {this})
+    if others:
+        yield finding("versions.others", others=others, this=this)
+    minor, shown = minor_of(observed.version), observed.version.get("gitVersion", "of an unknown version")
+    tested = " and ".join(f"1.{number}" for number in TESTED)
+    if minor is not None and minor < OLDEST:
+        yield finding("versions.old", shown=shown, oldest=OLDEST)
+    elif minor is None or not min(TESTED) <= minor <= max(TESTED):
+        yield finding("versions.untested", shown=shown, tested=tested)
+    elif minor not in TESTED:
+        yield finding("versions.between", shown=shown, tested=tested)
+
+
+def without_resizes(observed: Observed) -> Iterator[ClusterFinding]:
+    """Policies that evict for pods that want to grow in place, on a server whose pods never say so."""
+    minor = minor_of(observed.version)
+    growing = [policy.name for policy in observed.policies.preemption if policy.preemptors.resize]
+    if growing and minor is not None and minor < RESIZES_SINCE:
+        yield finding("resizes.unknown", growing=growing, since=RESIZES_SINCE)
