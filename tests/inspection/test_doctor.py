@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 from tests.inspection.command import giveway
 from tests.inspection.observing import entry
 from tests.manifests.objects import POLICIES, ROOT
+from tests.rights import unused
 from tests.workloads import eventually, namespace, pod
-from webhook.clusters.embedded.access.authorization import unused
 from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection.canary import LABEL, examine_nominations
@@ -121,7 +121,7 @@ async def test_the_documented_role_suffices(cluster):
     result = await doctor(cluster, "--canary", kubeconfig=kubeconfig)
     assert "not checked" not in result.stdout
     used = cluster.authorizer.used
-    assert not used.refused("viewer")
+    assert not used.of("viewer", allowed=False)
     assert unused(role["rules"], used.of("viewer")) == []
 
 

@@ -20,8 +20,9 @@ from tests.inspection.builders import policies
 from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, documents
 from tests.manifests.test_rights import install_rights
 from tests.native import test_keeper as keeping
+from tests.rights import unused
 from tests.workloads import eventually, namespace, pod, priority_class
-from webhook.clusters.embedded.access.authorization import PolicyRule, unused
+from webhook.clusters.embedded.access.authorization import PolicyRule
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.calls import Right
 from webhook.inspection.scan import scan
@@ -157,7 +158,7 @@ async def test_the_scan_needs_its_rights_and_no_more():
         assert [(row.rule, row.namespace) for row in report.rows] == [("p/no-urgent", "new")]
         assert not report.problems
         user = f"system:serviceaccount:{NAMESPACE}:giveway-scan"
-        assert {(one.verb, one.resource) for one in cluster.authorizer.used.refused(user)} == TOLERATED
+        assert {(one.verb, one.resource) for one in cluster.authorizer.used.of(user, allowed=False)} == TOLERATED
         used = set(cluster.authorizer.used.of(user))
     written = Reporting()
     guard = written.guard = Guard(rules, written.kept)

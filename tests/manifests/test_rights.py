@@ -18,7 +18,7 @@ from tests.manifests.test_install import (
     serving_changes,
 )
 from tests.ports import free_port
-from webhook.clusters.embedded.access.authorization import unused
+from tests.rights import unused
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.installation.kustomize import components, render
 from webhook.kube import resources
@@ -137,7 +137,7 @@ def rights_of(cluster, account):
     """The rights an account was refused, and those it did not use."""
     user = f"system:serviceaccount:{NAMESPACE}:{account}"
     used = cluster.authorizer.used
-    return set(used.refused(user)), set(unused(rules_of(account), used.of(user)))
+    return set(used.of(user, allowed=False)), set(unused(rules_of(account), used.of(user)))
 
 
 async def finish(cluster, container, changes):

@@ -8,8 +8,8 @@ import pytest
 from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, containers, documents, kustomization
 from tests.manifests.test_install import RESOURCES, kubeconfig_of
 from tests.manifests.test_rights import install_rights
+from tests.rights import unused
 from tests.workloads import namespace, pod
-from webhook.clusters.embedded.access.authorization import unused
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 
@@ -64,7 +64,7 @@ async def test_the_job_needs_its_rights_and_no_more(cluster):
     assert "refused  kubernetes/system-range  1 Pod" in report
     user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
     used = cluster.authorizer.used
-    assert not used.refused(user)
+    assert not used.of(user, allowed=False)
     rules = [rule for obj in RIGHTS if "rules" in obj for rule in obj["rules"]]
     assert set(unused(rules, used.of(user))) == SELDOM
 

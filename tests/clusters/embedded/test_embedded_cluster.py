@@ -97,7 +97,7 @@ async def test_stand_ins_do_nothing_they_have_no_right_to():
         await eventually(running)
         used = cluster.authorizer.used
         users = ("system:kube-scheduler", "system:kube-controller-manager", "system:node:node-1")
-        assert [used.refused(user) for user in users] == [frozenset()] * 3
+        assert [used.of(user, allowed=False) for user in users] == [frozenset()] * 3
 
 
 def exists(path: str) -> bool:

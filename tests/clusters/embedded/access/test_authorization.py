@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.rights import unused
 from tests.workloads import Json, namespace, pod
-from webhook.clusters.embedded.access.authorization import UsedRights, unused
+from webhook.clusters.embedded.access.authorization import UsedRights
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.calls import Right
 from webhook.kube.errors import ApiError
@@ -193,4 +194,4 @@ async def test_used_rights_show_what_was_granted_in_vain(cluster):
     await allowed(cluster, "list", NODE.path())
     used = cluster.authorizer.used
     assert unused(rules, used.of("alice")) == ["delete pods", "create pods/eviction"]
-    assert used.refused("alice") == {Right("list", resource="nodes")}
+    assert used.of("alice", allowed=False) == {Right("list", resource="nodes")}

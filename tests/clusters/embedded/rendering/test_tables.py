@@ -103,16 +103,6 @@ async def test_what_a_row_carries():
         assert row.get("object", {}).get("kind") == kind
 
 
-async def test_rows_of_pods_that_ended():
-    """A pod that ended is marked, so that clients can tell it apart."""
-    api = bare_server()
-    client = api.local()
-    await client.create(PODS, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
-    await client.patch(f"{PODS}/a/status", {"status": {"phase": "Succeeded"}})
-    reply = await api.handle(ApiCall("GET", PODS, headers=TABLE))
-    assert msgspec.json.decode(reply.body)["rows"][0]["conditions"][0]["type"] == "Completed"
-
-
 def test_kinds_are_found_by_name():
     """A kind is found as an owner reference names it."""
     assert by_kind("apps/v1", "ReplicaSet").plural == "replicasets"

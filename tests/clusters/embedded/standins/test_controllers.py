@@ -71,5 +71,5 @@ async def test_pods_are_created_by_the_real_controllers_users(cluster, admin):
         if right.verb == "create"
     }
     assert did == {"pods"}
-    assert not cluster.authorizer.used.refused("system:serviceaccount:kube-system:replicaset-controller")
-    assert not cluster.authorizer.used.refused("system:serviceaccount:kube-system:deployment-controller")
+    assert not cluster.authorizer.used.of("system:serviceaccount:kube-system:replicaset-controller", allowed=False)
+    assert not cluster.authorizer.used.of("system:serviceaccount:kube-system:deployment-controller", allowed=False)

@@ -2,15 +2,14 @@
 
 `RbacAuthorizer` compiles the stored objects once and again after one of them changed; a request is then decided
 from the bindings that name its user or one of its groups. It remembers which rights were exercised: a test runs the
-shipped manifests' components against the embedded control plane and then asks `UsedRights` for refused rights (too
-few were granted) and `unused` for granted ones that were never exercised (too many).
+shipped manifests' components against the embedded control plane and then asks `UsedRights` whether too few were
+granted, or too many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, groups_of
@@ -68,23 +67,15 @@ class UsedRights:
     """The rights that users exercised, and those they were refused; names of objects are left out of the first."""
 
     def __init__(self) -> None:
-        self._granted: dict[str, set[Right]] = {}
-        self._refused: dict[str, set[Right]] = {}
+        self._decided: set[tuple[str, Right, bool]] = set()
 
     def record(self, user: str, right: Right, allowed: bool) -> None:
         """Note one decision."""
-        if allowed:
-            self._granted.setdefault(user, set()).add(replace(right, name=""))
-        else:
-            self._refused.setdefault(user, set()).add(right)
+        self._decided.add((user, replace(right, name="") if allowed else right, allowed))
 
-    def of(self, user: str) -> frozenset[Right]:
-        """What the user did."""
-        return frozenset(self._granted.get(user, ()))
-
-    def refused(self, user: str) -> frozenset[Right]:
-        """What the user was not allowed to do."""
-        return frozenset(self._refused.get(user, ()))
+    def of(self, user: str, *, allowed: bool = True) -> frozenset[Right]:
+        """What the user did, or was not allowed to do."""
+        return frozenset(right for name, right, was in self._decided if name == user and was is allowed)
 
 
 class RbacAuthorizer:
@@ -169,20 +160,6 @@ def acting_user(user: UserInfo, headers: Mapping[str, str], authorizer: RbacAuth
             raise right.refused_to(user)
     granted = (*groups, AUTHENTICATED) if groups else groups_of(name)
     return UserInfo(name, granted, uid)
-
-
-def unused(rules: Iterable[Mapping[str, Any]], used: Iterable[Right]) -> list[str]:
-    """Each `verb resource.group` that the PolicyRules grant and nobody used, in the rules' order."""
-    exercised = {(right.verb, right.group, right.full_resource) for right in used if right.resource}
-    paths = {(right.verb, right.path) for right in used if right.path}
-    lines = []
-    for rule in rules:
-        granted = product(rule.get("verbs") or (), rule.get("apiGroups") or (), rule.get("resources") or ())
-        left = [right for right in granted if right not in exercised]
-        lines += [f"{verb} {resource}.{group}" if group else f"{verb} {resource}" for verb, group, resource in left]
-        urls = product(rule.get("verbs") or (), rule.get("nonResourceURLs") or ())
-        lines += [f"{verb} {path}" for verb, path in urls if (verb, path) not in paths]
-    return lines
 
 
 def review_handlers(authorizer: RbacAuthorizer) -> dict[str, SubresourceHandler]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from webhook.admission.review import enveloped
 from webhook.clusters.embedded.protocol.api_resources import Object
-from webhook.clusters.embedded.protocol.calls import Attributes, user_object
+from webhook.clusters.embedded.protocol.calls import WriteRequest, user_object
 from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request
 
 LOWEST_REFUSAL = 400
@@ -35,11 +35,11 @@ class WebhookResponse:
     warnings: list[str] = field(default_factory=list)
 
 
-def request_of(attributes: Attributes) -> Object:
+def request_of(change: WriteRequest) -> Object:
     """Return the AdmissionRequest, with a fresh uid."""
-    resource, subresource = attributes.resource, attributes.subresource
+    resource, subresource = change.resource, change.subresource
     # A sub-resource may carry an object of its own kind, such as an Eviction.
-    judged = attributes.object or attributes.old_object or {}
+    judged = change.object or change.old_object or {}
     group, _, version = str(judged.get("apiVersion") or "").rpartition("/")
     kind = str(judged.get("kind") or "")
     if not kind or not version:
@@ -53,19 +53,19 @@ def request_of(attributes: Attributes) -> Object:
     request["requestResource"] = versioned
     if subresource:
         request["requestSubResource"] = subresource
-    if attributes.name:
-        request["name"] = attributes.name
-    namespace = attributes.name if resource.plural == "namespaces" else attributes.namespace
+    if change.name:
+        request["name"] = change.name
+    namespace = change.name if resource.plural == "namespaces" else change.namespace
     if namespace:
         request["namespace"] = namespace
-    request["operation"] = attributes.operation
-    request["userInfo"] = user_object(attributes.user)
-    request["object"] = _typed(attributes.object, group, version, kind)
-    request["oldObject"] = _typed(attributes.old_object, group, version, kind)
-    request["dryRun"] = attributes.dry_run
+    request["operation"] = change.operation
+    request["userInfo"] = user_object(change.user)
+    request["object"] = _typed(change.object, group, version, kind)
+    request["oldObject"] = _typed(change.old_object, group, version, kind)
+    request["dryRun"] = change.dry_run
     # Those of a PATCH become what its operation is.
-    options: Object = {"kind": f"{attributes.operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
-    given = attributes.options.items()
+    options: Object = {"kind": f"{change.operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
+    given = change.options.items()
     options.update((key, value) for key, value in given if key not in ("kind", "apiVersion", "force"))
     request["options"] = options
     return request

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.embedded.protocol.api_resources import Object
-from webhook.clusters.embedded.protocol.calls import Attributes
+from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import Matcher, label_matcher
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
@@ -47,19 +47,19 @@ class WebhookRule:
             scope=rule.get("scope") or "*",
         )
 
-    def matches(self, attributes: Attributes, group: str) -> bool:
+    def matches(self, change: WriteRequest, group: str) -> bool:
         """Whether the rule asks for the request, whose resource is taken to be one of this API group.
 
         A Namespace object counts as cluster-wide although its request names a namespace.
         """
-        plural = attributes.resource.plural
-        scope = "Namespaced" if attributes.namespace and plural != "namespaces" else "Cluster"
+        plural = change.resource.plural
+        scope = "Namespaced" if change.namespace and plural != "namespaces" else "Cluster"
         return (
-            _in(attributes.operation, self.operations)
+            _in(change.operation, self.operations)
             and _in(group, self.groups)
-            and _in(attributes.resource.version, self.versions)
+            and _in(change.resource.version, self.versions)
             and any(
-                resource in ("*", plural) and subresource in ("*", attributes.subresource)
+                resource in ("*", plural) and subresource in ("*", change.subresource)
                 for resource, subresource in self.resources
             )
             and self.scope in ("*", scope)
@@ -83,17 +83,17 @@ class RegisteredWebhook:
     dry_runs: bool
     reinvoked: bool
 
-    def asks_for(self, attributes: Attributes, namespace_labels: Mapping[str, str] | None) -> bool:
+    def asks_for(self, change: WriteRequest, namespace_labels: Mapping[str, str] | None) -> bool:
         """Whether rules and selectors match; `namespace_labels` is None for a cluster-wide object."""
-        if attributes.resource.plural in CONFIGURATIONS:
+        if change.resource.plural in CONFIGURATIONS:
             return False
         if namespace_labels is not None and not self.in_namespace(namespace_labels):
             return False
-        resource = attributes.resource
+        resource = change.resource
         groups = EVENT_GROUPS if resource.plural == "events" and not self.exact else (resource.group,)
-        if not any(rule.matches(attributes, group) for rule in self.rules for group in groups):
+        if not any(rule.matches(change, group) for rule in self.rules for group in groups):
             return False
-        states = [state for state in (attributes.object, attributes.old_object) if state is not None] or [{}]
+        states = [state for state in (change.object, change.old_object) if state is not None] or [{}]
         return any(self.of_object((state.get("metadata") or {}).get("labels") or {}) for state in states)
 
 

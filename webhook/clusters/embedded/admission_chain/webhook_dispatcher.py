@@ -23,7 +23,7 @@ from webhook.clusters.embedded.admission_chain.webhook_configurations import (
     conditions_hold,
 )
 from webhook.clusters.embedded.merging.patches import json_patch
-from webhook.clusters.embedded.protocol.calls import Attributes
+from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import StatusError, internal_error
 from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
 
@@ -37,7 +37,7 @@ class WebhookDispatcher:
         self._validating = _registered(read, "validatingwebhookconfigurations")
         self._caller = caller
 
-    async def mutate(self, attributes: Attributes, again: Callable[[Attributes], None]) -> None:
+    async def mutate(self, change: WriteRequest, again: Callable[[WriteRequest], None]) -> None:
         """Run the mutating webhooks. Raises StatusError to refuse.
 
         Where one changed the object, the in-tree plugins (`again`) run a second time, and so do, with
@@ -46,74 +46,72 @@ class WebhookDispatcher:
         called: set[tuple[str, str, int]] = set()
         due: set[tuple[str, str, int]] = set()
         changed = False
-        for webhook in self._asking(self._mutating, attributes):
-            if await self._change(webhook, attributes):
+        for webhook in self._asking(self._mutating, change):
+            if await self._change(webhook, change):
                 changed = True
                 due |= called
             if webhook.reinvoked:
                 called.add(webhook.key)
         if not changed:
             return
-        before = copy.deepcopy(attributes.object)
-        again(attributes)
-        if attributes.object != before:
+        before = copy.deepcopy(change.object)
+        again(change)
+        if change.object != before:
             due |= called
-        for webhook in self._asking(self._mutating, attributes):
+        for webhook in self._asking(self._mutating, change):
             if webhook.key in due:
-                await self._change(webhook, attributes)
+                await self._change(webhook, change)
 
-    async def validate(self, attributes: Attributes) -> None:
+    async def validate(self, change: WriteRequest) -> None:
         """Ask every validating webhook at once. Raises StatusError of the first, in their order, that refuses."""
-        webhooks = self._asking(self._validating, attributes)
+        webhooks = self._asking(self._validating, change)
         if not webhooks:
             return
-        asked = [self._ask(webhook, attributes, mutating=False) for webhook in webhooks]
+        asked = [self._ask(webhook, change, mutating=False) for webhook in webhooks]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _asking(self, registered: Memo[list[RegisteredWebhook]], attributes: Attributes) -> list[RegisteredWebhook]:
+    def _asking(self, registered: Memo[list[RegisteredWebhook]], change: WriteRequest) -> list[RegisteredWebhook]:
         webhooks = registered.get()
         if not webhooks:
             return []
         labels: Mapping[str, str] | None = None
-        if attributes.resource.plural == "namespaces":
-            judged = attributes.object or attributes.old_object or {}
+        if change.resource.plural == "namespaces":
+            judged = change.object or change.old_object or {}
             labels = (judged.get("metadata") or {}).get("labels") or {}
-        elif attributes.namespace:
-            labels = self._read.labels("namespaces", attributes.namespace)
-        return [webhook for webhook in webhooks if webhook.asks_for(attributes, labels)]
+        elif change.namespace:
+            labels = self._read.labels("namespaces", change.namespace)
+        return [webhook for webhook in webhooks if webhook.asks_for(change, labels)]
 
-    async def _change(self, webhook: RegisteredWebhook, attributes: Attributes) -> bool:
+    async def _change(self, webhook: RegisteredWebhook, change: WriteRequest) -> bool:
         """Call one mutating webhook and apply its patch; whether it changed the object."""
-        answer = await self._ask(webhook, attributes, mutating=True)
+        answer = await self._ask(webhook, change, mutating=True)
         if answer is None or not answer.patch:
             return False
-        if attributes.object is None:
+        if change.object is None:
             raise _failed(webhook, "webhook attempted to modify the object, which is not supported for this operation")
         try:
-            patched = json_patch(attributes.object, answer.patch)
+            patched = json_patch(change.object, answer.patch)
         except StatusError as error:
             raise _failed(webhook, str(error)) from error
-        if patched == attributes.object:
+        if patched == change.object:
             return False
-        attributes.object = patched
+        change.object = patched
         return True
 
-    async def _ask(
-        self, webhook: RegisteredWebhook, attributes: Attributes, *, mutating: bool
-    ) -> WebhookResponse | None:
+    async def _ask(self, webhook: RegisteredWebhook, change: WriteRequest, *, mutating: bool) -> WebhookResponse | None:
         """The webhook's consent; None if it was passed over. Raises StatusError if it refuses or fails closed."""
-        request = request_of(attributes)
+        request = request_of(change)
         try:
             if webhook.conditions and not conditions_hold(webhook.conditions, request):
                 return None
         except ConditionError as error:
             if not webhook.fail:
                 return None
-            raise attributes.denied(str(error)) from error
-        if attributes.dry_run and not webhook.dry_runs:
+            raise change.denied(str(error)) from error
+        if change.dry_run and not webhook.dry_runs:
             raise dry_run_unsupported(webhook.name)
         try:
             answer = await self._caller.call(webhook, request, mutating=mutating)
@@ -121,7 +119,7 @@ class WebhookDispatcher:
             if not webhook.fail:
                 return None
             raise _failed(webhook, str(error)) from error
-        attributes.warnings.extend(answer.warnings)
+        change.warnings.extend(answer.warnings)
         if not answer.allowed:
             raise denial(webhook.name, answer.status)
         return answer

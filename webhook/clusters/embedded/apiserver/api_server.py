@@ -77,7 +77,7 @@ class ApiServer:
         """Authenticate by the headers, then handle."""
         user = self.authentication.authenticate(call.headers)
         if user is None:
-            return refusal(statuses.unauthorized())
+            return refusal(statuses.failure(401, "Unauthorized", "Unauthorized"))
         try:
             call.user = acting_user(user, call.headers, self.authorizer)
         except statuses.StatusError as error:

@@ -16,7 +16,8 @@ from webhook.clusters.embedded.rendering import serialization
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 APPLY = "application/apply-patch+yaml"
 _PATCHES = f"application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, {APPLY}"
-_DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "preconditions", "dryRun")
+_ONLY_IN_BODY = ("gracePeriodSeconds", "propagationPolicy", "preconditions", "orphanDependents")
+_DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "preconditions", "dryRun")
 
 
 def decode_any(call: ApiCall, model: str = "") -> Object:
@@ -87,23 +88,17 @@ def options(call: ApiCall) -> Object:
 
 
 def delete_options(call: ApiCall) -> Object:
-    """DeleteOptions from the body, or else from the query. Raises StatusError (400, 422)."""
+    """DeleteOptions from the body. Raises StatusError (400)."""
     obj = options(call)
     body = serialization.decode(call.body, call.headers.get("content-type", ""))
     if isinstance(body, dict):
         fields.settle(schemas.of_model("V1DeleteOptions"), body)
         obj |= {key: body[key] for key in _DELETE_KEYS if body.get(key) is not None}
-    query = call.query
-    if seconds := query.get("gracePeriodSeconds"):
-        try:
-            obj.setdefault("gracePeriodSeconds", int(seconds))
-        except ValueError as error:
-            raise statuses.bad_request(f"gracePeriodSeconds must be a whole number, not {seconds!r}") from error
-    if query.get("propagationPolicy"):
-        obj.setdefault("propagationPolicy", query["propagationPolicy"])
-    if "orphanDependents" in query:
-        obj.setdefault("orphanDependents", truthy(query["orphanDependents"]))
+    if asked := [name for name in _ONLY_IN_BODY if name in call.query]:
+        raise statuses.bad_request(f"{', '.join(asked)}: send DeleteOptions in the body")
     _dry_run(obj.get("dryRun") or [])
+    if isinstance(body, dict) and body.get("orphanDependents") is not None:
+        raise statuses.bad_request("orphanDependents: say it by propagationPolicy")
     if obj.get("propagationPolicy") not in (None, "Orphan", "Foreground", "Background"):
         raise statuses.bad_request(f"invalid propagationPolicy {obj['propagationPolicy']!r}")
     return obj

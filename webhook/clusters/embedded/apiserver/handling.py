@@ -100,8 +100,8 @@ class Handlers:
             metadata = body.setdefault("metadata", {})
             metadata.setdefault("name", change.name)
             metadata.setdefault("namespace", change.namespace)
-            body = await self._admission.mutate(change.attributes("CREATE", body, None)) or body
-            await self._admission.validate(change.attributes("CREATE", body, None))
+            body = await self._admission.mutate(change.judging("CREATE", body, None)) or body
+            await self._admission.validate(change.judging("CREATE", body, None))
         status, obj = await handler(SubresourceCall(body, change))
         return reply_of(obj, status)
 

@@ -60,7 +60,8 @@ class HttpServer:
         try:
             body = await request.read() if request.can_read_body else b""
         except web.HTTPRequestEntityTooLarge:
-            return _answered(refusal(statuses.request_too_large(_LARGEST_BODY)))
+            text = f"Request entity too large: limit is {_LARGEST_BODY}"
+            return _answered(refusal(statuses.failure(413, "RequestEntityTooLarge", text, {})))
         call = ApiCall(request.method, request.path, request.query, headers, body)
         reply = await self.api.serve(call)
         if reply.stream is None:

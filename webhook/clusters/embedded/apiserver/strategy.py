@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from enum import Enum, auto
 
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
@@ -117,18 +116,6 @@ def _carry(new: Object, old: Object, key: str) -> None:
         new.pop(key, None)
 
 
-class DeletionStep(Enum):
-    """How far a DELETE gets."""
-
-    NOTHING = auto()
-    """The object is being deleted already."""
-    MARK = auto()
-    """A deletionTimestamp is set; somebody has to finish."""
-    MARK_AND_REMOVE = auto()
-    """Both, as two changes."""
-    REMOVE = auto()
-
-
 def check_preconditions(resource: ApiResource, obj: Object, options: Object) -> None:
     """Refuse (409) where uid or resourceVersion are not those the caller knows."""
     wanted, metadata = options.get("preconditions") or {}, obj["metadata"]
@@ -146,71 +133,45 @@ def check_preconditions(resource: ApiResource, obj: Object, options: Object) -> 
             raise statuses.failure(409, "Conflict", message, {"name": metadata["name"], "kind": resource.kind})
 
 
-def plan_deletion(resource: ApiResource, obj: Object, options: Object, now: float) -> DeletionStep:
-    """Mark the object as the options ask, and tell what is to be done with it. `now` is seconds since the epoch."""
-    metadata = obj["metadata"]
-    marked = bool(metadata.get("deletionTimestamp"))
-    before = list(metadata.get("finalizers") or ())
-    finalizers = before
-    policy = options.get("propagationPolicy")
-    if policy is None and options.get("orphanDependents") is not None:
-        policy = "Orphan" if options["orphanDependents"] else "Background"
+def mark_deletion(resource: ApiResource, obj: Object, options: Object, now: float) -> None:
+    """Write into the object that it is deleted as the options ask. `now` is seconds since the epoch."""
+    metadata, policy = obj["metadata"], options.get("propagationPolicy")
     if policy is not None:
-        finalizers = [name for name in before if name not in _PROPAGATION.values()]
-        finalizers += [_PROPAGATION[policy]] if policy in _PROPAGATION else []
-    metadata["finalizers"] = finalizers
-    if not finalizers:
-        del metadata["finalizers"]
-    pending = bool(finalizers or _spec_finalizers(resource, obj))
+        finalizers = [name for name in metadata.get("finalizers") or () if name not in _PROPAGATION.values()]
+        metadata["finalizers"] = finalizers + ([_PROPAGATION[policy]] if policy in _PROPAGATION else [])
+        if not metadata["finalizers"]:
+            del metadata["finalizers"]
     if resource.graceful:
-        return _plan_graceful(obj, options, now, pending=pending)
-    if not pending:
-        return DeletionStep.REMOVE
-    if marked and before == finalizers:
-        return DeletionStep.NOTHING
-    if not marked:
+        _mark_graceful(obj, options, now)
+    elif must_wait(resource, obj) and not metadata.get("deletionTimestamp"):
         _mark(obj, 0, now)
         if resource.kind == "Namespace":
             obj.setdefault("status", {})["phase"] = "Terminating"
             del metadata["deletionGracePeriodSeconds"]
-    return DeletionStep.MARK
 
 
-def is_finished(resource: ApiResource, obj: Object) -> bool:
-    """Whether an object that is being deleted has nothing left to wait for."""
+def must_wait(resource: ApiResource, obj: Object) -> bool:
+    """Whether an object that is deleted stays until somebody has finished: for its finalizers, or its grace period."""
     metadata = obj["metadata"]
-    return (
-        bool(metadata.get("deletionTimestamp"))
-        and not metadata.get("finalizers")
-        and not metadata.get("deletionGracePeriodSeconds")
-        and not _spec_finalizers(resource, obj)
-    )
+    spec_finalizers = (obj.get("spec") or {}).get("finalizers") if resource.kind == "Namespace" else None
+    return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds") or spec_finalizers)
 
 
-def _spec_finalizers(resource: ApiResource, obj: Object) -> list[str]:
-    return (obj.get("spec") or {}).get("finalizers") or [] if resource.kind == "Namespace" else []
-
-
-def _plan_graceful(obj: Object, options: Object, now: float, *, pending: bool) -> DeletionStep:
+def _mark_graceful(obj: Object, options: Object, now: float) -> None:
     """Give a pod its grace period, or shorten the one it has."""
     metadata, wanted = obj["metadata"], options.get("gracePeriodSeconds")
     if metadata.get("deletionTimestamp"):
         current = metadata.get("deletionGracePeriodSeconds") or 0
-        if wanted is None or wanted >= current:
-            return DeletionStep.NOTHING
-        asked_at = epoch(metadata["deletionTimestamp"]) - current
-        metadata["deletionTimestamp"] = rfc3339(asked_at + wanted)
-        metadata["deletionGracePeriodSeconds"] = wanted
-        grace = wanted
-    else:
-        spec = obj.get("spec") or {}
-        grace = int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted)
-        if grace < 0:
-            grace = 1
-        if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            grace = 0  # no kubelet has anything to stop
-        _mark(obj, grace, now)
-    return DeletionStep.MARK if grace or pending else DeletionStep.MARK_AND_REMOVE
+        if wanted is not None and wanted < current:
+            asked_at = epoch(metadata["deletionTimestamp"]) - current
+            metadata["deletionTimestamp"] = rfc3339(asked_at + wanted)
+            metadata["deletionGracePeriodSeconds"] = wanted
+        return
+    spec = obj.get("spec") or {}
+    grace = int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted)
+    if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        grace = 0  # no kubelet has anything to stop
+    _mark(obj, 1 if grace < 0 else grace, now)
 
 
 def _mark(obj: Object, grace: int, now: float) -> None:

@@ -139,7 +139,8 @@ class Watch:
         return _line(b"BOOKMARK", msgspec.json.encode(bookmark))
 
     def _too_old(self, revision: int) -> statuses.StatusError:
-        return statuses.expired(f"too old resource version: {revision} ({max(self.collection.floor, 1)})")
+        text = f"too old resource version: {revision} ({max(self.collection.floor, 1)})"
+        return statuses.failure(410, "Expired", text)
 
 
 def _line(kind: bytes, obj: bytes) -> bytes:

@@ -53,7 +53,7 @@ class ObjectWriter:
         change.name = obj["metadata"]["name"]
         validation.check_new(resource, obj)
         if change.admit:
-            await self.admission.validate(change.attributes("CREATE", obj, None))
+            await self.admission.validate(change.judging("CREATE", obj, None))
         if self.store.get(resource, change.namespace, change.name) is not None:
             raise statuses.already_exists(resource, change.name)
         return self._store(change, obj)
@@ -74,12 +74,12 @@ class ObjectWriter:
             strategy.keep(resource, change.subresource, old, new)
             validation.check_changed(resource, change.subresource, old, new)
             if change.admit:
-                await self.admission.validate(change.attributes("UPDATE", new, old))
+                await self.admission.validate(change.judging("UPDATE", new, old))
             if self.store.get(resource, change.namespace, change.name) is not current:
                 continue
             if old == new:
                 return current  # nothing changed, so there is no new version and no event
-            if strategy.is_finished(resource, new):
+            if new["metadata"].get("deletionTimestamp") and not strategy.must_wait(resource, new):
                 return self._remove(change, new)
             return self._store(change, new)
         raise statuses.modified(resource, change.name)
@@ -89,28 +89,25 @@ class ObjectWriter:
         for _ in range(_ATTEMPTS):
             resource = change.resource
             current = self.read(resource, change.namespace, change.name)
-            obj = current.object(resource)
+            before, obj = current.object(resource), current.object(resource)
             strategy.check_preconditions(resource, obj, change.options)
             if change.admit:
-                attributes = change.attributes("DELETE", None, obj)
-                await self.admission.mutate(attributes)
-                await self.admission.validate(attributes)
+                judged = change.judging("DELETE", None, before)
+                await self.admission.mutate(judged)
+                await self.admission.validate(judged)
             if self.store.get(resource, change.namespace, change.name) is not current:
                 continue
-            step = strategy.plan_deletion(resource, obj, change.options, time.time())
-            if step is strategy.DeletionStep.NOTHING:
-                return current, False
-            if step is strategy.DeletionStep.MARK:
-                return self._store(change, obj), False
-            if step is strategy.DeletionStep.MARK_AND_REMOVE:
-                self._store(change, obj)
-            return self._remove(change, obj), True
+            strategy.mark_deletion(resource, obj, change.options, time.time())
+            waits, is_marked = strategy.must_wait(resource, obj), obj != before
+            if is_marked and (waits or resource.graceful):
+                current = self._store(change, obj)
+            return (current, False) if waits else (self._remove(change, obj), True)
         raise statuses.modified(change.resource, change.name)
 
     async def _admitted(self, change: WriteRequest, operation: str, obj: Object, old: Object | None) -> Object:
         if not change.admit:
             return obj
-        admitted = await self.admission.mutate(change.attributes(operation, obj, old)) or obj
+        admitted = await self.admission.mutate(change.judging(operation, obj, old)) or obj
         defaulting.complete(change.resource, admitted)
         return admitted
 

@@ -7,7 +7,7 @@ Everything here is free of transport: `webhook.clusters.embedded.apiserver.http`
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_URL, ApiResource, Object
@@ -156,42 +156,11 @@ def user_object(user: UserInfo) -> Object:
 
 
 @dataclass(slots=True)
-class Attributes:
-    """What admission sees of one change; the same names as `admission.k8s.io/v1` AdmissionRequest.
-
-    `object` is None at DELETE, `old_object` is None at CREATE. `operation` is CREATE, UPDATE, DELETE or CONNECT.
-    `options` is the CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of the request. `warnings` may be
-    appended to: each becomes a `Warning` header.
-    """
-
-    operation: str
-    resource: ApiResource
-    subresource: str
-    namespace: str
-    name: str
-    object: Object | None
-    old_object: Object | None
-    user: UserInfo
-    dry_run: bool = False
-    options: Object = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def shown_name(self) -> str:
-        """The object's name; before one is generated, `generateName` or `Unknown`."""
-        metadata = (self.object or {}).get("metadata") or {}
-        return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
-
-    def denied(self, why: str) -> statuses.StatusError:
-        """403 in the words of an admission plugin."""
-        return statuses.forbidden(self.resource, self.shown_name, why)
-
-
-@dataclass(slots=True)
 class WriteRequest:
-    """One write as `ObjectWriter` takes it: on what, by whom, how.
+    """One write: on what, by whom, how; and, once it is known, what admission judges.
 
-    `manager` is the field manager; `options` are those of the request (DeleteOptions for a delete, and so on).
+    `operation` (CREATE, UPDATE, DELETE or CONNECT), `object` (None at DELETE) and `old_object` (None at CREATE) are
+    called as in `admission.k8s.io/v1` AdmissionRequest.
     """
 
     resource: ApiResource
@@ -201,26 +170,26 @@ class WriteRequest:
     user: UserInfo = ADMIN
     dry_run: bool = False
     manager: str = "giveway"
+    """The field manager."""
     options: Object = field(default_factory=dict)
+    """CreateOptions, UpdateOptions, PatchOptions or DeleteOptions."""
     warnings: list[str] = field(default_factory=list)
+    """Each becomes a `Warning` header."""
     admit: bool = True
     """False for what an inner part of the server does, such as the delete that an eviction leads to."""
+    operation: str = ""
+    object: Object | None = None
+    old_object: Object | None = None
 
-    def attributes(self, operation: str, obj: Object | None, old: Object | None) -> Attributes:
-        """What admission sees of it."""
-        return Attributes(
-            operation=operation,
-            resource=self.resource,
-            subresource=self.subresource,
-            namespace=self.namespace,
-            name=self.name,
-            object=obj,
-            old_object=old,
-            user=self.user,
-            dry_run=self.dry_run,
-            options=self.options,
-            warnings=self.warnings,
-        )
+    def judging(self, operation: str, obj: Object | None, old: Object | None) -> WriteRequest:
+        """The same with what admission judges."""
+        return replace(self, operation=operation, object=obj, old_object=old)
+
+    def denied(self, why: str) -> statuses.StatusError:
+        """403 in the words of an admission plugin, with the name; before it is made, `generateName` or `Unknown`."""
+        metadata = (self.object or {}).get("metadata") or {}
+        name = self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
+        return statuses.forbidden(self.resource, name, why)
 
 
 @dataclass(slots=True)

@@ -65,11 +65,6 @@ def bad_request(message: str) -> StatusError:
     return failure(400, "BadRequest", message)
 
 
-def unauthorized() -> StatusError:
-    """401."""
-    return failure(401, "Unauthorized", "Unauthorized")
-
-
 def forbidden(resource: ApiResource, name: str, why: str) -> StatusError:
     """403 by admission or authorization."""
     subject = f'{resource.qualified} "{name}"' if name else resource.qualified
@@ -89,11 +84,6 @@ def path_not_found() -> StatusError:
 def method_not_allowed() -> StatusError:
     """405."""
     return failure(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
-
-
-def not_acceptable(types: str) -> StatusError:
-    """406."""
-    return failure(406, "NotAcceptable", f"only the following media types are accepted: {types}")
 
 
 def unsupported_media_type(types: str) -> StatusError:
@@ -122,11 +112,6 @@ def modified(resource: ApiResource, name: str) -> StatusError:
     """409: somebody else was faster."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(resource, name, why)
-
-
-def expired(message: str, **metadata: Any) -> StatusError:
-    """410: the wanted version is no longer kept."""
-    return failure(410, "Expired", message, None, **metadata)
 
 
 def invalid(resource: ApiResource, name: str, causes: Iterable[Cause], kind: str = "") -> StatusError:
@@ -158,11 +143,6 @@ def invalid_options(kind: str, cause: Cause) -> StatusError:
 
 def _shown(cause: Cause) -> Object:
     return {"reason": cause.reason, "message": cause.message, "field": cause.field}
-
-
-def request_too_large(limit: int) -> StatusError:
-    """413; `limit` in bytes."""
-    return failure(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}", {})
 
 
 def too_many_requests(message: str, causes: Iterable[Object] = (), retry_after: int | None = None) -> StatusError:

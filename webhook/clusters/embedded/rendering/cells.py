@@ -88,39 +88,6 @@ def node_roles(obj: Object, _now: float) -> str:
     return ",".join(sorted(roles)) or NONE
 
 
-def node_selector(obj: Object, _now: float) -> str:
-    """The nodes that a DaemonSet is for."""
-    labels = obj["spec"]["template"]["spec"].get("nodeSelector") or {}
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or NONE
-
-
-def duration(obj: Object, now: float) -> str:
-    """How long a job has run."""
-    status = obj.get("status") or {}
-    if not status.get("startTime"):
-        return ""
-    end = epoch(status["completionTime"]) if status.get("completionTime") else now
-    return human(end - epoch(status["startTime"]))
-
-
-def job_status(obj: Object, _now: float) -> str:
-    """How a job stands."""
-    for kind in ("Complete", "Failed", "Suspended"):
-        condition = condition_of(obj, kind)
-        if condition and condition["status"] == "True":
-            return kind
-    return "Terminating" if obj["metadata"].get("deletionTimestamp") else "Running"
-
-
-def completions(obj: Object, _now: float) -> str:
-    """How many runs of a job have succeeded."""
-    spec, done = obj["spec"], (obj.get("status") or {}).get("succeeded", 0)
-    if spec.get("completions") is not None:
-        return f"{done}/{spec['completions']}"
-    parallel = spec.get("parallelism", 1)
-    return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
-
-
 def pod_ready(obj: Object, _now: float) -> str:
     """Containers that run and are ready, of all."""
     statuses = (obj.get("status") or {}).get("containerStatuses") or ()

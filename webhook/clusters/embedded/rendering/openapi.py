@@ -1,4 +1,4 @@
-"""OpenAPI v3 as far as kubectl reads it before `apply`, `create` and `diff`: the paths, with verbs and parameters.
+"""OpenAPI v3 as far as kubectl reads it before `apply`, `create` and `diff`: the parameters of patches.
 
 There are no schemas: kubectl makes its patches of the kinds it knows itself, and `kubectl explain` explains nothing.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
 from webhook.clusters.embedded.protocol import statuses
-from webhook.clusters.embedded.protocol.api_resources import RESOURCES, ApiResource, Object
+from webhook.clusters.embedded.protocol.api_resources import RESOURCES, Object
 
 _ROOTS = {row.root.lstrip("/"): row.root for row in RESOURCES}
-_PATCHES = ("json-patch+json", "merge-patch+json", "apply-patch+yaml")
+_PARAMETERS = [
+    {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+    for name in ("dryRun", "fieldManager", "fieldValidation")
+]
 
 
 @lru_cache(maxsize=1 + len(_ROOTS))
@@ -32,29 +34,13 @@ def document(path: str) -> bytes:
     paths: Object = {}
     for row in RESOURCES:
         if row.root == _ROOTS[name] and row.stored:
-            collection = f"{row.root}/{'namespaces/{namespace}/' if row.namespaced else ''}{row.plural}"
-            paths[collection] = {"get": _operation(row, "list"), "post": _operation(row, "post", "json")}
-            paths[f"{collection}/{{name}}"] = {
-                "get": _operation(row, "get"),
-                "put": _operation(row, "put", "json"),
-                "patch": _operation(row, "patch", *_PATCHES),
-                "delete": _operation(row, "delete"),
+            path = f"{row.root}/{'namespaces/{namespace}/' if row.namespaced else ''}{row.plural}/{{name}}"
+            paths[path] = {
+                "patch": {
+                    "x-kubernetes-action": "patch",
+                    "x-kubernetes-group-version-kind": {"group": row.group, "version": row.version, "kind": row.kind},
+                    "parameters": _PARAMETERS,
+                }
             }
     info = {"title": "Kubernetes", "version": "v1.36.0"}
     return msgspec.json.encode({"openapi": "3.0.0", "info": info, "paths": paths})
-
-
-def _operation(row: ApiResource, action: str, *bodies: str) -> Object:
-    """What kubectl reads of an operation: its parameters and bodies."""
-    names = ("dryRun", "fieldManager", "fieldValidation") if bodies else ()
-    parameters: list[Any] = [
-        {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}} for name in names
-    ]
-    operation: Object = {
-        "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": {"group": row.group, "version": row.version, "kind": row.kind},
-        "parameters": parameters,
-    }
-    if bodies:
-        operation["requestBody"] = {"content": {f"application/{body}": {} for body in bodies}}
-    return operation

@@ -40,7 +40,7 @@ def accepted(header: str, include: str = "") -> Media:
         if kind in _WANTED:
             named = dict(part.split("=", 1) for part in parameters if "=" in part)
             return Media(named.get("as", ""), include or "Metadata")
-    raise statuses.not_acceptable(_SENDABLE)
+    raise statuses.failure(406, "NotAcceptable", f"only the following media types are accepted: {_SENDABLE}")
 
 
 def decode(body: bytes, content_type: str) -> Any:

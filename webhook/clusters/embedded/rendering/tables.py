@@ -36,16 +36,6 @@ def _number(name: str, path: str) -> Column:
 
 
 _COLUMNS: dict[str, list[Column]] = {
-    "DaemonSet": [
-        _NAME,
-        _number("Desired", "status.desiredNumberScheduled"),
-        _number("Current", "status.currentNumberScheduled"),
-        _number("Ready", "status.numberReady"),
-        _number("Up-to-date", "status.updatedNumberScheduled"),
-        _number("Available", "status.numberAvailable"),
-        Column("Node Selector", cells.node_selector),
-        _AGE,
-    ],
     "Deployment": [
         _NAME,
         Column("Ready", cells.ready_of_wanted),
@@ -60,14 +50,6 @@ _COLUMNS: dict[str, list[Column]] = {
         Column("Object", cells.involved),
         Column("Message", cells.message),
     ],
-    "Job": [
-        _NAME,
-        Column("Status", cells.job_status),
-        Column("Completions", cells.completions),
-        Column("Duration", cells.duration),
-        _AGE,
-    ],
-    "Lease": [_NAME, Column("Holder", cells.at("spec.holderIdentity")), _AGE],
     "Namespace": [_NAME, Column("Status", cells.at("status.phase")), _AGE],
     "Node": [
         _NAME,
@@ -108,7 +90,6 @@ _COLUMNS: dict[str, list[Column]] = {
         _number("Ready", "status.readyReplicas"),
         _AGE,
     ],
-    "StatefulSet": [_NAME, Column("Ready", cells.ready_of_wanted), _AGE],
 }
 
 
@@ -133,10 +114,6 @@ def table(
     for record in records:
         obj = record.object(stored)
         row: Object = {"cells": [column.cell(obj, now) for column in shown]}
-        phase = (obj.get("status") or {}).get("phase") if resource.kind == "Pod" else None
-        if phase in ("Succeeded", "Failed"):
-            message = "The pod has completed successfully." if phase == "Succeeded" else "The pod failed."
-            row["conditions"] = [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
         if include == "Metadata":
             row["object"] = {**_META, "metadata": obj["metadata"]}
         elif include == "Object":

@@ -116,14 +116,14 @@ def page(store: ObjectStore, selection: Selection, query: Mapping[str, str]) -> 
         if token.rv != _INCONSISTENT:
             if not collection.floor <= token.rv <= store.revision:
                 go_on = _encode(_Token(token.v, _INCONSISTENT, token.start))
-                raise statuses.expired(_EXPIRED, **{"continue": go_on})
+                raise statuses.failure(410, "Expired", _EXPIRED, None, **{"continue": go_on})
             revision = token.rv
     else:
         wanted = revision_of(query.get("resourceVersion", ""))
         check_not_future(store, wanted)
         if query.get("resourceVersionMatch") == "Exact":
             if wanted < collection.floor:
-                raise statuses.expired(_TOO_OLD)
+                raise statuses.failure(410, "Expired", _TOO_OLD)
             revision = wanted
     candidates: Iterable[StoredObject] = collection.in_namespace(selection.namespace, start)
     if collection.events and revision < collection.events[-1].revision:
