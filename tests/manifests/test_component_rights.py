@@ -22,7 +22,7 @@ from tests.manifests.test_rights import install_rights
 from tests.native import test_keeper as keeping
 from tests.rights import unused
 from tests.workloads import eventually, namespace, pod, priority_class
-from webhook.clusters.embedded.access.authorization import PolicyRule
+from webhook.clusters.embedded.access.authorization import allows
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.calls import Right
 from webhook.inspection.scan import scan
@@ -56,8 +56,7 @@ class Guard:
     """
 
     def __init__(self, rules: list[dict[str, Any]], kept: Container[str]) -> None:
-        parts = ("verbs", "apiGroups", "resources", "resourceNames")
-        self._rules = [PolicyRule(*(frozenset(rule.get(part, ())) for part in parts), ()) for rule in rules]
+        self._rules = rules
         self._kept = kept
         self.used: set[Right] = set()
         self.refused: set[Right] = set()
@@ -76,7 +75,7 @@ class Guard:
             verbs.append("create")
         for verb in verbs:
             right = Right(verb, group, resource, namespace=space, name=name)
-            if not any(rule.allows(right) for rule in self._rules):
+            if not any(allows(rule, right) for rule in self._rules):
                 self.refused.add(right)
                 return web.json_response({"kind": "Status", "code": 403, "message": "no"}, status=403)
             self.used.add(right)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from webhook.clusters.acting.work_queue import WorkQueue
 from webhook.clusters.model.pods import is_active, is_ready
-from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.clusters.scheduling.cluster_state import Informers
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import Clock
 from webhook.kube.object_cache import Change, ObjectCache
-from webhook.kube.objects.meta import ObjectMeta, OwnerReference
+from webhook.kube.objects.meta import OwnerReference
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import POD, Resource
@@ -36,35 +35,14 @@ def tolerating(*statuses: int) -> Iterator[None]:
             raise
 
 
-class Workload(Protocol):
-    """A workload as controllers read it. Its `spec` has a `template`, which tells the pods of two versions apart."""
-
-    @property
-    def metadata(self) -> ObjectMeta:
-        """Its name, labels and owner."""
-        ...
-
-    @property
-    def spec(self) -> WorkloadSpec:
-        """What it wants."""
-        ...
-
-    @property
-    def told(self) -> Mapping[str, Any]:
-        """Its status as it was written, as JSON data."""
-        ...
-
-    def pod_template(self) -> Json | None:
-        """What its pods are made of, as a JSON object of the caller's own; None if that is not known."""
-        ...
-
-
 class ControlledPods:
     """The pods that have a controller, by its uid, and who hears of them."""
 
     def __init__(self, informers: Informers) -> None:
         self.cache: ObjectCache[Pod] = informers.cache(POD, Pod)
         self.cache.handlers.append(self._notice)
+        self.quiet = False
+        """Whether nobody hears of pods for now, as while they are read from a file."""
         self._of: dict[str, dict[str, Pod]] = {}
         self._handlers: dict[str, list[Callable[[OwnerReference, Change[Pod]], None]]] = {}
 
@@ -78,8 +56,10 @@ class ControlledPods:
 
     def _notice(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
-        before = controller_of(old.metadata) if old is not None else None
         after = controller_of(new.metadata) if new is not None else None
+        before = after
+        if new is None or (old is not None and old.metadata.owner_references is not new.metadata.owner_references):
+            before = controller_of(old.metadata) if old is not None else None
         if before is not None and (after is None or after.uid != before.uid):
             rows = self._of.get(before.uid, {})
             rows.pop(change.key, None)
@@ -88,7 +68,7 @@ class ControlledPods:
         if after is not None and new is not None:
             self._of.setdefault(after.uid, {})[change.key] = new
         owner = after or before
-        if owner is not None and owner.kind in self._handlers and _counts_otherwise(old, new):
+        if owner is not None and owner.kind in self._handlers and not self.quiet and _counts_otherwise(old, new):
             for handler in self._handlers[owner.kind]:
                 handler(owner, change)
 
@@ -96,6 +76,8 @@ class ControlledPods:
 def _counts_otherwise(old: Pod | None, new: Pod | None) -> bool:
     if old is None or new is None:
         return True
+    if old.status is new.status and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp:
+        return False
     return (is_active(old), is_ready(old), old.status.phase) != (is_active(new), is_ready(new), new.status.phase)
 
 

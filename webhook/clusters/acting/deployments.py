@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from webhook.clusters.acting.controller import CONFLICT, Controller, ControllerContext, Json, Workload, tolerating
+from webhook.clusters.acting.controller import CONFLICT, Controller, ControllerContext, Json, tolerating
 from webhook.clusters.acting.pod_control import owner_reference, put_status
 from webhook.clusters.acting.statuses import deployment_status
 from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, scaled_step, strategy_of
 from webhook.clusters.model.pods import is_active, is_ready, template_hash
+from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, ControllerContext, Json, Workload, tolerating
+from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, ControllerContext, Json, tolerating
+from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.pod import Pod

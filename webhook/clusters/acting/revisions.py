@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.clusters.acting.controller import ControllerContext, Json, Workload
+from webhook.clusters.acting.controller import ControllerContext, Json
 from webhook.clusters.model.new_pods import template_like
 from webhook.clusters.model.pods import template_hash
 from webhook.clusters.model.stateful_sets import REVISION
+from webhook.clusters.model.workloads import Workload
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from webhook.clusters.acting.controller import Json, Workload
+from webhook.clusters.acting.controller import Json
 from webhook.clusters.model.jobs import JobProgress, JobStep, intervals
 from webhook.clusters.model.pods import is_active, is_ready
+from webhook.clusters.model.workloads import Workload
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 

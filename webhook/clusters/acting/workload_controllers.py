@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import msgspec
 
-from webhook.clusters.acting.controller import Controller, ControllerContext, Json, Workload
+from webhook.clusters.acting.controller import Controller, ControllerContext, Json
 from webhook.clusters.acting.pod_control import PodControl, put_status
 from webhook.clusters.acting.revisions import Revisions, revision_of
 from webhook.clusters.acting.statuses import daemon_set_status, job_status, replica_set_status, stateful_set_status
@@ -18,6 +18,7 @@ from webhook.clusters.model.daemon_sets import daemon_changes, pinned, takes
 from webhook.clusters.model.jobs import JobProgress, has_ended, identify_job_pod
 from webhook.clusters.model.pods import is_active, replica_changes
 from webhook.clusters.model.stateful_sets import identify_stateful_pod, stateful_changes
+from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change

@@ -35,8 +35,10 @@ def seconds_to_ready(pod: Pod, now: float) -> float | None:
     `now` is in seconds since the epoch.
     """
     annotations = pod.metadata.annotations or {}
+    if READY_SECONDS not in annotations or annotations.get(READY) == "true":
+        return None
     told = next((condition for condition in pod.status.conditions or () if condition.type == NOTICE_CONDITION), None)
-    if told is None or told.status != "True" or READY_SECONDS not in annotations or annotations.get(READY) == "true":
+    if told is None or told.status != "True":
         return None
     try:
         return max(0.0, epoch(told.last_transition_time or "") + float(annotations[READY_SECONDS]) - now)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -66,3 +68,22 @@ class WorkloadSpec(KubeStruct):
     def wanted(self) -> int:
         """How many pods a workload with replicas is to have."""
         return 1 if self.replicas is None else self.replicas
+
+
+class Workload(KubeStruct):
+    """A workload as controllers read it; two versions of its pods are told apart by `spec.template`."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+    status: Any = msgspec.field(default_factory=dict)
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """Its status as it was written, as JSON data."""
+        told: Mapping[str, Any] = self.status
+        return told
+
+    def pod_template(self) -> dict[str, Any] | None:
+        """What its pods are made of, as a JSON object of the caller's own; None if that is not known."""
+        template: dict[str, Any] | None = self.spec.template
+        return copy.deepcopy(template)

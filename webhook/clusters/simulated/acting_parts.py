@@ -65,7 +65,9 @@ class ActingParts:
         api.covering = self._disruption.covering
         self.workloads = Workloads(api.tracker, unknown, context.pods)
         unknown.fill()
+        context.pods.quiet = True
         informers.fill()
+        context.pods.quiet = False
         filled = self.workloads.fill()
         for part in controllers:
             part.queue.forget()

@@ -275,7 +275,7 @@ class SimulatedClient:
 
 def _named(path: str) -> tuple[str, str, str]:
     """Plural name, key and sub-resource of an object's path; of a collection's, the namespace is the key."""
-    parts = [unquote(part) for part in path.split("/")]
+    parts = path.split("/") if "%" not in path else [unquote(part) for part in path.split("/")]
     at = parts.index("namespaces")
     namespace, plural, name, subresource = [*parts[at + 1 :], "", ""][:4]
     return plural, f"{namespace}/{name}" if name else namespace, subresource

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.model.new_pods import template_metadata
-from webhook.clusters.model.workloads import PodTemplate, WorkloadSpec
+from webhook.clusters.model.workloads import PodTemplate, Workload, WorkloadSpec
 from webhook.kube.objects.meta import KubeStruct, ObjectMeta, key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import (
@@ -49,10 +49,9 @@ class SimulatedSpec(WorkloadSpec):
     template: PodTemplate | None = None
 
 
-class SimulatedWorkload(KubeStruct):
+class SimulatedWorkload(Workload):
     """A Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or ReplicationController."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: SimulatedSpec = msgspec.field(default_factory=SimulatedSpec)
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 

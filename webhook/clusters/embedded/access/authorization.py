@@ -25,34 +25,24 @@ IMPERSONATION = ("impersonate-user", "impersonate-group", "impersonate-uid")
 """The headers by which somebody acts as somebody else; several groups come separated by commas."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyRule:
-    """One PolicyRule, as sets."""
+PolicyRule = Mapping[str, Any]
+"""A PolicyRule of a Role or ClusterRole, as JSON data."""
 
-    verbs: frozenset[str]
-    groups: frozenset[str]
-    resources: frozenset[str]
-    names: frozenset[str]
-    paths: tuple[str, ...]
 
-    def allows(self, right: Right) -> bool:
-        """Whether the rule grants the right."""
-        if "*" not in self.verbs and right.verb not in self.verbs:
-            return False
-        if right.path:
-            return any(
-                right.path.startswith(pattern[:-1]) if pattern.endswith("*") else right.path == pattern
-                for pattern in self.paths
-            )
-        if "*" not in self.groups and right.group not in self.groups:
-            return False
-        if (
-            "*" not in self.resources
-            and right.full_resource not in self.resources
-            and not (right.subresource and f"*/{right.subresource}" in self.resources)
-        ):
-            return False
-        return not self.names or right.name in self.names
+def allows(rule: PolicyRule, right: Right) -> bool:
+    """Whether a rule grants a right."""
+    if not {"*", right.verb} & set(rule.get("verbs") or ()):
+        return False
+    if right.path:
+        return any(
+            right.path.startswith(pattern[:-1]) if pattern.endswith("*") else right.path == pattern
+            for pattern in rule.get("nonResourceURLs") or ()
+        )
+    wanted = {"*", right.full_resource, *([f"*/{right.subresource}"] if right.subresource else ())}
+    if not {"*", right.group} & set(rule.get("apiGroups") or ()) or not wanted & set(rule.get("resources") or ()):
+        return False
+    names = rule.get("resourceNames")
+    return not names or right.name in names
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +87,7 @@ class RbacAuthorizer:
         if SUPERUSERS in user.groups:
             return True
         return any(
-            rule.allows(right)
+            allows(rule, right)
             for grant in self._granted_to(user)
             if grant.namespace is None or grant.namespace == right.namespace
             for rule in grant.rules
@@ -113,7 +103,7 @@ class RbacAuthorizer:
         roles: dict[tuple[str, str], tuple[PolicyRule, ...]] = {}
         for role in (*self._read.all("clusterroles"), *self._read.all("roles")):
             metadata = role["metadata"]
-            rules = tuple(_rule(rule) for rule in role.get("rules") or ())
+            rules = tuple(role.get("rules") or ())
             roles[metadata.get("namespace", ""), metadata["name"]] = rules
         grants: dict[tuple[str, str], list[Grant]] = {}
         for binding in [*self._read.all("clusterrolebindings"), *self._read.all("rolebindings")]:
@@ -126,17 +116,6 @@ class RbacAuthorizer:
                     kind, name = "User", f"{SERVICE_ACCOUNT}{subject.get('namespace') or namespace or ''}:{name}"
                 grants.setdefault((kind, name), []).append(grant)
         return grants
-
-
-def _rule(rule: Mapping[str, Any]) -> PolicyRule:
-    """Compile one PolicyRule of a Role or ClusterRole."""
-    return PolicyRule(
-        verbs=frozenset(rule.get("verbs") or ()),
-        groups=frozenset(rule.get("apiGroups") or ()),
-        resources=frozenset(rule.get("resources") or ()),
-        names=frozenset(rule.get("resourceNames") or ()),
-        paths=tuple(rule.get("nonResourceURLs") or ()),
-    )
 
 
 def acting_user(user: UserInfo, headers: Mapping[str, str], authorizer: RbacAuthorizer) -> UserInfo:

@@ -6,6 +6,7 @@ In the words of `apimachinery/pkg/util/validation` and of each group's `validati
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import re
 from typing import Any
@@ -23,18 +24,28 @@ from webhook.kube.selectors import SelectorError, label_matcher
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _DNS_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_ENDS = "and must start and end with an alphanumeric character (e.g. "
 _SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    rf"and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+    f"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', {_ENDS}"
+    f"'example.com', regex used for validation is '{_SUBDOMAIN}')"
 )
 _LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    f"with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', {_ENDS}'my-name',  or "
+    f"'123-abc', regex used for validation is '{_LABEL}')"
 )
 _DNS_1035_RULE = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
     "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
     f"'{_DNS_1035}')"
+)
+_LABEL_KEY_RULE = (
+    f"name part must consist of alphanumeric characters, '-', '_' or '.', {_ENDS}'MyName',  or 'my.name',  or "
+    f"'123-abc', regex used for validation is '{_LABEL_KEY}')"
+)
+_LABEL_VALUE_RULE = (
+    f"a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', {_ENDS}'MyValue',  "
+    f"or 'my_value',  or '12345', regex used for validation is '({_LABEL_KEY})?')"
 )
 _NAMES = {
     "Namespace": (_LABEL, _LABEL_RULE, 63),
@@ -42,30 +53,24 @@ _NAMES = {
 }
 _PATH_SEGMENT_NAMES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 """Kinds whose names need only be a segment of a path."""
-
-_LABEL_KEY = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_LABEL_KEY_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_LABEL_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 _LONGEST_LABEL = 63
 _HIGHEST = 1_000_000_000
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _POLICIES = ("Never", "PreemptLowerPriority")
-
-
 _MAY_CHANGE = (
     "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
     "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _WORKLOADS = ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
+_IMMUTABLE = {
+    **dict.fromkeys(_WORKLOADS, ("spec.selector",)),
+    **dict.fromkeys(("RoleBinding", "ClusterRoleBinding"), ("roleRef",)),
+    "PriorityClass": ("value", "preemptionPolicy"),
+}
+"""Fields that stay as they were made."""
+_KEPT_IF_IMMUTABLE = ("immutable", "data", "binaryData")
+"""What stays in a ConfigMap or Secret that says so of itself."""
 
 
 def check_new(resource: ApiResource, obj: Object) -> None:
@@ -160,24 +165,18 @@ def _object_causes(resource: ApiResource, obj: Object) -> list[Cause]:
 def _immutable_causes(resource: ApiResource, old: Object, new: Object) -> list[Cause]:
     """What an update changes although the kind of the object does not let it."""
     causes = []
-    before, after = old.get("spec") or {}, new.get("spec") or {}
-    if resource.kind in _WORKLOADS and before.get("selector") != after.get("selector"):
-        text = f"Invalid value: {_shown(after.get('selector'))}: field is immutable"
-        causes.append(Cause("spec.selector", "FieldValueInvalid", text))
-    if resource.kind in ("RoleBinding", "ClusterRoleBinding") and old.get("roleRef") != new.get("roleRef"):
-        text = f"Invalid value: {_shown(new.get('roleRef'))}: cannot change roleRef"
-        causes.append(Cause("roleRef", "FieldValueInvalid", text))
+    for path in _IMMUTABLE.get(resource.kind, ()):
+        before, after = (
+            functools.reduce(lambda part, name: part.get(name) or {}, path.split("."), obj) for obj in (old, new)
+        )
+        if before != after and path == "value":
+            causes.append(Cause(path, "FieldValueForbidden", "Forbidden: may not be changed in an update."))
+        elif before != after:
+            causes.append(Cause(path, "FieldValueInvalid", f"Invalid value: {_shown(after)}: field is immutable"))
     if resource.kind in ("ConfigMap", "Secret") and old.get("immutable"):
-        causes += [
-            Cause(name, "FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set")
-            for name in ("immutable", "data", "binaryData")
-            if old.get(name) != new.get(name)
-        ]
-    if resource.kind == "PriorityClass" and new.get("value", 0) != old.get("value", 0):
-        causes.append(Cause("value", "FieldValueForbidden", "Forbidden: may not be changed in an update."))
-    if resource.kind == "PriorityClass" and new.get("preemptionPolicy") != old.get("preemptionPolicy"):
-        text = f"Invalid value: {_shown(new.get('preemptionPolicy'))}: field is immutable"
-        causes.append(Cause("preemptionPolicy", "FieldValueInvalid", text))
+        text = "Forbidden: field is immutable when `immutable` is set"
+        changed = [name for name in _KEPT_IF_IMMUTABLE if old.get(name) != new.get(name)]
+        causes += [Cause(name, "FieldValueForbidden", text) for name in changed]
     return causes
 
 

@@ -9,22 +9,18 @@ from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.kube.instants import InstantError, epoch
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_YEAR = 365 * _DAY
 _STEPS = (
     # below this many seconds: the unit shown, and the smaller one shown beside it
     (10 * _MINUTE, (_MINUTE, "m"), (1, "s")),
     (3 * _HOUR, (_MINUTE, "m"), None),
     (8 * _HOUR, (_HOUR, "h"), (_MINUTE, "m")),
     (48 * _HOUR, (_HOUR, "h"), None),
-    (8 * _DAY, (_DAY, "d"), (_HOUR, "h")),
-    (2 * _YEAR, (_DAY, "d"), None),
-    (8 * _YEAR, (_YEAR, "y"), (_DAY, "d")),
 )
 NONE = "<none>"
 
 
 def human(seconds: float) -> str:
-    """A duration in its two largest sensible units."""
+    """A duration in its largest sensible units; of days nothing smaller is shown."""
     whole = int(seconds)
     if whole < 2 * _MINUTE:
         return f"{max(whole, 0)}s"
@@ -32,7 +28,7 @@ def human(seconds: float) -> str:
         if whole < bound:
             rest = whole % size // smaller[0] if smaller else 0
             return f"{whole // size}{letter}{rest}{smaller[1]}" if smaller and rest else f"{whole // size}{letter}"
-    return f"{whole // _YEAR}y"
+    return f"{whole // _DAY}d"
 
 
 def age(instant: str | None, now: float) -> str:

@@ -21,9 +21,10 @@ from webhook.clusters.embedded.access.authentication import AUTHENTICATED, servi
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.protocol.api_resources import by_kind
 from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
-from webhook.clusters.embedded.standins.informers import StandInInformers, StoredWorkload
+from webhook.clusters.embedded.standins.informers import StandInInformers
 from webhook.clusters.embedded.storage.object_store import StoreReader
 from webhook.clusters.model.disruption import NoScaleError
+from webhook.clusters.model.workloads import Workload
 from webhook.clusters.scheduling.default_preemption import Preemption
 from webhook.clusters.scheduling.scheduler import NAME as SCHEDULER_NAME
 from webhook.clusters.scheduling.scheduler import Scheduler
@@ -64,7 +65,7 @@ STAND_INS = ("scheduler", "preemption", "kubelet", *_CONTROLLERS)
 
 def context_of(informers: StandInInformers) -> ControllerContext:
     """Where the stand-ins act that share these caches."""
-    return ControllerContext(informers, SystemClock(), StoredWorkload, ControlledPods(informers))
+    return ControllerContext(informers, SystemClock(), Workload, ControlledPods(informers))
 
 
 class StandIn(Protocol):

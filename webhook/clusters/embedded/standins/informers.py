@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.client import Client
 from webhook.kube.informer import Informer
 from webhook.kube.objects.meta import KubeStruct, ObjectMeta
 from webhook.kube.resources import Resource
 
 T = TypeVar("T")
-
-
-class StoredWorkload(KubeStruct):
-    """A workload as the API server keeps it."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
-    status: dict[str, Any] = msgspec.field(default_factory=dict)
-
-    @property
-    def told(self) -> Mapping[str, Any]:
-        """Its status, as JSON data."""
-        return self.status
-
-    def pod_template(self) -> dict[str, Any] | None:
-        """What its pods are made of, as the caller's own."""
-        template: dict[str, Any] | None = self.spec.template
-        return copy.deepcopy(template)
 
 
 class Metadata(KubeStruct):
