@@ -159,17 +159,6 @@ async def test_finalizers(client):
     assert (await refusal(client.get(f"{MAPS}/a"))).status == 404
 
 
-@pytest.mark.parametrize(
-    ("policy", "finalizers"),
-    [("Foreground", ["foregroundDeletion"]), ("Orphan", ["orphan"])],
-)
-async def test_propagation(client, policy, finalizers):
-    """Foreground and orphan deletion wait, by a finalizer, for the garbage collector."""
-    await client.create(DEPLOYMENTS, deployment())
-    marked = await client.delete(f"{DEPLOYMENTS}/d", {"propagationPolicy": policy})
-    assert marked["metadata"]["finalizers"] == finalizers
-
-
 async def test_background_propagation(client):
     """Background deletion does not wait."""
     await client.create(DEPLOYMENTS, deployment())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.workloads import budget, deployment, eventually, namespace, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.errors import ApiError
@@ -71,41 +73,24 @@ async def test_background_deletion_takes_dependents_afterwards(admin):
     await eventually(empty)
 
 
-async def test_foreground_deletion_keeps_the_owner_until_the_last_dependent(admin):
-    """Foreground deletion shows the owner as terminating until its pods are gone."""
-    await with_pods(admin, "web", 2)
-    await admin.delete(DEPLOYMENT.path(NS, "web"), {"propagationPolicy": "Foreground"})
-    owner = await admin.get(DEPLOYMENT.path(NS, "web"))
-    assert owner["metadata"]["finalizers"] == ["foregroundDeletion"]
-    await eventually(lambda: is_gone(admin, DEPLOYMENT.path(NS, "web")))
-    assert await names(admin, POD.path(NS)) == []
-
-
-async def test_orphaned_dependents_stay(admin):
-    """Orphan deletion leaves the dependents, without their owner reference."""
-    await with_pods(admin, "web", 2)
-    await admin.delete(DEPLOYMENT.path(NS, "web"), {"propagationPolicy": "Orphan"})
-    await eventually(lambda: is_gone(admin, DEPLOYMENT.path(NS, "web")))
-    sets = (await admin.list(REPLICA_SET.path(NS), dict))[0]
-    assert len(sets) == 1
-    assert not sets[0]["metadata"].get("ownerReferences")
-    assert len(await names(admin, POD.path(NS))) == 2
+@pytest.mark.parametrize(
+    "options", [{"propagationPolicy": "Foreground"}, {"propagationPolicy": "Orphan"}, {"orphanDependents": True}]
+)
+async def test_only_background_deletion_is_served(admin, options):
+    """A deletion that keeps dependents, or the owner for them, is refused."""
+    await config_map(admin, "owner")
+    with pytest.raises(ApiError, match="dependents are deleted in the background here"):
+        await admin.delete(f"{MAPS}/owner", options)
 
 
 async def test_object_stays_while_one_owner_remains(admin):
-    """Of two owners one may go: the reference to it is struck out, the object stays."""
+    """Of two owners one may go; the object goes with the last."""
     one, two = await config_map(admin, "one"), await config_map(admin, "two")
-    made = await config_map(admin, "child", reference(one), reference(two))
+    await config_map(admin, "child", reference(one), reference(two))
+    await config_map(admin, "alone", reference(one))
     await admin.delete(f"{MAPS}/one")
-
-    async def struck():
-        child = await admin.get(f"{MAPS}/child")
-        return child if len(child["metadata"]["ownerReferences"]) == 1 else None
-
-    child = await eventually(struck)
-    assert child["metadata"]["ownerReferences"] == [reference(two)]
-    assert child["metadata"]["uid"] == made["metadata"]["uid"]
-    assert "deletionTimestamp" not in child["metadata"]
+    await eventually(lambda: is_gone(admin, f"{MAPS}/alone"))
+    assert "deletionTimestamp" not in (await admin.get(f"{MAPS}/child"))["metadata"]
     await admin.delete(f"{MAPS}/two")
     await eventually(lambda: is_gone(admin, f"{MAPS}/child"))
 

@@ -97,10 +97,9 @@ def delete_options(call: ApiCall) -> Object:
     if asked := [name for name in _ONLY_IN_BODY if name in call.query]:
         raise statuses.bad_request(f"{', '.join(asked)}: send DeleteOptions in the body")
     _dry_run(obj.get("dryRun") or [])
-    if isinstance(body, dict) and body.get("orphanDependents") is not None:
-        raise statuses.bad_request("orphanDependents: say it by propagationPolicy")
-    if obj.get("propagationPolicy") not in (None, "Orphan", "Foreground", "Background"):
-        raise statuses.bad_request(f"invalid propagationPolicy {obj['propagationPolicy']!r}")
+    policy = obj.get("propagationPolicy")
+    if policy not in (None, "Background") or (isinstance(body, dict) and body.get("orphanDependents")):
+        raise statuses.bad_request(f"propagationPolicy {policy!r}: dependents are deleted in the background here")
     return obj
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -121,7 +122,7 @@ class Handlers:
                 if info.name:
                     query.setdefault("fieldSelector", f"metadata.name={info.name}")
                 selection = Selection(resource, change.namespace, query)
-                watch = Watch(self._store, selection, query, serialization.watched(resource, media))
+                watch = Watch(self._store, selection, query, partial(serialization.one, resource, media))
                 return Reply(200, stream=self._faults.follow(info, watch))
             case "deletecollection":
                 return await self._delete_collection(call, change)
@@ -147,7 +148,7 @@ class Handlers:
                 record = await writer.update(
                     change, lambda current: decoding.check_object(resource, patched(current), change)
                 )
-        return Reply(status, serialization.one(resource, record, media))
+        return Reply(status, serialization.one(resource, media, record))
 
     async def _apply(self, call: ApiCall, change: WriteRequest) -> tuple[StoredObject, int]:
         """Server-side apply: the object, and 201 if it is new."""

@@ -1,7 +1,7 @@
 """What happens to an object on the way into the store and out of it, before and besides what its kind asks for.
 
 Names, uids, timestamps, generations and what an update may not change (`registry/rest/create.go`, `update.go`);
-preconditions, grace periods, finalizers and propagation of a DELETE (`registry/rest/delete.go`).
+preconditions, grace periods and finalizers of a DELETE (`registry/rest/delete.go`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ _SET_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGrac
 _STATUS_MAY_LABEL = ("Pod", "Node", "Namespace", "PersistentVolumeClaim")
 """Kinds whose status sub-resource also writes labels and annotations."""
 _DEFAULT_GRACE = 30
-_PROPAGATION = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
-"""Propagation policies that leave their work to a finalizer."""
 
 
 def place(resource: ApiResource, obj: Object, namespace: str) -> None:
@@ -135,12 +133,7 @@ def check_preconditions(resource: ApiResource, obj: Object, options: Object) -> 
 
 def mark_deletion(resource: ApiResource, obj: Object, options: Object, now: float) -> None:
     """Write into the object that it is deleted as the options ask. `now` is seconds since the epoch."""
-    metadata, policy = obj["metadata"], options.get("propagationPolicy")
-    if policy is not None:
-        finalizers = [name for name in metadata.get("finalizers") or () if name not in _PROPAGATION.values()]
-        metadata["finalizers"] = finalizers + ([_PROPAGATION[policy]] if policy in _PROPAGATION else [])
-        if not metadata["finalizers"]:
-            del metadata["finalizers"]
+    metadata = obj["metadata"]
     if resource.graceful:
         _mark_graceful(obj, options, now)
     elif must_wait(resource, obj) and not metadata.get("deletionTimestamp"):

@@ -5,7 +5,6 @@ An object is sent whole, or as a table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -63,7 +62,7 @@ def decode(body: bytes, content_type: str) -> Any:
     return document.value
 
 
-def one(resource: ApiResource, record: StoredObject, media: Media) -> bytes:
+def one(resource: ApiResource, media: Media, record: StoredObject) -> bytes:
     """One object."""
     if media.form == "Table":
         return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include)
@@ -78,17 +77,3 @@ def many(resource: ApiResource, page: ListPage, media: Media) -> bytes:
     items = [record.item(resource) for record in page.records]
     head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": page.metadata()})
     return b'%b,"items":[%b]}' % (head[:-1], b",".join(items))
-
-
-def watched(resource: ApiResource, media: Media) -> Callable[[StoredObject], bytes]:
-    """How a watch sends its objects. Of tables only the first has its columns defined."""
-    if media.form != "Table":
-        return lambda record: one(resource, record, media)
-    headed = True
-
-    def row(record: StoredObject) -> bytes:
-        nonlocal headed
-        first, headed = headed, False
-        return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include, headed=first)
-
-    return row

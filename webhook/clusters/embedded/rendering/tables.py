@@ -103,10 +103,8 @@ def table(
     records: Sequence[StoredObject],
     metadata: Object,
     include: str = "Metadata",
-    *,
-    headed: bool = True,
 ) -> bytes:
-    """Records as a Table; `include` is None, Metadata or Object; the columns are left out unless `headed`."""
+    """Records as a Table; `include` is None, Metadata or Object."""
     now = time.time()
     shown = columns_of(resource)
     stored = BY_STORAGE[resource.key]
@@ -133,7 +131,7 @@ def table(
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
-        "columnDefinitions": definitions if headed else None,
+        "columnDefinitions": definitions,
         "rows": rows,
     }
     return msgspec.json.encode(document)

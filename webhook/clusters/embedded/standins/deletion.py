@@ -1,8 +1,7 @@
 """What follows a deletion: the garbage collector and the namespace controller.
 
-The garbage collector deletes objects whose owners are gone, in the background, foreground, or orphaned. It mirrors
-`pkg/controller/garbagecollector`, but every dependent counts as one that blocks its owner's deletion. The namespace
-controller empties a namespace that is being deleted, then lets it go.
+The garbage collector (`pkg/controller/garbagecollector`) deletes objects of whose owners none is left, in the
+background. The namespace controller empties a namespace that is being deleted, then lets it go.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ RESOURCES = tuple(
 )
 NOT_COLLECTED = ("events", "leases")
 """What is never owned, and changes too often to be looked at."""
-FOREGROUND = "foregroundDeletion"
-ORPHAN = "orphan"
 AGAIN_SECONDS = 0.2
 GRACE_SECONDS = 0.5
 """From a namespace's event to its handling; Kubernetes waits 5 s, so that everyone hears of the deletion first."""
@@ -57,79 +54,38 @@ class GarbageCollector(Controller):
 
     def _notice(self, resource: Resource, change: Change[Any]) -> None:
         """Keep the graph of owners and dependents current, and queue what may have to go."""
-        if change.old is not None:
-            old: ObjectMeta = change.old.metadata
+        old: ObjectMeta | None = change.old.metadata if change.old is not None else None
+        if old is not None:
             for owner in old.owner_references or ():
                 rows = self._dependents.get(owner.uid, set())
                 rows.discard(old.uid)
-                if change.new is None and self._waits_for_dependents(owner.uid):
-                    self.queue.add(owner.uid)
                 if not rows:
                     self._dependents.pop(owner.uid, None)
-            if change.new is None:
+        if change.new is None:
+            if old is not None:
                 self._known.pop(old.uid, None)
                 for uid in self._dependents.get(old.uid, ()):
                     self.queue.add(uid)
-        if change.new is None:
             return
         metadata: ObjectMeta = change.new.metadata
         self._known[metadata.uid] = resource, metadata
-        for owner in metadata.owner_references or ():
-            self._dependents.setdefault(owner.uid, set()).add(metadata.uid)
-        if metadata.deletion_timestamp and {FOREGROUND, ORPHAN} & set(metadata.finalizers or ()):
+        owners = [owner.uid for owner in metadata.owner_references or ()]
+        for uid in owners:
+            self._dependents.setdefault(uid, set()).add(metadata.uid)
+        if owners and not metadata.deletion_timestamp and not any(uid in self._known for uid in owners):
             self.queue.add(metadata.uid)
-        if metadata.owner_references and not metadata.deletion_timestamp:
-            uids = [owner.uid for owner in metadata.owner_references]
-            if any(uid not in self._known or self._waits_for_dependents(uid) for uid in uids):
-                self.queue.add(metadata.uid)
-
-    def _waits_for_dependents(self, uid: str) -> bool:
-        _, metadata = self._known.get(uid, (None, ObjectMeta()))
-        return bool(metadata.deletion_timestamp) and FOREGROUND in (metadata.finalizers or ())
 
     async def sync(self, uid: str) -> None:
-        """Look at the object of this uid: is it to be deleted, or does one of its finalizers ask for something."""
+        """Delete the object of this uid if none of its owners is left."""
         if uid not in self._known:
             return
         resource, metadata = self._known[uid]
-        path = resource.path(metadata.namespace, metadata.name)
-        finalizers, dependents = metadata.finalizers or [], list(self._dependents.get(uid, ()))
-        try:
-            if not metadata.deletion_timestamp:
-                await self._attempt_to_delete(path, metadata, metadata.owner_references or [])
-            elif ORPHAN in finalizers:
-                for dependent in dependents:
-                    await self._disown(dependent, {uid})
-                await self._drop_finalizer(path, metadata, ORPHAN)
-            elif FOREGROUND in finalizers and dependents:
-                for dependent in dependents:
-                    self.queue.add(dependent)
-            elif FOREGROUND in finalizers:
-                await self._drop_finalizer(path, metadata, FOREGROUND)
-        except ApiError as error:
-            if error.status == CONFLICT:
-                self.queue.add_after(uid, 0.05)
-            elif error.status != NOT_FOUND:
-                raise
-
-    async def _attempt_to_delete(self, path: str, metadata: ObjectMeta, owners: list[OwnerReference]) -> None:
-        """Delete an object without an owner left; strike out owners that are gone where others remain."""
-        waiting = {owner.uid for owner in owners if self._waits_for_dependents(owner.uid)}
-        gone = {
-            owner.uid for owner in owners if owner.uid not in waiting and await self._is_gone(metadata.namespace, owner)
-        }
-        lost = waiting | gone
-        if not lost:
-            return
-        if len(lost) < len({owner.uid for owner in owners}):
-            await self._disown(metadata.uid, lost)
-            return
-        finalizers = set(metadata.finalizers or ())
-        policy = "Orphan" if ORPHAN in finalizers else "Background"
-        if FOREGROUND in finalizers or (waiting and self._dependents.get(metadata.uid)):
-            policy = "Foreground"
-        body = {"propagationPolicy": policy, "preconditions": {"uid": metadata.uid}}
-        await self._client.delete(path, body)
+        for owner in metadata.owner_references or ():
+            if not await self._is_gone(metadata.namespace, owner):
+                return
+        with tolerating(NOT_FOUND, CONFLICT):
+            body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+            await self._client.delete(resource.path(metadata.namespace, metadata.name), body)
 
     async def _is_gone(self, namespace: str, owner: OwnerReference) -> bool:
         """Whether an owner of something in that namespace does not exist; what the caches do not show is looked up."""
@@ -149,25 +105,6 @@ class GarbageCollector(Controller):
                 return True
             raise
         return bool(current.metadata.uid != owner.uid)
-
-    async def _disown(self, uid: str, owners: set[str]) -> None:
-        if uid not in self._known:
-            return
-        resource, metadata = self._known[uid]
-        path = resource.path(metadata.namespace, metadata.name)
-        current = await self._client.get(path)
-        if current["metadata"]["uid"] != uid:
-            return
-        references = current["metadata"].get("ownerReferences") or ()
-        left = [reference for reference in references if reference["uid"] not in owners]
-        version = current["metadata"]["resourceVersion"]
-        body = {"metadata": {"resourceVersion": version, "ownerReferences": left or None}}
-        await self._client.patch(path, body, kind="merge")
-
-    async def _drop_finalizer(self, path: str, metadata: ObjectMeta, finalizer: str) -> None:
-        left = [name for name in metadata.finalizers or () if name != finalizer]
-        body = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": left or None}}
-        await self._client.patch(path, body, kind="merge")
 
 
 class NamespaceController(Controller):

@@ -1,6 +1,7 @@
 """Which objects a list or a watch wants, and lists in pages.
 
-Every page of a list shows the same revision, or the list has expired (410).
+Every page of a list names the revision of the first, from which a watch goes on, and shows what is there now; once
+the changes since then are no longer kept, the list has expired (410).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -26,7 +27,6 @@ _EXPIRED = (
     "results. Continuing with the provided token results in an inconsistent list - objects that were created, "
     "modified, or deleted between the time the first chunk was returned and now may show up in the list."
 )
-_TOO_OLD = "The resourceVersion for the provided list is too old."
 _INCONSISTENT = -1
 
 
@@ -122,15 +122,9 @@ def page(store: ObjectStore, selection: Selection, query: Mapping[str, str]) -> 
         wanted = revision_of(query.get("resourceVersion", ""))
         check_not_future(store, wanted)
         if query.get("resourceVersionMatch") == "Exact":
-            if wanted < collection.floor:
-                raise statuses.failure(410, "Expired", _TOO_OLD)
-            revision = wanted
-    candidates: Iterable[StoredObject] = collection.in_namespace(selection.namespace, start)
-    if collection.events and revision < collection.events[-1].revision:
-        then = collection.at(revision)
-        candidates = [then[key] for key in sorted(then) if key >= start]
+            raise statuses.bad_request("resourceVersionMatch: only the newest state is kept here")
     records: list[StoredObject] = []
-    rest = (record for record in candidates if selection.matches(record))
+    rest = (row for row in collection.in_namespace(selection.namespace, start) if selection.matches(row))
     for record in rest:
         if limit and len(records) == limit:
             remaining = None if selection.selective else 1 + sum(1 for _ in rest)

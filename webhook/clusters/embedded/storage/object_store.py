@@ -188,18 +188,6 @@ class StoredCollection:
                 return
             yield self.records[key]
 
-    def at(self, revision: int) -> dict[str, StoredObject]:
-        """The records as they were at a revision, which must not be below `floor`."""
-        records = dict(self.records)
-        for event in reversed(self.events):
-            if event.revision <= revision:
-                break
-            if event.previous is None:
-                records.pop(event.record.key, None)
-            else:
-                records[event.record.key] = event.previous
-        return records
-
 
 class ObjectStore:
     """Every collection under one revision counter."""
