@@ -12,12 +12,11 @@ from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, r
 from webhook.clusters.model.pods import is_active, is_ready, template_hash
 from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
-from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import OwnerReference
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import TEMPLATE_HASH, controller_of
-from webhook.kube.resources import DEPLOYMENT, REPLICA_SET, Resource
+from webhook.kube.resources import DEPLOYMENT, REPLICA_SET
 
 REVISION = "deployment.kubernetes.io/revision"
 
@@ -80,13 +79,9 @@ class DeploymentController(Controller):
             if newest is None and not deployment.spec.paused:
                 await self._create(deployment, others)
             else:
-                if newest is not None and self.context.reports and not deployment.spec.paused:
-                    await self._count_revision(deployment, newest, others)
                 await self._scale(deployment, newest, others)
         if self.context.reports:
-            least = deployment.spec.wanted - _strategy(deployment).unavailable
-            status = deployment_status(deployment, newest, sets, least, rfc3339(self.context.clock.wall()))
-            await put_status(self._client, DEPLOYMENT, deployment, status)
+            await put_status(self._client, DEPLOYMENT, deployment, deployment_status(deployment, newest, sets))
 
     def newest_of(self, deployment: Workload, sets: Sequence[Workload]) -> Workload | None:
         """The ReplicaSet with the Deployment's template, but for the label with its hash (`FindNewReplicaSet`)."""
@@ -120,19 +115,6 @@ class DeploymentController(Controller):
         }
         with tolerating(CONFLICT):
             await self._client.create(REPLICA_SET.path(deployment.metadata.namespace), body)
-
-    async def _count_revision(self, deployment: Workload, newest: Workload, others: list[Workload]) -> None:
-        """Count the rollout in what `kubectl rollout` reads, also when an old template came back."""
-        latest, before = _revision(newest), max(map(_revision, others), default=0)
-        if latest <= before:
-            latest = before + 1
-            await self._annotate(REPLICA_SET, newest, latest)
-        if (deployment.metadata.annotations or {}).get(REVISION) != str(latest):
-            await self._annotate(DEPLOYMENT, deployment, latest)
-
-    async def _annotate(self, resource: Resource, workload: Workload, revision: int) -> None:
-        path = resource.path(workload.metadata.namespace, workload.metadata.name)
-        await self._client.patch(path, {"metadata": {"annotations": {REVISION: str(revision)}}})
 
     async def _scale(self, deployment: Workload, newest: Workload | None, others: list[Workload]) -> None:
         """Scale the replica sets as far as the rollout goes now, or in proportion if it is paused."""

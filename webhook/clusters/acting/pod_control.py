@@ -82,11 +82,6 @@ class PodControl:
                 await self._client.delete(path, body)
             self._remember(owner, f"{metadata.namespace}/{metadata.name}", metadata.uid)
 
-    async def report(self, owner: Workload, status: Json) -> None:
-        """Write the owner's status, if anybody reads it."""
-        if self._context.reports:
-            await put_status(self._client, self._owner, owner, status)
-
     def _remember(self, owner: Workload, key: str, uid: str) -> None:
         if not self._is_seen(key, uid):
             self._unseen.setdefault(owner.metadata.uid, set()).add((key, uid))

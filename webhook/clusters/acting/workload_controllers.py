@@ -12,8 +12,8 @@ import msgspec
 
 from webhook.clusters.acting.controller import Controller, ControllerContext, Json
 from webhook.clusters.acting.pod_control import PodControl, put_status
-from webhook.clusters.acting.revisions import Revisions, revision_of
-from webhook.clusters.acting.statuses import daemon_set_status, job_status, replica_set_status, stateful_set_status
+from webhook.clusters.acting.revisions import Revisions
+from webhook.clusters.acting.statuses import job_status, replica_set_status
 from webhook.clusters.model.daemon_sets import daemon_changes, pinned, takes
 from webhook.clusters.model.jobs import JobProgress, has_ended, identify_job_pod
 from webhook.clusters.model.pods import is_active, replica_changes
@@ -87,8 +87,7 @@ class ReplicaSetController(WorkloadController):
             refusal = await self.control.create(owner, wanted)
             await self.control.delete(owner, changes.delete)
         if self.context.reports:
-            labels = ((owner.pod_template() or {}).get("metadata") or {}).get("labels") or {}
-            await self.control.report(owner, replica_set_status(owner, active, labels))
+            await put_status(self.client, self.resource, owner, replica_set_status(owner, active))
         if refusal is not None:
             raise refusal
 
@@ -132,11 +131,8 @@ class StatefulSetController(WorkloadController):
                 self._claim_volumes(owner, template)
                 wanted.append((template, {"name": template["metadata"]["name"]}))
         refusal = await self.control.create(owner, wanted)
-        revisions = [revision_of(pod) for pod in pods.values()]
         if not changes.create and not any(map(versions.is_outdated, pods.values())):
             versions.settle()
-        status = stateful_set_status(owner, pods.values(), revisions, versions.current, versions.newest)
-        await self.control.report(owner, status)
         if refusal is not None:
             raise refusal
 
@@ -170,7 +166,7 @@ class DaemonSetController(WorkloadController):
                 self.queue.add(key)
 
     async def sync(self, key: str) -> None:
-        """Make the set's missing pods, delete those too many, and write its status."""
+        """Make the set's missing pods and delete those too many."""
         owner = self.due(key)
         template = owner.pod_template() if owner is not None else None
         if owner is None or template is None:
@@ -184,9 +180,6 @@ class DaemonSetController(WorkloadController):
         made_of = versions.labelled(template)
         wanted = (({**made_of, "spec": pinned(template["spec"], node)}, dict(name)) for node in changes.create)
         refusal = await self.control.create(owner, wanted)
-        placed = changes.placed.values()
-        updated = sum(not versions.is_outdated(pod) for pod in placed)
-        await self.control.report(owner, daemon_set_status(owner, placed, len(nodes), updated))
         if refusal is not None:
             raise refusal
 
@@ -227,7 +220,7 @@ class JobController(WorkloadController):
                 wanted.append((template, {"generateName": template["metadata"]["generateName"]}))
         refusal = await self.control.create(job, wanted)
         if self.context.reports or step.ended:
-            status = job_status(job, pods, progress, step, rfc3339(self.context.clock.wall()))
+            status = job_status(job, progress, step, rfc3339(self.context.clock.wall()))
             await put_status(self.client, JOB, job, status)
         if refusal is not None:
             raise refusal

@@ -34,11 +34,10 @@ Json = dict[str, Any]
 
 
 class DaemonChanges(NamedTuple):
-    """The nodes for which a DaemonSet makes a pod now, the pods it deletes, and its pods by node."""
+    """The nodes for which a DaemonSet makes a pod now, and the pods it deletes."""
 
     create: list[str]
     delete: list[Pod]
-    placed: dict[str, Pod]
 
 
 def daemon_changes(
@@ -98,7 +97,7 @@ def daemon_changes(
             create.append(node_of(pod))
         else:
             delete.append(pod)
-    return DaemonChanges(create, delete, {node: own[-1] for node, own in here.items() if own})
+    return DaemonChanges(create, delete)
 
 
 def takes(spec: PodSpec, node: Node) -> bool:

@@ -1,21 +1,15 @@
-"""The three kinds of patch: JSON patch, merge, and strategic merge by table."""
+"""Merge patches, and strategic merge patches by table."""
 
 import copy
 
 import pytest
 
 from tests.clusters.embedded.bare import bare_server
-from webhook.clusters.embedded.merging.patches import PatchError, json_patch, merge_patch, strategic_merge
+from webhook.clusters.embedded.merging.patches import merge_patch, strategic_merge
 from webhook.clusters.embedded.object_types.schemas import of_model
 from webhook.clusters.embedded.protocol.calls import ApiCall
 from webhook.clusters.embedded.protocol.statuses import StatusError
 from webhook.kube.errors import ApiError
-
-
-def test_json_patch_says_why_not():
-    """A refused patch says what is wrong with it."""
-    with pytest.raises(PatchError, match="from"):
-        json_patch({"a": 1}, [{"op": "move", "path": "/b"}])
 
 
 @pytest.mark.parametrize(

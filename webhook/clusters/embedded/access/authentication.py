@@ -6,7 +6,6 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import SubresourceCall
@@ -22,26 +21,17 @@ SERVICE_ACCOUNT = "system:serviceaccount:"
 """How the names of service accounts' users begin."""
 
 
-class _Issued(NamedTuple):
-    """Whose a service account's token is, and until when, in seconds since the epoch."""
-
-    namespace: str
-    name: str
-    uid: str
-    token_id: str
-    ends: float
-
-
 class Authentication:
     """The authenticator: from the headers of a request to a user.
 
-    `tokens` maps static bearer tokens to users; `uid_of(namespace, name)` gives the uid of a stored service
-    account, or None if there is none (its tokens are then refused).
+    `tokens` maps bearer tokens to users; `uid_of(namespace, name)` gives the uid of a stored service account, or None
+    if there is none (its tokens are then refused).
     """
 
     def __init__(self, uid_of: Callable[[str, str], str | None]) -> None:
         self.tokens: dict[str, UserInfo] = {}
-        self._issued: dict[str, _Issued] = {}
+        self._ends: dict[str, float] = {}
+        """When tokens of service accounts end, in seconds since the epoch."""
         self._uid_of = uid_of
 
     def authenticate(self, headers: Mapping[str, str]) -> UserInfo | None:
@@ -53,19 +43,18 @@ class Authentication:
 
     def user_of(self, token: str) -> UserInfo | None:
         """The user of a bearer token, None for a wrong or expired one."""
-        known = self.tokens.get(token)
-        if known is not None:
-            return known
-        issued = self._issued.get(token)
-        if issued is None or issued.ends <= time.time() or self._uid_of(issued.namespace, issued.name) != issued.uid:
-            return None
-        return service_account(issued.namespace, issued.name, issued.uid, issued.token_id)
+        user = self.tokens.get(token)
+        if user is None or token not in self._ends:
+            return user
+        namespace, _, name = user.username.removeprefix(SERVICE_ACCOUNT).partition(":")
+        return user if self._ends[token] > time.time() and self._uid_of(namespace, name) == user.uid else None
 
     def issue(self, namespace: str, name: str, uid: str, lifetime: int) -> tuple[str, float]:
         """A token of a service account and when it ends, in seconds since the epoch. `lifetime` is in seconds."""
-        token, ends = secrets.token_urlsafe(24), float(int(time.time()) + lifetime)
-        self._issued[token] = _Issued(namespace, name, uid, str(uuid.uuid4()), ends)
-        return token, ends
+        token = secrets.token_urlsafe(24)
+        self._ends[token] = float(int(time.time()) + lifetime)
+        self.tokens[token] = service_account(namespace, name, uid, str(uuid.uuid4()))
+        return token, self._ends[token]
 
     async def request_token(self, call: SubresourceCall) -> tuple[int, Object]:
         """Issue a token for the service account that the path names: the handler of `serviceaccounts/token`."""

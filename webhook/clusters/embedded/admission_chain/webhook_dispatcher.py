@@ -22,10 +22,10 @@ from webhook.clusters.embedded.admission_chain.webhook_configurations import (
     compile_webhooks,
     conditions_hold,
 )
-from webhook.clusters.embedded.merging.patches import json_patch
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import StatusError, internal_error
 from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
+from webhook.kube.json_patch import JsonPatchError, apply_json_patch
 
 
 class WebhookDispatcher:
@@ -93,8 +93,8 @@ class WebhookDispatcher:
         if change.object is None:
             raise _failed(webhook, "webhook attempted to modify the object, which is not supported for this operation")
         try:
-            patched = json_patch(change.object, answer.patch)
-        except StatusError as error:
+            patched = apply_json_patch(change.object, answer.patch)
+        except JsonPatchError as error:
             raise _failed(webhook, str(error)) from error
         if patched == change.object:
             return False

@@ -10,21 +10,8 @@ from typing import Any
 from webhook.clusters.embedded.merging.fieldsets import child
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol.api_resources import Object
-from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request, failure
+from webhook.clusters.embedded.protocol.statuses import bad_request, failure
 from webhook.kube.json_patch import JsonPatchError, apply_json_patch
-
-_REFUSAL = "the server rejected our request due to an error in our request"
-
-
-class PatchError(StatusError):
-    """A patch that is malformed or does not fit the document: the Status is the API server's, the text says why."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(failure(422, "Invalid", _REFUSAL, {}).status)
-        self.why = why
-
-    def __str__(self) -> str:
-        return self.why
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -42,11 +29,12 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(document: Any, operations: Any) -> Any:
-    """A patched copy of a document; raises PatchError."""
+    """A patched copy of a document. Raises StatusError (422) for a patch that is malformed or does not fit."""
     try:
         return apply_json_patch(document, operations)
     except JsonPatchError as error:
-        raise PatchError(str(error)) from error
+        text = "the server rejected our request due to an error in our request"
+        raise failure(422, "Invalid", text, {}) from error
 
 
 _DIRECTIVE = "$patch"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from webhook.clusters.acting.controller import ControlledPods, Controller, ControllerContext
 from webhook.clusters.acting.deployments import DeploymentController
@@ -68,15 +68,6 @@ def context_of(informers: StandInInformers) -> ControllerContext:
     return ControllerContext(informers, SystemClock(), Workload, ControlledPods(informers))
 
 
-class StandIn(Protocol):
-    """What can be run."""
-
-    name: str
-
-    async def run(self) -> None:
-        """Work until it is cancelled."""
-
-
 class ControllerManager:
     """The stand-ins of one API server, but for those named in `without`."""
 
@@ -89,7 +80,7 @@ class ControllerManager:
             termination_seconds=termination_seconds,
         )
         self._events: EventRecorder | None = None
-        self._members: list[StandIn] = [] if "kubelet" in without else [self.kubelet]
+        self._members: list[Controller | Scheduler] = [] if "kubelet" in without else [self.kubelet]
         if "scheduler" not in without:
             client = api.local(SCHEDULER, "kube-scheduler")
             self._events = EventRecorder(client, SCHEDULER_NAME, f"{SCHEDULER_NAME}-embedded")
