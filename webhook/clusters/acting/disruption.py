@@ -201,7 +201,7 @@ def written_status(status: PodDisruptionBudgetStatus, before: PodDisruptionBudge
     gone = dict.fromkeys(name for name in before.disrupted_pods or () if name not in (status.disrupted_pods or {}))
     failure = sync_failure(status)
     fields = status_fields(status) | {"disruptedPods": {**(status.disrupted_pods or {}), **gone} or None}
-    return {**fields, "conditions": [budget_condition(status, now, failure, before)]}
+    return {**fields, "conditions": [budget_condition(status, now, failure)]}
 
 
 def status_fields(status: PodDisruptionBudgetStatus) -> Json:
@@ -218,25 +218,14 @@ def status_fields(status: PodDisruptionBudgetStatus) -> Json:
     return fields
 
 
-def budget_condition(
-    status: PodDisruptionBudgetStatus,
-    now: str,
-    failure: Condition | None = None,
-    before: PodDisruptionBudgetStatus | None = None,
-) -> Json:
-    """The condition DisruptionAllowed for a budget's status, its transition time that of the one `before` if it stays.
-
-    `failure` says why the budget could not be counted.
-    """
+def budget_condition(status: PodDisruptionBudgetStatus, now: str, failure: Condition | None = None) -> Json:
+    """The condition DisruptionAllowed for a budget's status; `failure` says why the budget could not be counted."""
     allowed = status.disruptions_allowed > 0
-    value = "True" if allowed else "False"
-    conditions = (before or status).conditions or ()
-    known = next((row for row in conditions if row.type == "DisruptionAllowed" and row.status == value), None)
     return {
         "type": "DisruptionAllowed",
-        "status": value,
+        "status": "True" if allowed else "False",
         "observedGeneration": status.observed_generation or 0,
-        "lastTransitionTime": known.last_transition_time if known is not None else now,
+        "lastTransitionTime": now,
         "reason": failure.reason if failure else "SufficientPods" if allowed else "InsufficientPods",
         "message": failure.message if failure else "",
     }

@@ -108,7 +108,7 @@ class Kubelet(Controller):
         if runs:
             self._addresses += 1
             address = f"10.{self._addresses >> 16 & 255}.{self._addresses >> 8 & 255}.{self._addresses & 255}"
-            status |= {"hostIP": "192.168.0.1", "podIP": address, "podIPs": [{"ip": address}], "startTime": now}
+            status |= {"podIP": address, "startTime": now}
             types, reason = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"], {}
             state: dict[str, Any] = {"running": {"startedAt": now}}
         else:
@@ -123,10 +123,8 @@ class Kubelet(Controller):
                 "image": container.image,
                 "imageID": "",
                 "ready": runs,
-                "started": runs,
                 "restartCount": 0,
                 "state": state,
-                "lastState": {},
             }
             for container in pod.spec.containers or ()
         ]

@@ -48,7 +48,7 @@ async def refusal(call):
             PODS,
             pod(containers={}),
             400,
-            "cannot unmarshal object into Go struct field PodSpec.spec.containers of type []Container",
+            "cannot unmarshal object into Go struct field PodSpec.spec.containers of type array",
         ),
         (PODS, pod(hostNetwork="yes"), 400, "of type bool"),
         (PODS, pod(containers=[]), 422, "spec.containers: Required value"),

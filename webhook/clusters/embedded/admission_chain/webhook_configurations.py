@@ -25,45 +25,22 @@ EVENT_GROUPS = ("", "events.k8s.io")
 """The API groups of the one resource that is served in two; `matchPolicy: Equivalent` sees both as one."""
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookRule:
-    """One row of `rules`."""
+def _asks(rule: Mapping[str, Any], change: WriteRequest, group: str) -> bool:
+    """Whether a row of `rules` asks for the request, whose resource is taken to be one of this API group.
 
-    operations: frozenset[str]
-    groups: frozenset[str]
-    versions: frozenset[str]
-    resources: tuple[tuple[str, str], ...]
-    scope: str
-
-    @classmethod
-    def of(cls, rule: Mapping[str, Any]) -> WebhookRule:
-        """Compile a rule."""
-        resources = [str(text).partition("/") for text in rule.get("resources") or ()]
-        return cls(
-            operations=frozenset(rule.get("operations") or ()),
-            groups=frozenset(rule.get("apiGroups") or ()),
-            versions=frozenset(rule.get("apiVersions") or ()),
-            resources=tuple((resource, subresource) for resource, _, subresource in resources),
-            scope=rule.get("scope") or "*",
+    A Namespace object counts as cluster-wide although its request names a namespace.
+    """
+    plural, version = change.resource.plural, change.resource.version
+    scope = "Namespaced" if change.namespace and plural != "namespaces" else "Cluster"
+    wanted = {"operations": change.operation, "apiGroups": group, "apiVersions": version}
+    return (
+        (rule.get("scope") or "*") in ("*", scope)
+        and all({"*", value} & set(rule.get(part) or ()) for part, value in wanted.items())
+        and any(
+            resource in ("*", plural) and subresource in ("*", change.subresource)
+            for resource, _, subresource in (text.partition("/") for text in rule.get("resources") or ())
         )
-
-    def matches(self, change: WriteRequest, group: str) -> bool:
-        """Whether the rule asks for the request, whose resource is taken to be one of this API group.
-
-        A Namespace object counts as cluster-wide although its request names a namespace.
-        """
-        plural = change.resource.plural
-        scope = "Namespaced" if change.namespace and plural != "namespaces" else "Cluster"
-        return (
-            _in(change.operation, self.operations)
-            and _in(group, self.groups)
-            and _in(change.resource.version, self.versions)
-            and any(
-                resource in ("*", plural) and subresource in ("*", change.subresource)
-                for resource, subresource in self.resources
-            )
-            and self.scope in ("*", scope)
-        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +50,7 @@ class RegisteredWebhook:
     key: tuple[str, str, int]
     name: str
     client: Mapping[str, Any]
-    rules: tuple[WebhookRule, ...]
+    rules: tuple[Mapping[str, Any], ...]
     exact: bool
     in_namespace: Matcher
     of_object: Matcher
@@ -91,7 +68,7 @@ class RegisteredWebhook:
             return False
         resource = change.resource
         groups = EVENT_GROUPS if resource.plural == "events" and not self.exact else (resource.group,)
-        if not any(rule.matches(change, group) for rule in self.rules for group in groups):
+        if not any(_asks(rule, change, group) for rule in self.rules for group in groups):
             return False
         states = [state for state in (change.object, change.old_object) if state is not None] or [{}]
         return any(self.of_object((state.get("metadata") or {}).get("labels") or {}) for state in states)
@@ -105,7 +82,7 @@ def compile_webhooks(configurations: Iterable[Object]) -> list[RegisteredWebhook
             key=(configuration["metadata"]["name"], webhook["name"], index),
             name=webhook["name"],
             client=webhook.get("clientConfig") or {},
-            rules=tuple(WebhookRule.of(rule) for rule in webhook.get("rules") or ()),
+            rules=tuple(webhook.get("rules") or ()),
             exact=webhook.get("matchPolicy") == "Exact",
             in_namespace=_selector(webhook.get("namespaceSelector")),
             of_object=_selector(webhook.get("objectSelector")),
@@ -122,10 +99,6 @@ def compile_webhooks(configurations: Iterable[Object]) -> list[RegisteredWebhook
 
 def _selector(selector: Mapping[str, Any] | None) -> Matcher:
     return label_matcher(msgspec.convert(selector or {}, LabelSelector))
-
-
-def _in(value: str, allowed: frozenset[str]) -> bool:
-    return "*" in allowed or value in allowed
 
 
 _compiled = lru_cache(maxsize=256)(compile_bool)

@@ -33,7 +33,6 @@ _SCALARS: dict[str, tuple[type | tuple[type, ...], str]] = {
 }
 _QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _FAR_EXPONENT = re.compile(r"[eE][+-]?\d{3}")
-_GO_NAMES = {"boolean": "bool", "integer": "int32", "number": "float64", "time": "string"}
 
 
 def settle(schema: Schema, obj: Object) -> list[str]:
@@ -90,19 +89,19 @@ def _value(field: Schema, value: Any, parent: Schema, path: str, unknown: list[s
     match field.kind:
         case "struct":
             if not isinstance(value, dict):
-                raise _mismatch(value, _go_name(field), parent, path)
+                raise _mismatch(value, "object", parent, path)
             _struct(field, value, f"{path}.", unknown)
         case "list":
             assert item is not None
             if not isinstance(value, list):
-                raise _mismatch(value, f"[]{_go_name(item)}", parent, path)
+                raise _mismatch(value, "array", parent, path)
             for index, element in enumerate(value):
                 empty = element is None and item.kind == "struct"
                 value[index] = {} if empty else _value(item, element, parent, f"{path}[{index}]", unknown)
         case "map":
             assert item is not None
             if not isinstance(value, dict):
-                raise _mismatch(value, f"map[string]{_go_name(item)}", parent, path)
+                raise _mismatch(value, "map", parent, path)
             for key, element in value.items():
                 empty = element is None and item.kind == "string"
                 value[key] = "" if empty else _value(item, element, parent, f"{path}.{key}", unknown)
@@ -138,10 +137,6 @@ def _scalar(kind: str, value: Any, parent: Schema, path: str) -> Any:
             if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
                 raise _mismatch(value, wanted, parent, path)
     return value
-
-
-def _go_name(schema: Schema) -> str:
-    return _GO_NAMES.get(schema.kind) or schema.model.removeprefix("V1") or schema.kind
 
 
 def _mismatch(value: Any, wanted: str, parent: Schema, path: str, *, named: bool = False) -> statuses.StatusError:

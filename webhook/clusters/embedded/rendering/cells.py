@@ -77,13 +77,6 @@ def node_status(obj: Object, _now: float) -> str:
     return f"{status},SchedulingDisabled" if obj["spec"].get("unschedulable") else status
 
 
-def node_roles(obj: Object, _now: float) -> str:
-    """A node's roles, which are labels."""
-    prefix = "node-role.kubernetes.io/"
-    roles = [key.removeprefix(prefix) for key in obj["metadata"].get("labels") or () if key.startswith(prefix)]
-    return ",".join(sorted(roles)) or NONE
-
-
 def pod_ready(obj: Object, _now: float) -> str:
     """Containers that run and are ready, of all."""
     statuses = (obj.get("status") or {}).get("containerStatuses") or ()

@@ -54,7 +54,7 @@ _COLUMNS: dict[str, list[Column]] = {
     "Node": [
         _NAME,
         Column("Status", cells.node_status),
-        Column("Roles", cells.node_roles),
+        Column("Roles", lambda _obj, _now: cells.NONE),
         _AGE,
         Column("Version", cells.at("status.nodeInfo.kubeletVersion")),
     ],
@@ -82,13 +82,6 @@ _COLUMNS: dict[str, list[Column]] = {
         Column("Global-Default", cells.at("globalDefault", default=False), type="boolean"),
         _AGE,
         Column("PreemptionPolicy", cells.at("preemptionPolicy")),
-    ],
-    "ReplicaSet": [
-        _NAME,
-        _number("Desired", "spec.replicas"),
-        _number("Current", "status.replicas"),
-        _number("Ready", "status.readyReplicas"),
-        _AGE,
     ],
 }
 
