@@ -70,20 +70,11 @@ def test_bytes_quantities_and_times():
     """Secrets are base64, quantities texts, instants RFC 3339."""
     secret = metadata("s") + field(2, field(1, "k") + field(2, b"\x00\xff"))
     assert decode(envelope("v1", "Secret", secret))["data"] == {"k": base64.b64encode(b"\x00\xff").decode()}
-    requests = field(2, field(1, "cpu") + field(2, field(1, "100m")))
-    container = field(2, field(1, "c") + field(8, requests) + field(18, 0))
-    pod = decode(envelope("v1", "Pod", metadata("p") + field(2, container)))
-    assert pod["spec"]["containers"] == [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]
+    hard = field(1, field(1, "cpu") + field(2, field(1, "100m")))
+    assert decode(envelope("v1", "ResourceQuota", metadata("q") + field(2, hard)))["spec"] == {"hard": {"cpu": "100m"}}
     fields = field(4, field(1, 1_767_225_600))
     owned = decode(envelope("v1", "ConfigMap", field(1, field(1, "m") + field(17, fields))))
     assert owned["metadata"]["managedFields"][0]["time"] == "2026-01-01T00:00:00Z"
-
-
-def test_inline_messages():
-    """What protobuf nests and JSON does not is lifted."""
-    volume = field(1, field(1, "v") + field(2, field(2, b"")))
-    pod = decode(envelope("v1", "Pod", metadata("p") + field(2, volume)))
-    assert pod["spec"]["volumes"] == [{"name": "v", "emptyDir": {}}]
 
 
 def test_eviction_with_options():
@@ -99,15 +90,15 @@ def test_eviction_with_options():
     [
         (b"{}", "expected prefix k8s"),
         (b"k8s\0\x0a\xff", "cut off"),
-        (envelope("v1", "Pod", metadata("p"))[:-3], "cut off"),
+        (envelope("v1", "ConfigMap", metadata("p"))[:-3], "cut off"),
         (envelope("coordination.k8s.io/v1", "Lease", metadata("l")), "Lease is not read from protobuf here; send JSON"),
         (envelope("v9", "Thing", b""), 'no kind "Thing" is registered for version "v9"'),
         (b"k8s\0\x0b", "wire type 3"),
         (b"k8s\0" + struct.pack("B", 0x80), "cut off"),
         pytest.param(b"k8s\0" + b"\xff" * 200_000, "more than 64 bits", id="a number without end"),
-        (envelope("v1", "Pod", field(1, 7)), "does not fit"),
-        (envelope("v1", "Pod", metadata("p") + field(2, field(10, 7))), "does not fit"),
-        (envelope("v1", "Pod", field(1, field(17, field(1, "m") + field(7, field(1, "{"))))), "does not fit"),
+        (envelope("v1", "ConfigMap", field(1, 7)), "does not fit"),
+        (envelope("v1", "ConfigMap", metadata("p") + field(2, 7)), "does not fit"),
+        (envelope("v1", "ConfigMap", field(1, field(17, field(1, "m") + field(7, field(1, "{"))))), "does not fit"),
     ],
 )
 def test_what_is_no_body(body, why):

@@ -5,12 +5,11 @@ The shape, with the order of its keys, is that of a real API server; texts of re
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import uuid
-from dataclasses import dataclass
-from typing import Any
-
-import msgspec
+from dataclasses import dataclass, field
 
 from webhook.admission.review import enveloped
 from webhook.clusters.embedded.protocol.api_resources import Object
@@ -33,7 +32,7 @@ class WebhookResponse:
     allowed: bool
     status: Object
     patch: list[Object]
-    warnings: list[str]
+    warnings: list[str] = field(default_factory=list)
 
 
 def request_of(change: WriteRequest) -> Object:
@@ -78,50 +77,43 @@ def encoded_review(request: Object) -> bytes:
     return text.translate(_ESCAPED).encode(errors="replace")
 
 
-class _Response(msgspec.Struct, rename="camel"):
-    """AdmissionResponse as it is sent; `patch` is base64."""
-
-    uid: str = ""
-    allowed: bool = False
-    status: Object | None = None
-    patch: bytes | None = None
-    patch_type: str | None = None
-    warnings: list[str] | None = None
-
-
-class _Review(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-    response: _Response | None = None
-
-
 def read_answer(body: bytes, uid: str, *, mutating: bool) -> WebhookResponse:
     """Decode a webhook's answer. Raises InvalidAnswerError with what the API server would say."""
     try:
-        review = msgspec.json.decode(body, type=_Review)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        review = json.loads(body)
+    except ValueError as error:
         raise InvalidAnswerError(f"couldn't decode body: {error}") from error
-    said = review.response
-    if (review.api_version, review.kind) != ("admission.k8s.io/v1", "AdmissionReview"):
+    said = review if isinstance(review, dict) else {}
+    api_version, kind = said.get("apiVersion", ""), said.get("kind", "")
+    if (api_version, kind) != ("admission.k8s.io/v1", "AdmissionReview"):
         expected = "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview"
-        raise InvalidAnswerError(f"{expected}, got {review.api_version or '/'}, Kind={review.kind}")
-    if said is None:
+        raise InvalidAnswerError(f"{expected}, got {api_version or '/'}, Kind={kind}")
+    response = said.get("response")
+    if not isinstance(response, dict):
         raise InvalidAnswerError("webhook response was absent")
-    if said.uid != uid:
-        raise InvalidAnswerError(f'expected response.uid="{uid}", got "{said.uid}"')
+    if response.get("uid") != uid:
+        raise InvalidAnswerError(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
     operations: list[Object] = []
-    if mutating and (said.patch or said.patch_type):
-        if not said.patch:
+    patch, patch_type = response.get("patch"), response.get("patchType")
+    if mutating and (patch or patch_type):
+        if not patch:
             raise InvalidAnswerError("webhook returned response.patchType but not response.patch")
-        if not said.patch_type:
+        if not patch_type:
             raise InvalidAnswerError("webhook returned response.patch but not response.patchType")
-        if said.patch_type != "JSONPatch":
-            raise InvalidAnswerError(f'unsupported response.patchType: "{said.patch_type}"')
+        if patch_type != "JSONPatch":
+            raise InvalidAnswerError(f'unsupported response.patchType: "{patch_type}"')
         try:
-            operations = msgspec.json.decode(said.patch, type=list[Any])
-        except msgspec.DecodeError as error:
-            raise InvalidAnswerError(f"response.patch is not a JSON patch: {error}") from error
-    return WebhookResponse(said.allowed, said.status or {}, operations, said.warnings or [])
+            operations = json.loads(base64.b64decode(patch, validate=True))
+        except (ValueError, binascii.Error) as error:
+            raise InvalidAnswerError(f"response.patch is not a base64-encoded JSON patch: {error}") from error
+        if not isinstance(operations, list):
+            raise InvalidAnswerError("response.patch is not a list of operations")
+    return WebhookResponse(
+        allowed=bool(response.get("allowed")),
+        status=response.get("status") or {},
+        patch=operations,
+        warnings=list(response.get("warnings") or ()),
+    )
 
 
 def denial(name: str, status: Object) -> StatusError:

@@ -30,8 +30,7 @@ _OTHER_MODELS = {
 }
 _STRING_INT_OR_STRING = 1
 _ZERO_IS_UNSET = {
-    *("failureThreshold", "initialDelaySeconds", "periodSeconds", "successThreshold", "timeoutSeconds"),
-    *("hostIPC", "hostNetwork", "hostPID", "hostPort", "readOnly", "stdin", "stdinOnce", "tty"),
+    *("hostIPC", "hostNetwork", "hostPID", "hostPort", "stdin", "stdinOnce", "tty"),
     *("generation", "globalDefault", "minReadySeconds", "paused"),
     *("healthCheckNodePort", "nodePort", "publishNotReadyAddresses"),
 }
@@ -71,11 +70,9 @@ def _message(schema: Schema, data: bytes, name: str) -> Object:
     for number, raw in _fields(data):
         field_name = numbers.get(number, "")
         field = schema.fields.get(field_name)
-        if field_name.startswith(">"):
-            obj |= _message(schema, raw, field_name)
-        elif field is None or field_name == "status":
+        if field is None or field_name == "status":
             continue
-        elif field.kind == "list":
+        if field.kind == "list":
             assert field.item is not None
             obj.setdefault(field_name, []).append(_value(field.item, field_name, raw))
         elif field.kind == "map":
