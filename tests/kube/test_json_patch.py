@@ -1,11 +1,6 @@
 """JSON patches: what the embedded server, kustomizations and answers of the webhook have in common."""
 
-import copy
-
-import jsonpatch
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from webhook.kube.json_patch import JsonPatchError, apply_json_patch, escape
 
@@ -47,40 +42,3 @@ def test_a_patch_that_does_not_fit_is_an_error(operation):
     """Whatever is wrong with it, and whoever wrote it."""
     with pytest.raises(JsonPatchError, match=r"\w"):
         apply_json_patch({"a": 1}, [operation])
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab~/", max_size=2),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab~/", max_size=2), inner, max_size=3),
-    max_leaves=8,
-)
-documents = st.dictionaries(st.sampled_from(["a", "b", "~/"]), values, max_size=3)
-
-
-@given(documents, documents)
-def test_json_patch_leads_where_another_implementation_leads(before, after):
-    """A patch that another implementation made between two documents leads from one to the other."""
-    operations = jsonpatch.make_patch(before, after).patch
-    kept = copy.deepcopy(before)
-    assert apply_json_patch(before, operations) == after
-    assert before == kept
-
-
-paths = st.sampled_from(["", "/a", "/b", "/a/0", "/a/1", "/a/-", "/a/b", "/b/a", "/~0~1", "/x/y", "/a/01"])
-operations = st.lists(
-    st.fixed_dictionaries({"op": st.sampled_from(["add", "replace"]), "path": paths, "value": values})
-    | st.fixed_dictionaries({"op": st.sampled_from(["remove"]), "path": paths.filter(bool)}),
-    max_size=3,
-)
-
-
-@given(documents, operations)
-def test_json_patch_refuses_what_another_implementation_refuses(document, operations):
-    """Operations that do not fit are refused, all others have the same effect."""
-    try:
-        expected = jsonpatch.apply_patch(document, operations)
-    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError):
-        with pytest.raises(JsonPatchError):
-            apply_json_patch(document, operations)
-        return
-    assert apply_json_patch(document, operations) == expected
