@@ -10,7 +10,6 @@ from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup, O
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.informer import Informer
-from webhook.kube.object_cache import Change
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.scheduling import PodGroup, PodGroupSpec
@@ -65,8 +64,6 @@ class CachedObjects(ObjectSource):
         self._namespaces = Informer(client, NAMESPACE.path(), Namespace)
         paths = POD_GROUP.paths()
         self._groups = Informer(client, paths[0], PodGroup, transform=_brief, optional=True, other_paths=paths[1:])
-        self._defaults: dict[str, PriorityClass] = {}
-        self._classes.handlers.append(self._note_default)
         self._group_version = 0
         """Which version of PodGroups answered last."""
         self._caches: dict[str, Informer[Any]] = {
@@ -82,7 +79,8 @@ class CachedObjects(ObjectSource):
 
     def default_priority_classes(self) -> Sequence[PriorityClass]:
         """All classes with `globalDefault: true`."""
-        return list(self._defaults.values())
+        classes = list(self._classes.items().values())  # at once, since threads look at it
+        return [item for item in classes if item.global_default]
 
     def namespace(self, name: str) -> Namespace | None:
         """The Namespace of that name."""
@@ -131,12 +129,6 @@ class CachedObjects(ObjectSource):
                     self._group_version = place
                 return live
         return None
-
-    def _note_default(self, change: Change[PriorityClass]) -> None:
-        if change.new is not None and change.new.global_default:
-            self._defaults[change.key] = change.new  # at once, since threads look at it
-        else:
-            self._defaults.pop(change.key, None)
 
 
 def _brief(group: PodGroup) -> PodGroup:
