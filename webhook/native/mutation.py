@@ -13,20 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from webhook.native import objects
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, mapping, quote
 from webhook.native.giving import MOVES, OWN_NAME, OWN_POLICY, PARAMETER_POLICY, gives, giving
 from webhook.native.matching import HAS_CONTROLLER, MIRROR, managed, managed_if_generated, twins_of
-from webhook.native.objects import (
-    CompiledCondition,
-    Object,
-    binding,
-    binding_for_class,
-    classes_rule,
-    mutating_policy,
-    namespaces_reached,
-    object_name,
-    resource_rule,
-)
 from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, creation_text, sent
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import bracketed
@@ -51,7 +41,7 @@ _CLASS = "variables.className"
 _ANNOTATIONS = "variables.annotations"
 
 
-def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[Object]:
+def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[objects.Object]:
     """The policy for new pods, and one by which a managed PriorityClass is made `Never`; each with its binding."""
     yield from _pods(policies, table, sink)
     yield from _manifests_again(policies, sink)
@@ -64,23 +54,23 @@ def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -
     # It stays `Never` when its manifest is applied again. The field is immutable: a class that exists and is not
     # `Never` is left alone, and needs a twin.
     was_never = f"oldObject.?preemptionPolicy.orValue('') == {quote(NEVER)}"
-    classes = mutating_policy(
-        object_name(BUILTIN, "priorityclasses", "mutate"),
+    classes = objects.mutating_policy(
+        objects.object_name(BUILTIN, "priorityclasses", "mutate"),
         [f"{BUILTIN}/managed-classes"],
         description="Makes managed PriorityClasses `Never`, so that kube-scheduler leaves preemption to giveway.",
-        constraints={"resourceRules": [classes_rule(["CREATE", "UPDATE"])]},
+        constraints={"resourceRules": [objects.classes_rule(["CREATE", "UPDATE"])]},
         conditions=[
-            CompiledCondition("managed", ours),
-            CompiledCondition("not-never", f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}"),
-            CompiledCondition("new-or-never", f"request.operation == 'CREATE' || {was_never}"),
+            objects.CompiledCondition("managed", ours),
+            objects.CompiledCondition("not-never", f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}"),
+            objects.CompiledCondition("new-or-never", f"request.operation == 'CREATE' || {was_never}"),
         ],
         patch=f"[{_add(quote('/preemptionPolicy'), quote(NEVER))}]",
     )
     yield classes
-    yield binding(classes)
+    yield objects.binding(classes)
 
 
-def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[Object]:
+def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[objects.Object]:
     """New pods: class, priority and preemption policy, copied annotations, the mark; what is giveway's own goes.
 
     One binding is for the pod in the class that it has, and one for each class that pods are given, as a parameter.
@@ -118,16 +108,18 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[
         variables.append(("creation", creation_text(keys)))
     patch = _patch(given.moved_from, copies=bool(copies), moves=bool(given.classes), records=keys is not None)
     twins = [f"{BUILTIN}/twins"] if twins_of(policies.preemption) else []
-    made = mutating_policy(
-        object_name(BUILTIN, "pods", "mutate"),
+    made = objects.mutating_policy(
+        objects.object_name(BUILTIN, "pods", "mutate"),
         [*rules, *twins, f"{BUILTIN}/mark", f"{BUILTIN}/own-annotations"],
         description="Fills in new pods: default class, twin, copied annotations, and the mark of pods to serve.",
         constraints={
-            "namespaceSelector": namespaces_reached(sink.settings),
-            "resourceRules": [resource_rule(["pods"], ["CREATE"])],
+            "namespaceSelector": objects.namespaces_reached(sink.settings),
+            "resourceRules": [objects.resource_rule(["pods"], ["CREATE"])],
         },
         conditions=[
-            CompiledCondition("no-mirror-pod", f"!({quote(MIRROR)} in object.metadata.?annotations.orValue({{}}))"),
+            objects.CompiledCondition(
+                "no-mirror-pod", f"!({quote(MIRROR)} in object.metadata.?annotations.orValue({{}}))"
+            ),
             *given.conditions,
         ],
         variables=variables,
@@ -135,11 +127,11 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[
         parameters=True,
     )
     yield made
-    yield binding(made)
-    yield from (binding_for_class(made, class_name) for class_name in given.classes)
+    yield objects.binding(made)
+    yield from (objects.binding_for_class(made, class_name) for class_name in given.classes)
 
 
-def _manifests_again(policies: Policies, sink: Sink) -> Iterator[Object]:
+def _manifests_again(policies: Policies, sink: Sink) -> Iterator[objects.Object]:
     """What a pod's own manifest leaves out of what the pod was given is put back (`webhook.admission.mutating`)."""
     was = "oldObject.spec.?priorityClassName.orValue('')"
     twins = twins_of(policies.preemption)
@@ -161,15 +153,15 @@ def _manifests_again(policies: Policies, sink: Sink) -> Iterator[Object]:
         _when(all_of([mark, "!has(object.metadata.labels)"]), _add(quote("/metadata/labels"), "{}")),
         _when(mark, _add(_path("labels", quote(MARK)), f"{label}.orValue('')")),
     ]
-    made = mutating_policy(
-        object_name(BUILTIN, "podupdates", "mutate"),
+    made = objects.mutating_policy(
+        objects.object_name(BUILTIN, "podupdates", "mutate"),
         [f"{BUILTIN}/twins", f"{BUILTIN}/mark", f"{BUILTIN}/own-annotations"],
         description="Lets the manifest of a pod be applied and replaced again, whatever the pod was given.",
         constraints={
-            "namespaceSelector": namespaces_reached(sink.settings),
-            "resourceRules": [resource_rule(["pods"], ["UPDATE"])],
+            "namespaceSelector": objects.namespaces_reached(sink.settings),
+            "resourceRules": [objects.resource_rule(["pods"], ["UPDATE"])],
         },
-        conditions=[CompiledCondition("leaves-something-out", MANIFEST_AGAIN)],
+        conditions=[objects.CompiledCondition("leaves-something-out", MANIFEST_AGAIN)],
         variables=[
             ("annotations", "object.metadata.?annotations.orValue({})"),
             ("before", "oldObject.metadata.?annotations.orValue({})"),
@@ -180,7 +172,7 @@ def _manifests_again(policies: Policies, sink: Sink) -> Iterator[Object]:
         patch=" +\n".join(parts),
     )
     yield made
-    yield binding(made)
+    yield objects.binding(made)
 
 
 def _copies(

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from webhook.native import objects
 from webhook.native.expressions import any_of, quote
 from webhook.native.matching import BINDING, CHANGED_CLASS, CHANGED_POD, NEW_CLASS, NEW_POD, USER, Asked
-from webhook.native.objects import (
-    CompiledCondition,
-    Object,
-    Validation,
-    binding,
-    classes_rule,
-    namespaces_reached,
-    object_name,
-    resource_rule,
-    validating_policy,
-)
 from webhook.native.sink import Sink
 
 
@@ -56,10 +46,10 @@ def place_policy(  # noqa: PLR0917 - a row of a table
     policy: str,
     place: Place,
     enforcement: str,
-    validations: list[Validation],
+    validations: list[objects.Validation],
     sink: Sink,
     variables: Sequence[tuple[str, str]] = (),
-) -> Iterator[Object]:
+) -> Iterator[objects.Object]:
     """The policy for one place and enforcement, with its binding; nothing without validations."""
     if not validations:
         return
@@ -67,15 +57,15 @@ def place_policy(  # noqa: PLR0917 - a row of a table
     if place is CHANGES:
         # A pod that is being deleted is no exception: until it is gone, its keys decide about other pods
         by_reconciler = ["request.?subResource.orValue('') != 'status'", f"{USER} != {quote(sink.settings.reconciler)}"]
-        conditions.append(CompiledCondition("not-the-reconciler", any_of(by_reconciler)))
+        conditions.append(objects.CompiledCondition("not-the-reconciler", any_of(by_reconciler)))
     operation = "UPDATE" if place in (CHANGES, CHANGED_CLASSES) else "CREATE"
-    rule = resource_rule(place.resources, [operation]) if place.resources else classes_rule([operation])
-    made = validating_policy(
-        object_name(policy, place.what, enforcement),
+    rule = objects.resource_rule(place.resources, [operation]) if place.resources else objects.classes_rule([operation])
+    made = objects.validating_policy(
+        objects.object_name(policy, place.what, enforcement),
         policy,
         description=f"{place.does} ({enforcement}).",
         constraints={
-            "namespaceSelector": namespaces_reached(sink.settings) if place.resources else {},
+            "namespaceSelector": objects.namespaces_reached(sink.settings) if place.resources else {},
             "resourceRules": [rule],
         },
         conditions=conditions,
@@ -83,7 +73,7 @@ def place_policy(  # noqa: PLR0917 - a row of a table
         variables=_used(variables, repr([(validation.expression, validation.text) for validation in validations])),
     )
     yield made
-    yield binding(made, enforcement)
+    yield objects.binding(made, enforcement)
 
 
 def _used(variables: Sequence[tuple[str, str]], by: str) -> list[tuple[str, str]]:

@@ -11,39 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from webhook.admission.validating import AS_IT_IS, OF_A_NODE
+from webhook.native import matching, objects, places
 from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, negate, quote, shown
-from webhook.native.matching import (
-    CHANGED_CLASS,
-    CHANGED_POD,
-    HAS_CONTROLLER,
-    MIRROR,
-    NEW_POD,
-    STATIC_POD,
-    USER,
-    Asked,
-    excluded,
-    lacking,
-    managed,
-    may,
-    outside,
-    restricting,
-    who_is_given,
-)
-from webhook.native.objects import (
-    EXCEPTED,
-    Object,
-    Validation,
-)
-from webhook.native.places import (
-    BINDINGS,
-    CHANGED_CLASSES,
-    CHANGES,
-    NEW_CLASSES,
-    NEW_PODS,
-    TRIED_PODS,
-    Place,
-    place_policy,
-)
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, applies, conditions_of, excepting, told_by_exception
@@ -81,19 +50,25 @@ class _Shield(NamedTuple):
     def id(self) -> str:
         return f"{self.policy.name}/{self.rule.name}"
 
-    def applies(self, asked: Asked) -> str:
+    def applies(self, asked: matching.Asked) -> str:
         return applies(self.policy, asked)
 
-    def allow(self, asked: Asked) -> list[RequestMatch]:
+    def allow(self, asked: matching.Asked) -> list[RequestMatch]:
         """The rights that hold there: no PriorityClass lies in a namespace."""
         return [right for right in self.body.allow if asked.kind == PODS or not right.in_namespaces]
 
-    def grants(self, asked: Asked) -> str:
+    def grants(self, asked: matching.Asked) -> str:
         """It applies, and allows the change: the policy's own `match` is part of the right."""
-        return all_of([self.applies(asked), who_is_given(self.policy.match, asked), may(self.allow(asked), asked)])
+        return all_of(
+            [
+                self.applies(asked),
+                matching.who_is_given(self.policy.match, asked),
+                matching.may(self.allow(asked), asked),
+            ]
+        )
 
 
-def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[Object]:
+def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[objects.Object]:
     """The policies about new pods, changes of pods, Bindings, and PriorityClasses, with their bindings."""
     shields: list[_Shield] = []
     for policy in policies.priority:
@@ -102,7 +77,7 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
                 continue
             shield = _Shield(policy, rule, rule.protect_annotations)
             try:
-                shield.applies(CHANGED_POD)
+                shield.applies(matching.CHANGED_POD)
             except InexpressibleError as error:
                 sink.inexpressible.append(Inexpressible(shield.id, str(error)))
                 continue
@@ -123,34 +98,36 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
     enforced = [shield for shield in shields if shield.rule.enforcement is Enforcement.ENFORCE]
     builtin = shielded(policies.preemption)
     keys = sorted(builtin | {key for shield in shields for key in shield.body.keys})
-    changes = (CHANGES, BINDINGS)
+    changes = (places.CHANGES, places.BINDINGS)
     for place in changes:
         own = _own_keys(place.asked, sink.settings.reconciler)
         rows, told = _key_rows(place.asked, enforced, builtin, keys, sink)
-        yield from place_policy(BUILTIN, place, "enforce", [*own, *rows], sink, _VARIABLES)
-        yield from place_policy(BUILTIN, place, EXCEPTED, told, sink, _VARIABLES)
-    yield from _on_trial(shields, (TRIED_PODS, *changes) if table is not None else changes, table, sink)
+        yield from places.place_policy(BUILTIN, place, "enforce", [*own, *rows], sink, _VARIABLES)
+        yield from places.place_policy(BUILTIN, place, objects.EXCEPTED, told, sink, _VARIABLES)
+    yield from _on_trial(shields, (places.TRIED_PODS, *changes) if table is not None else changes, table, sink)
     enforced = [shield for shield in of_classes if shield.rule.enforcement is Enforcement.ENFORCE]
     keys = sorted({key for shield in enforced for key in shield.body.keys})
-    classes = (NEW_CLASSES, CHANGED_CLASSES)
+    classes = (places.NEW_CLASSES, places.CHANGED_CLASSES)
     for place in classes:
         rows, told = _key_rows(place.asked, enforced, frozenset(), keys, sink)
-        yield from place_policy(BUILTIN, place, "enforce", rows, sink)
-        yield from place_policy(BUILTIN, place, EXCEPTED, told, sink)
+        yield from places.place_policy(BUILTIN, place, "enforce", rows, sink)
+        yield from places.place_policy(BUILTIN, place, objects.EXCEPTED, told, sink)
     yield from _on_trial(of_classes, classes, table, sink)
 
 
-def _builtin(rule: str, expression: str, *text: str) -> Validation:
+def _builtin(rule: str, expression: str, *text: str) -> objects.Validation:
     """A validation of a built-in rule, which its text names."""
-    return Validation(rule=f"{BUILTIN}/{rule}", expression=expression, text=(f"rule {BUILTIN}/{rule}: ", *text))
+    return objects.Validation(rule=f"{BUILTIN}/{rule}", expression=expression, text=(f"rule {BUILTIN}/{rule}: ", *text))
 
 
-def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | None, sink: Sink) -> Iterator[Object]:
+def _new_pods(
+    policies: Policies, shields: list[_Shield], table: ClassTable | None, sink: Sink
+) -> Iterator[objects.Object]:
     """What new pods may not say, and what their authors are warned of: that nobody preempts for them."""
-    mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', MIRROR)}.hasValue()"
+    mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', matching.MIRROR)}.hasValue()"
     preemption_policy = "object.spec.?preemptionPolicy.orValue('')"
-    managed_class = managed(policies.preemption, CLASS_NAME)
-    served = all_of([managed_class, f"{preemption_policy} == {quote(NEVER)}", negate(STATIC_POD)])
+    managed_class = matching.managed(policies.preemption, CLASS_NAME)
+    served = all_of([managed_class, f"{preemption_policy} == {quote(NEVER)}", negate(matching.STATIC_POD)])
     validations = [
         _builtin(
             "own-annotations",
@@ -176,32 +153,32 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
         )
     )
     of_node = "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'Node')"
-    validations.append(_builtin("static-pods", any_of([f"!{of_node}", STATIC_POD]), OF_A_NODE))
+    validations.append(_builtin("static-pods", any_of([f"!{of_node}", matching.STATIC_POD]), OF_A_NODE))
     right_mark = any_of([f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])])
     other_value = concatenation((Cel(f"'\\'' + {mark}.value() + '\\''"), _OTHER_VALUE))
     is_mark = (f"label {MARK} is ", Cel(if_else(served, other_value, _STRAY_MARK)))
     validations.append(_builtin("mark", right_mark, *is_mark))
     unmarked = all_of([served, f"!{mark}.hasValue()", f"!{mirror}"])
     nobody = (f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class ", Cel(CLASS_NAME))
-    warned: list[Validation] = []
+    warned: list[objects.Validation] = []
     if sink.settings.mutates and managed_class != FALSE:
-        warned.append(Validation(rule=f"{BUILTIN}/mark", expression=negate(unmarked), text=nobody))
+        warned.append(objects.Validation(rule=f"{BUILTIN}/mark", expression=negate(unmarked), text=nobody))
     elif unmarked != FALSE:
         missed = ": it did not pass giveway's mutating webhook; try again"
         validations.append(_builtin("mark", negate(unmarked), *nobody, missed))
     if managed_class != FALSE:
         by_itself = all_of([managed_class, f"{preemption_policy} != {quote(NEVER)}"])
-        warned.append(Validation(rule=f"{BUILTIN}/twins", expression=negate(by_itself), text=_NO_TWIN))
+        warned.append(objects.Validation(rule=f"{BUILTIN}/twins", expression=negate(by_itself), text=_NO_TWIN))
     variables = list(_VARIABLES)
     if table is not None:
         keys = sorted({key for shield in shields for key in shield.body.keys if "CREATE" in shield.body.operations})
         enforced = [shield for shield in shields if shield.rule.enforcement is Enforcement.ENFORCE]
-        rows, told = _key_rows(NEW_POD, enforced, frozenset(), keys, sink)
+        rows, told = _key_rows(matching.NEW_POD, enforced, frozenset(), keys, sink)
         validations += rows
         variables += [(value_variable(key, keys), table.annotation(key)) for key in keys]
-        yield from place_policy(BUILTIN, NEW_PODS, EXCEPTED, told, sink, variables)
-    yield from place_policy(BUILTIN, NEW_PODS, "enforce", validations, sink, variables)
-    yield from place_policy(BUILTIN, NEW_PODS, "warn", warned, sink, variables)
+        yield from places.place_policy(BUILTIN, places.NEW_PODS, objects.EXCEPTED, told, sink, variables)
+    yield from places.place_policy(BUILTIN, places.NEW_PODS, "enforce", validations, sink, variables)
+    yield from places.place_policy(BUILTIN, places.NEW_PODS, "warn", warned, sink, variables)
 
 
 _OTHER_VALUE = f"; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out"
@@ -217,9 +194,9 @@ _NO_TWIN = (
 )
 
 
-def _own_keys(asked: Asked, reconciler: str) -> list[Validation]:
+def _own_keys(asked: matching.Asked, reconciler: str) -> list[objects.Validation]:
     """The keys that only the reconciler writes once a pod exists."""
-    writes, as_it_is = f"{USER} == {quote(reconciler)}", AS_IT_IS[asked.labels_known]
+    writes, as_it_is = f"{matching.USER} == {quote(reconciler)}", AS_IT_IS[asked.labels_known]
     rows = [
         _builtin(
             "own-annotations",
@@ -240,8 +217,8 @@ def _own_keys(asked: Asked, reconciler: str) -> list[Validation]:
 
 
 def _on_trial(
-    shields: list[_Shield], places: Sequence[Place], table: ClassTable | None, sink: Sink
-) -> Iterator[Object]:
+    shields: list[_Shield], where: Sequence[places.Place], table: ClassTable | None, sink: Sink
+) -> Iterator[objects.Object]:
     """Rules under `warn` and `audit` report, each for itself, and give no rights."""
     groups: dict[tuple[str, str], list[_Shield]] = {}
     for shield in shields:
@@ -250,53 +227,55 @@ def _on_trial(
     for (policy, how), group in groups.items():
         keys = sorted({key for shield in group for key in shield.body.keys})
         values = [(value_variable(key, keys), table.annotation(key)) for key in keys] if table is not None else []
-        for place in places:
+        for place in where:
             made = [_key_rows(place.asked, [shield], frozenset(), keys, sink) for shield in group]
             rows, told = ([row for pair in made for row in pair[side]] for side in (0, 1))
-            yield from place_policy(policy, place, how, rows, sink, [*_VARIABLES, *values])
+            yield from places.place_policy(policy, place, how, rows, sink, [*_VARIABLES, *values])
             if how == "warn":
-                yield from place_policy(policy, place, EXCEPTED, told, sink, [*_VARIABLES, *values])
+                yield from places.place_policy(policy, place, objects.EXCEPTED, told, sink, [*_VARIABLES, *values])
 
 
 def _key_rows(
-    asked: Asked, enforced: list[_Shield], builtin: frozenset[str], keys: Sequence[str], sink: Sink
-) -> tuple[list[Validation], list[Validation]]:
+    asked: matching.Asked, enforced: list[_Shield], builtin: frozenset[str], keys: Sequence[str], sink: Sink
+) -> tuple[list[objects.Validation], list[objects.Validation]]:
     """Who may change each key, and what whoever uses an exception is told.
 
     A rule that grants the change suffices. If no rule that applies speaks of a key, the built-in rule does.
     """
-    rows: list[Validation] = []
-    told: list[Validation] = []
+    rows: list[objects.Validation] = []
+    told: list[objects.Validation] = []
     for key in keys:
         speaking = [
             shield for shield in enforced if key in shield.body.keys and asked.operation in shield.body.operations
         ]
         unchanged = _unchanged(asked, "annotations", key)
-        if asked == NEW_POD:
+        if asked == matching.NEW_POD:
             # What giveway copied is never held against the pod, however old the table is by now
             offered = f"variables.{value_variable(key, keys)}[?variables.resolved]"
-            unchanged = any_of([unchanged, f"{_annotation('object', key)} == {offered}", recorded(key), STATIC_POD])
+            unchanged = any_of(
+                [unchanged, f"{_annotation('object', key)} == {offered}", recorded(key), matching.STATIC_POD]
+            )
         granted = [shield.grants(asked) for shield in speaking]
         for shield in speaking:
             test = any_of([unchanged, negate(shield.applies(asked)), *granted])
             text = _text(asked, key, shield)
             excepted = excepting(shield.policy, shield.rule, (asked,), sink)
             expression = any_of([test, *(holds for _, holds in excepted)])
-            rows.append(Validation(rule=shield.id, expression=expression, text=text))
+            rows.append(objects.Validation(rule=shield.id, expression=expression, text=text))
             for exception, holds in excepted:
                 said = told_by_exception(shield.id, exception, text)
-                told.append(Validation(rule=shield.id, expression=any_of([test, negate(holds)]), text=said))
+                told.append(objects.Validation(rule=shield.id, expression=any_of([test, negate(holds)]), text=said))
         if key in builtin:
             test = any_of([unchanged, *(shield.applies(asked) for shield in speaking)])
             text = _text(asked, key, None, [_elsewhere(shield, asked) for shield in speaking])
-            rows.append(Validation(rule=f"{BUILTIN}/{SHIELD}", expression=test, text=text))
+            rows.append(objects.Validation(rule=f"{BUILTIN}/{SHIELD}", expression=test, text=text))
     return [row for row in rows if row.expression != TRUE], told
 
 
-def _unchanged(asked: Asked, field: str, key: str) -> str:
+def _unchanged(asked: matching.Asked, field: str, key: str) -> str:
     """A label or annotation is as it was; it was not there if nothing is known of before."""
     path = f"metadata.?{field}[?{quote(key)}]"
-    if asked in (CHANGED_POD, CHANGED_CLASS):
+    if asked in (matching.CHANGED_POD, matching.CHANGED_CLASS):
         return f"object.{path} == oldObject.{path}"
     return f"!object.{path}.hasValue()"
 
@@ -305,26 +284,30 @@ def _annotation(of: str, key: str) -> str:
     return f"{of}.metadata.?annotations[?{quote(key)}]"
 
 
-def _elsewhere(shield: _Shield, asked: Asked) -> Cel:
+def _elsewhere(shield: _Shield, asked: matching.Asked) -> Cel:
     """That the rule would allow the change, and why its policy does not apply (`rules.shield_verdicts`)."""
     policy, told = shield.policy, quote("")
     conditions = zip(policy.conditions, conditions_of(policy, asked), strict=True)
     parts = [
-        *restricting(policy.match, asked),
-        (negate(excluded(policy.exclude, asked)), quote(EXCLUDED)),
+        *matching.restricting(policy.match, asked),
+        (negate(matching.excluded(policy.exclude, asked)), quote(EXCLUDED)),
         *((compiled.expression, quote(f"condition {row.name} is false")) for row, compiled in conditions),
     ]
     begin = GIVES_ELSEWHERE.format(policy.name, shield.rule.name)
     for part, reason in reversed(parts):
         told = if_else(part, told, concatenation([begin, Cel(reason), ")"]))
-    return Cel(if_else(may(shield.allow(asked), asked), told, quote("")))
+    return Cel(if_else(matching.may(shield.allow(asked), asked), told, quote("")))
 
 
-def _text(asked: Asked, key: str, shield: _Shield | None, elsewhere: Sequence[Cel] = ()) -> tuple[str, ...]:
+def _text(asked: matching.Asked, key: str, shield: _Shield | None, elsewhere: Sequence[Cel] = ()) -> tuple[str, ...]:
     """What whoever changed a key is told; without a shield the built-in rule speaks."""
     rule = shield.id if shield else f"{BUILTIN}/{SHIELD}"
     who = rights_text(shield.allow(asked)) if shield else "nobody once the pod exists"
-    lacks = [lacking(shield.allow(asked), asked), outside(shield.policy.match, asked)] if shield else elsewhere
+    lacks = (
+        [matching.lacking(shield.allow(asked), asked), matching.outside(shield.policy.match, asked)]
+        if shield
+        else elsewhere
+    )
     now, was = _annotation("object", key), _annotation("oldObject", key)
     value, before = Cel(shown(f"{now}.value()")), Cel(shown(f"{was}.value()"))
     set_to = concatenation(['set to "', value, '"'])
@@ -334,12 +317,12 @@ def _text(asked: Asked, key: str, shield: _Shield | None, elsewhere: Sequence[Ce
         removed = concatenation(['removed (it is "', before, '")'])
         did_change = concatenation(['changed from "', before, '" to "', value, '"'])
         did = if_else(f"!{was}.hasValue()", set_to, if_else(f"!{now}.hasValue()", removed, did_change))
-    where = if_else(HAS_CONTROLLER, quote(WHERE[True]), quote(WHERE[False]))
+    where = if_else(matching.HAS_CONTROLLER, quote(WHERE[True]), quote(WHERE[False]))
     ends = [
         concatenation([f"; {begin}", Cel(where), end])
         for begin, end in (SHIELD_INSTEAD[done].split("{where}") for done in ("removed", "set"))
     ]
     end = Cel(if_else(f"!{now}.hasValue()", *ends)) if did != set_to else f"; {SHIELD_INSTEAD['CREATE']}"
-    if asked == CHANGED_CLASS:
+    if asked == matching.CHANGED_CLASS:
         end = f"; {SHIELD_INSTEAD[CLASSES]}"
     return (f"annotation {key} may not be ", Cel(did), f": rule {rule} leaves that to {who}", *lacks, end)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from webhook.kube.instants import rfc3339
-from webhook.native import rewriting
+from webhook.native import matching, objects, rewriting
 from webhook.native.expressions import (
     FALSE,
     TRUE,
@@ -23,39 +23,6 @@ from webhook.native.expressions import (
     name_is,
     negate,
     quote,
-)
-from webhook.native.matching import (
-    CHANGED_CLASS,
-    CHANGED_POD,
-    DEFINITION,
-    DELETED_CLASS,
-    GOES,
-    NEW_CLASS,
-    NEW_POD,
-    SERVICE_ACCOUNT_ASKS,
-    STATIC_POD,
-    Asked,
-    by_operation,
-    excluded,
-    lacking,
-    may,
-    may_define,
-    restricted,
-)
-from webhook.native.objects import (
-    EXCEPTED,
-    CompiledCondition,
-    Object,
-    Settings,
-    Validation,
-    binding,
-    classes_rule,
-    groups_rule,
-    namespaces_reached,
-    object_name,
-    resource_rule,
-    selector_data,
-    validating_policy,
 )
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.sink import Inexpressible, Sink
@@ -94,7 +61,7 @@ _DOES = {
     "enforce": "Refuses",
     "warn": "Warns of",
     "audit": "Notes in the audit log",
-    EXCEPTED: "Warns whoever uses an exception for",
+    objects.EXCEPTED: "Warns whoever uses an exception for",
 }
 """What an object does, by its enforcement."""
 
@@ -119,7 +86,7 @@ class _Row(NamedTuple):
     text: tuple[str, ...]
 
 
-def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator[Object]:
+def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator[objects.Object]:
     """The ValidatingAdmissionPolicies and bindings of one policy's rules about priorities and its `validate` rules."""
     groups: dict[tuple[str, str], list[_Row]] = {}
     for rule in policy.rules:
@@ -141,7 +108,7 @@ def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator
             for exception, holds in excepted:
                 text = told_by_exception(rule_id, exception, row.text)
                 told = row._replace(test=any_of([row.test, negate(holds)]), text=text)
-                groups.setdefault((row.kind, EXCEPTED), []).append(told)
+                groups.setdefault((row.kind, objects.EXCEPTED), []).append(told)
     for (kind, enforcement), rows in groups.items():
         yield from _group(policy, kind, enforcement, rows, sink.settings)
 
@@ -153,7 +120,7 @@ def told_by_exception(rule_id: str, exception: PolicyException, text: Sequence[s
 
 
 def excepting(
-    policy: PriorityPolicy, rule: PriorityRule, about: Sequence[Asked], sink: Sink
+    policy: PriorityPolicy, rule: PriorityRule, about: Sequence[matching.Asked], sink: Sink
 ) -> list[tuple[PolicyException, str]]:
     """The exceptions from a rule that have not ended, each with the expression that it holds.
 
@@ -172,33 +139,35 @@ def excepting(
             )
             sink.inexpressible.append(Inexpressible(f"{policy.name}/{rule.name}", reason, enforced=True))
 
-        def holds(asked: Asked, exception: PolicyException = exception) -> str:
+        def holds(asked: matching.Asked, exception: PolicyException = exception) -> str:
             if asked.operation != "CREATE" or not asked.labels_known:
-                return excluded(exception.match, asked) if sink.settings.kept else FALSE
+                return matching.excluded(exception.match, asked) if sink.settings.kept else FALSE
             end = f"timestamp(object.metadata.creationTimestamp) < timestamp({quote(rfc3339(exception.until))})"
-            return all_of([excluded(exception.match, asked), end])
+            return all_of([matching.excluded(exception.match, asked), end])
 
-        expression = by_operation(holds, *about)
+        expression = matching.by_operation(holds, *about)
         if expression != FALSE:
             excepted.append((exception, expression))
     return excepted
 
 
-def conditions_of(policy: PriorityPolicy, asked: Asked | None = None) -> list[CompiledCondition]:
+def conditions_of(policy: PriorityPolicy, asked: matching.Asked | None = None) -> list[objects.CompiledCondition]:
     """The policy's own conditions; of a Binding they read the pod that it changes. Raises InexpressibleError."""
     instead = _OF_BINDING if asked is not None and not asked.labels_known else {}
     conditions = []
     for place, condition in enumerate(policy.conditions, 1):
         name = f"condition-{condition.name}" if len(condition.name) <= 50 else f"condition-{place}"
         conditions.append(
-            CompiledCondition(name, bracketed(rewriting.condition(condition.expression, instead)), may_fail=True)
+            objects.CompiledCondition(
+                name, bracketed(rewriting.condition(condition.expression, instead)), may_fail=True
+            )
         )
     return conditions
 
 
-def applies(policy: PriorityPolicy, asked: Asked) -> str:
+def applies(policy: PriorityPolicy, asked: matching.Asked) -> str:
     """The policy applies to the request, as one expression. Raises InexpressibleError."""
-    tests = [restricted(policy.match, asked), negate(excluded(policy.exclude, asked))]
+    tests = [matching.restricted(policy.match, asked), negate(matching.excluded(policy.exclude, asked))]
     return all_of([*tests, *(condition.expression for condition in conditions_of(policy, asked))])
 
 
@@ -258,23 +227,23 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
     lies = f" lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves"
     if "CREATE" in operations:
         named = concatenation([' (PriorityClass "', Cel(CLASS_NAME), '")'])
-        hint = f"{SERVICE_ACCOUNT_ASKS} ? {quote(REGARDLESS)} : ''"
+        hint = f"{matching.SERVICE_ACCOUNT_ASKS} ? {quote(REGARDLESS)} : ''"
         text: tuple[str, ...] = (
             "priority ",
             Cel(f"string({PRIORITY})"),
             Cel(f"{CLASS_NAME} == '' ? '' : {named}"),
             f"{lies} for {rights_text(reserve.use)}",
-            lacking(reserve.use, NEW_POD),
+            matching.lacking(reserve.use, matching.NEW_POD),
             Cel(hint) if any(right.subjects for right in reserve.use) else "",
             "; choose a PriorityClass with a value outside that range",
         )
         outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
-        yield from _of_pods_and_groups(rule, any_of([*outside, may(reserve.use, NEW_POD)]), text)
-    rows = [(CLASSES, NEW_CLASS, "object", operations, FALSE)]
+        yield from _of_pods_and_groups(rule, any_of([*outside, matching.may(reserve.use, matching.NEW_POD)]), text)
+    rows = [(CLASSES, matching.NEW_CLASS, "object", operations, FALSE)]
     if "UPDATE" in operations:
-        unchanged = all_of(["request.operation == 'UPDATE'", *map(negate, DEFINITION)])
-        rows = [(CLASSES, NEW_CLASS, "object", operations, unchanged)]
-        rows.append((_GOING, DELETED_CLASS, "oldObject", _UPDATE | {"DELETE"}, FALSE))
+        unchanged = all_of(["request.operation == 'UPDATE'", *map(negate, matching.DEFINITION)])
+        rows = [(CLASSES, matching.NEW_CLASS, "object", operations, unchanged)]
+        rows.append((_GOING, matching.DELETED_CLASS, "oldObject", _UPDATE | {"DELETE"}, FALSE))
     instead = mapping((operation, quote(text)) for operation, text in DEFINE_INSTEAD.items())
     for kind, asked, of, asked_about, passes in rows:
         text = (
@@ -283,17 +252,19 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
             ' of PriorityClass "',
             Cel(f"{of}.metadata.name"),
             f'"{lies}: classes there may be defined by {definers_text(reserve.define)}',
-            lacking(reserve.define, asked),
+            matching.lacking(reserve.define, asked),
             "; ",
             Cel(f"{instead}[request.operation]"),
         )
         outside = [f"{of}.value < {reserve.from_}", f"{of}.value > {reserve.to}"]
-        yield _Row(rule, kind, asked_about, any_of([*outside, may_define(reserve.define, asked), passes]), text)
+        yield _Row(
+            rule, kind, asked_about, any_of([*outside, matching.may_define(reserve.define, asked), passes]), text
+        )
 
 
 def _group(
-    policy: PriorityPolicy, kind: str, enforcement: str, rows: list[_Row], settings: Settings
-) -> Iterator[Object]:
+    policy: PriorityPolicy, kind: str, enforcement: str, rows: list[_Row], settings: objects.Settings
+) -> Iterator[objects.Object]:
     """The object of the rules of one kind and enforcement, and its binding."""
     operations = frozenset[str]().union(*(row.operations for row in rows))
     validations = []
@@ -302,26 +273,26 @@ def _group(
         expression = any_of([guard, row.test])
         if expression != TRUE:
             rule = f"{policy.name}/{row.rule.name}"
-            validations.append(Validation(rule=rule, expression=expression, text=row.text))
+            validations.append(objects.Validation(rule=rule, expression=expression, text=row.text))
     if not validations:
         return
     # What of the policy's `match` the API server looks at by itself, before any expression
     match = policy.match
-    constraints: Object = {"objectSelector": selector_data(match.object_selector)}
+    constraints: objects.Object = {"objectSelector": objects.selector_data(match.object_selector)}
     if kind in (PODS, GROUPS):
-        labels = selector_data(match.namespace_selector)
+        labels = objects.selector_data(match.namespace_selector)
         if match.namespaces and not any(WILDCARD in name for name in match.namespaces):
             by_name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(match.namespaces)}
             labels["matchExpressions"] = [by_name, *labels.get("matchExpressions", ())]
-        constraints["namespaceSelector"] = namespaces_reached(settings, labels)
+        constraints["namespaceSelector"] = objects.namespaces_reached(settings, labels)
         constraints["resourceRules"] = [
-            resource_rule(["pods"], operations) if kind == PODS else groups_rule(operations)
+            objects.resource_rule(["pods"], operations) if kind == PODS else objects.groups_rule(operations)
         ]
     else:
-        constraints["resourceRules"] = [classes_rule(operations)]
+        constraints["resourceRules"] = [objects.classes_rule(operations)]
     used = repr([(validation.expression, validation.text) for validation in validations])
-    made = validating_policy(
-        object_name(policy.name, kind, enforcement),
+    made = objects.validating_policy(
+        objects.object_name(policy.name, kind, enforcement),
         policy.name,
         description=f"{_DOES[enforcement]} {kind} that violate PriorityPolicy {policy.name}.",
         constraints=constraints,
@@ -330,34 +301,36 @@ def _group(
         variables=[(name.removeprefix("variables."), text) for name, text in _VARIABLES.items() if name in used],
     )
     yield made
-    yield binding(made, enforcement)
+    yield objects.binding(made, enforcement)
 
 
-def _asked(kind: str) -> tuple[Asked, Asked]:
+def _asked(kind: str) -> tuple[matching.Asked, matching.Asked]:
     if kind == _GOING:
-        return DELETED_CLASS, CHANGED_CLASS
-    return (NEW_CLASS, CHANGED_CLASS) if kind == CLASSES else (NEW_POD, CHANGED_POD)
+        return matching.DELETED_CLASS, matching.CHANGED_CLASS
+    return (matching.NEW_CLASS, matching.CHANGED_CLASS) if kind == CLASSES else (matching.NEW_POD, matching.CHANGED_POD)
 
 
 def _conditions(
     policy: PriorityPolicy, kind: str, operations: frozenset[str], rows: Sequence[_Row]
-) -> Iterator[CompiledCondition]:
+) -> Iterator[objects.CompiledCondition]:
     """What else must hold for the policy to apply."""
     about = tuple(asked for asked in _asked(kind) if asked.operation in operations)
     match = policy.match
     if kind in (PODS, GROUPS) and match.namespaces and any(WILDCARD in name for name in match.namespaces):
         yield from _unless_true("namespaces", name_is("request.namespace", match.namespaces))
     if match.subjects is not None:
-        yield from _unless_true("subjects", restricted(RequestMatch(subjects=match.subjects), about[0]))
-    yield from _unless_true("not-excluded", by_operation(lambda asked: negate(excluded(policy.exclude, asked)), *about))
+        yield from _unless_true("subjects", matching.restricted(RequestMatch(subjects=match.subjects), about[0]))
+    yield from _unless_true(
+        "not-excluded", matching.by_operation(lambda asked: negate(matching.excluded(policy.exclude, asked)), *about)
+    )
     if kind == _GOING:
-        yield CompiledCondition("goes", GOES)
+        yield objects.CompiledCondition("goes", matching.GOES)
         return
     if kind == PODS and "CREATE" in operations:
         new = [] if operations == _CREATE else ["request.operation != 'CREATE'"]
-        yield CompiledCondition("no-static-pod", any_of([*new, negate(STATIC_POD)]))
+        yield objects.CompiledCondition("no-static-pod", any_of([*new, negate(matching.STATIC_POD)]))
     if "UPDATE" in operations:
-        yield CompiledCondition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
+        yield objects.CompiledCondition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
     if "UPDATE" in operations and kind == PODS:
         # Otherwise a pod that violates a newer rule could not lose a finalizer, or renew a leader election's label
         reads = reads_on_update(Policies(priority=(policy,)))
@@ -365,7 +338,7 @@ def _conditions(
         if "labels" not in reads.parts:
             tests += [changed_key("labels", key) for key in sorted(reads.labels - {MARK})]
         changes = if_else("request.operation == 'CREATE'", TRUE, any_of(tests))
-        yield CompiledCondition("changes-what-is-read", changes)
+        yield objects.CompiledCondition("changes-what-is-read", changes)
     ranges = [row.rule.reserve for row in rows if row.rule.reserve is not None]
     if policy.conditions and len(ranges) == len(rows):
         # A condition that fails refuses; so it is not evaluated for a value that no rule here is about.
@@ -373,10 +346,10 @@ def _conditions(
         inside = (
             f"({value} >= {reserve.from_} && {value} <= {reserve.to})" for reserve in ranges if reserve is not None
         )
-        yield CompiledCondition("in-a-reserved-range", any_of(inside))
+        yield objects.CompiledCondition("in-a-reserved-range", any_of(inside))
     yield from conditions_of(policy)
 
 
-def _unless_true(name: str, expression: str) -> Iterator[CompiledCondition]:
+def _unless_true(name: str, expression: str) -> Iterator[objects.CompiledCondition]:
     if expression != TRUE:
-        yield CompiledCondition(name, expression)
+        yield objects.CompiledCondition(name, expression)
