@@ -3,42 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections import Counter as Counts
-from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from webhook.policy.exceptions import exceptions
 from webhook.policy.model.policies import Policies
-
-
-class _Exceptions(Collector):
-    """The exceptions of the policies in use, as of each scrape."""
-
-    def __init__(self) -> None:
-        self.policies = Policies()
-
-    def collect(self) -> Iterator[Metric]:
-        """The family, as of now."""
-        gauge = GaugeMetricFamily(
-            "giveway_policy_exceptions", "Exceptions in the policies in use: active or ended.", labels=["state"]
-        )
-        states = Counts(
-            "ended" if exception.ended else "active" for exception in exceptions(self.policies, time.time())
-        )
-        for state in ("active", "ended"):
-            gauge.add_metric([state], states[state])
-        yield gauge
 
 
 class PolicyMetrics:
     """How reloads went, what is held back, and the exceptions in use."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._exceptions = _Exceptions()
-        registry.register(self._exceptions)
+        self._policies = Policies()
+        counted = Gauge(
+            "giveway_policy_exceptions",
+            "Exceptions in the policies in use: active or ended.",
+            ["state"],
+            registry=registry,
+        )
+        counted.labels("active").set_function(lambda: self._exceptions(ended=False))
+        counted.labels("ended").set_function(lambda: self._exceptions(ended=True))
         self.reloads = Counter(
             "giveway_policy_reloads", "Policy reloads, by result: success or failure.", ["result"], registry=registry
         )
@@ -62,4 +46,7 @@ class PolicyMetrics:
 
     def use(self, policies: Policies) -> None:
         """Count the exceptions of these policies from now on."""
-        self._exceptions.policies = policies
+        self._policies = policies
+
+    def _exceptions(self, *, ended: bool) -> int:
+        return sum(exception.ended is ended for exception in exceptions(self._policies, time.time()))
