@@ -154,7 +154,7 @@ class Connections(web.Server):
         self._move(Connection(self, accepted, address), self.new)
 
     def begin(self, connection: Connection) -> None:
-        """Note that a review has begun."""
+        """Note that a review has begun that has to wait."""
         if connection.group is not None:
             connection.late.cancel()
             self._move(connection, self.busy)
@@ -162,6 +162,7 @@ class Connections(web.Server):
     def finish(self, connection: Connection, *, verdict: bool) -> None:
         """Note that a review has ended, with a verdict or without."""
         if connection.group is not None:
+            connection.late.cancel()
             self._move(connection, self.idle if verdict else self.new)
 
     def end(self, connection: Connection, reason: str) -> None:

@@ -72,14 +72,13 @@ class ReviewHandler:
         if request.method != "POST":
             return web.Response(status=405, text="a review is sent by POST\n", headers={"Allow": "POST"})
         assert isinstance(connection, Connection)
-        connection.owner.begin(connection)
-        reviewed = await self._answer(request, connection.address, phase, query)
+        reviewed = await self._answer(request, connection, phase, query)
         connection.owner.finish(connection, verdict=reviewed.code == 200)
         self._tell(phase, reviewed, time.perf_counter() - began)
         stays = request.keep_alive and request.content.is_eof() and not self.draining
         return JsonResponse(reviewed.body, reviewed.code, stays=stays)
 
-    async def _answer(self, request: web.BaseRequest, address: str, phase: Phase, query: str) -> Reviewed:
+    async def _answer(self, request: web.BaseRequest, connection: Connection, phase: Phase, query: str) -> Reviewed:
         """Answer a review: most have come whole and are answered as they are; for others there is so much time."""
         missing, context = self._source.missing(), self.context
         if missing or context is None:
@@ -95,6 +94,8 @@ class ReviewHandler:
                 reviewed = _at_once(context, phase, body)
                 if reviewed is not None and not reviewed.answer.unsure:
                     return reviewed
+            address = connection.address
+            connection.owner.begin(connection)
             async with self._bodies.held(address, _budget(query)) as held:
                 if body is None:
                     body = await self._bodies.read(held, content)
