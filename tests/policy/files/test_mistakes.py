@@ -4,6 +4,17 @@ from tests.policy.builders import loaded, rule, table
 from tests.policy.files.mistakes import check
 from webhook.policy.shapes.findings import Severity
 
+
+def complete(spec):
+    """A spec with a rule, if it says nothing of rules."""
+    return spec if "rules" in spec else f"{spec}\n{RULES}"
+
+
+def row(operator, values=""):
+    """One requirement on a label."""
+    return f"{{matchExpressions: [{{key: a, operator: {operator}{values and ', values: '}{values}}}]}}"
+
+
 RULES = "rules:\n- {name: d, defaultPriorityClass: standard}\n"
 
 
@@ -15,26 +26,26 @@ def reserve(body):
 @table(
     "spec, place, words",
     {
-        "unknown field": ("enforcment: warn\n" + RULES, "enforcment", 'did you mean "enforcement"?'),
-        "capital letter": ("Match: {}\n" + RULES, "Match", 'did you mean "match"?'),
-        "unknown value": ("enforcement: Enforce\n" + RULES, "Enforce", 'did you mean "enforce"?'),
-        "list": ("enforcement: [warn]\n" + RULES, "[warn]", "expected an enforcement, found a list"),
-        "text": ("match: team-a\n" + RULES, "team-a", "expected match (a mapping), found text"),
-        "text for a list": ("match: {namespaces: team-a}\n" + RULES, "team-a", "write [team-a]"),
-        "empty list": ("match: {namespaces: []}\n" + RULES, "[]", "the list is empty"),
-        "number for text": ("match: {namespaces: [5]}\n" + RULES, "5", 'found the number 5; write "5"'),
-        "bool for text": ("match: {namespaces: [true]}\n" + RULES, "true", "found the bool true"),
-        "empty text": ("match: {namespaces: ['']}\n" + RULES, "''", "found an empty text"),
-        "case": ("match: {namespaces: [Team]}\n" + RULES, "Team", '"Team" is not the name of a namespace'),
-        "other wildcard": ("match: {namespaces: ['a?']}\n" + RULES, "'a?'", "in which * stands for any"),
-        "operation": ("match: {operations: [DELETE]}\n" + RULES, "DELETE", "there are CREATE, UPDATE"),
-        "no value": ("match:\n" + RULES, "match", '"match" has no value'),
-        "null": ("match: ~\n" + RULES, "~", "found nothing"),
-        "duplicate key": ("match: {}\nmatch: {}\n" + RULES, "match", "there twice; the first one is on line 5"),
-        "merge key": ("<<: {}\n" + RULES, "<<", "merge keys (<<) are not read"),
-        "key that is no text": ("? [a]\n: b\n" + RULES, "[a]", "expected a field name, found a list"),
-        "key that is a bool in YAML 1.1": ("on: {}\n" + RULES, "on", "YAML 1.1 readers take on for true"),
-        "required field": ("enforcement: warn", "e", 'needs "rules"'),
+        "unknown field": ("enforcment: warn", "enforcment", 'did you mean "enforcement"?'),
+        "capital letter": ("Match: {}", "Match", 'did you mean "match"?'),
+        "unknown value": ("enforcement: Enforce", "Enforce", 'did you mean "enforce"?'),
+        "list": ("enforcement: [warn]", "[warn]", "expected an enforcement, found a list"),
+        "text": ("match: team-a", "team-a", "expected match (a mapping), found text"),
+        "text for a list": ("match: {namespaces: team-a}", "team-a", "write [team-a]"),
+        "empty list": ("match: {namespaces: []}", "[]", "the list is empty"),
+        "number for text": ("match: {namespaces: [5]}", "5", 'found the number 5; write "5"'),
+        "bool for text": ("match: {namespaces: [true]}", "true", "found the bool true"),
+        "empty text": ("match: {namespaces: ['']}", "''", "found an empty text"),
+        "case": ("match: {namespaces: [Team]}", "Team", '"Team" is not the name of a namespace'),
+        "other wildcard": ("match: {namespaces: ['a?']}", "'a?'", "in which * stands for any"),
+        "operation": ("match: {operations: [DELETE]}", "DELETE", "there are CREATE, UPDATE"),
+        "no value": ("match:", "match", '"match" has no value'),
+        "null": ("match: ~", "~", "found nothing"),
+        "duplicate key": ("match: {}\nmatch: {}", "match", "there twice; the first one is on line 5"),
+        "merge key": ("<<: {}", "<<", "merge keys (<<) are not read"),
+        "key that is no text": ("? [a]\n: b", "[a]", "expected a field name, found a list"),
+        "key that is a bool in YAML 1.1": ("on: {}", "on", "YAML 1.1 readers take on for true"),
+        "required field": ("enforcement: warn  # no rules", "e", 'needs "rules"'),
         "no rules": ("rules: []", "[]", "the list is empty"),
         "class name": (rule("defaultPriorityClass: A"), "A", "is not the name of a PriorityClass"),
         "rule without body": ("rules:\n- {name: r}", "{name: r}", "it needs one of defaultPriorityClass"),
@@ -48,11 +59,7 @@ def reserve(body):
             "{",
             "the other one is on line 6",
         ),
-        "condition named like a rule": (
-            "conditions: [{name: d, expression: 'true'}]\n" + RULES,
-            "{",
-            'name "d" is there twice',
-        ),
+        "condition named like a rule": ("conditions: [{name: d, expression: 'true'}]", "{", 'name "d" is there twice'),
         "octal": (rule("reserve: {from: 010, to: 9}"), "010", "010 is 10 here and the octal number 8"),
         "grouped digits": (rule("reserve: {from: 0, to: 1_000}"), "1_000", "the number 1000 to YAML 1.1"),
         "base 60": (rule("reserve: {from: 0, to: 1:30}"), "1:30", "the base-60 number 90"),
@@ -74,22 +81,13 @@ def reserve(body):
             'a User has no "namespace"',
         ),
         "right": (reserve("use: {operations: [CREATE]}"), "operations", 'unknown field "operations" in right'),
-        "selector without values": (
-            "match: {objectSelector: {matchExpressions: [{key: a, operator: In}]}}\n" + RULES,
-            "In",
-            "needs at least one value",
-        ),
+        "selector without values": (f"match: {{objectSelector: {row('In')}}}", "In", "needs at least one value"),
         "namespaces without values": (
-            "match: {namespaceSelector: {matchExpressions: [{key: a, operator: NotIn, values: []}]},"
-            " subjects: [{kind: Group, name: 'system:serviceaccounts'}]}\n" + RULES,
+            f"match: {{namespaceSelector: {row('NotIn', '[]')}, subjects: [{{kind: Group, name: '*'}}]}}",
             "[]",
             "needs at least one value",
         ),
-        "right without values": (
-            reserve("use: {namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}"),
-            "In",
-            "needs at least one value",
-        ),
+        "right without values": (reserve(f"use: {{namespaceSelector: {row('In')}}}"), "In", "needs at least one value"),
         "exception without values": (
             "exceptions: [{match: {namespaceSelector: {matchExpressions: [{key: a, operator: NotIn}]}}, rules: [r],"
             " reason: r, owner: o, until: 9999-12-31}]\n" + rule("priorityClasses: {deny: [a]}"),
@@ -97,24 +95,13 @@ def reserve(body):
             "needs at least one value",
         ),
         "guardian with values": (
-            rule(
-                "protectAnnotations: {keys: [volcano.sh/preemptable], allow:"
-                " [{namespaceSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}]}"
-            ),
+            rule(f"protectAnnotations: {{keys: [a.io/x], allow: [{{namespaceSelector: {row('Exists', '[b]')}}}]}}"),
             "[b]",
             "takes no values",
         ),
-        "selector with values": (
-            "match: {objectSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}\n" + RULES,
-            "[b]",
-            "takes no values",
-        ),
-        "label": (
-            "match: {objectSelector: {matchLabels: {a: yes please}}}\n" + RULES,
-            "yes please",
-            "not a label's value",
-        ),
-        "label twice": ("match: {objectSelector: {matchLabels: {a: b, a: c}}}\n" + RULES, "a", '"a" is there twice'),
+        "selector with values": (f"match: {{objectSelector: {row('Exists', '[b]')}}}", "[b]", "takes no values"),
+        "label": ("match: {objectSelector: {matchLabels: {a: yes please}}}", "yes please", "not a label's value"),
+        "label twice": ("match: {objectSelector: {matchLabels: {a: b, a: c}}}", "a", '"a" is there twice'),
         "annotation key": (rule("copyAnnotations: ['a b']"), "'a b'", "is not an annotation key"),
         "own annotation": (rule("copyAnnotations: [giveway.dev/plan]"), "giveway.dev/plan", "is giveway's own"),
         "no CEL": (rule("validate: {expression: [a], message: m}"), "[a]", "expected a CEL expression"),
@@ -122,7 +109,7 @@ def reserve(body):
 )
 def test_errors(spec, place, words):
     """An error keeps the policy from being used, and points at its place."""
-    found = loaded(spec)
+    found = loaded(complete(spec))
     check(found.findings, Severity.ERROR, place, words)
     assert found.policies.priority == ()
 
@@ -130,10 +117,10 @@ def test_errors(spec, place, words):
 @table(
     "spec, place, words",
     {
-        "bool in YAML 1.1": ("match: {namespaces: [no]}\n" + RULES, "no", 'take no for false; write "no"'),
-        "on": ("match: {namespaces: [on]}\n" + RULES, "on", 'take on for true; write "on"'),
-        "key of a label": ("match: {objectSelector: {matchLabels: {yes: b}}}\n" + RULES, "yes", "take yes for true"),
-        "date": ("match: {namespaces: [1-1-1, 2026-01-01]}\n" + RULES, "2026-01-01", "for a date"),
+        "bool in YAML 1.1": ("match: {namespaces: [no]}", "no", 'take no for false; write "no"'),
+        "on": ("match: {namespaces: [on]}", "on", 'take on for true; write "on"'),
+        "key of a label": ("match: {objectSelector: {matchLabels: {yes: b}}}", "yes", "take yes for true"),
+        "date": ("match: {namespaces: [1-1-1, 2026-01-01]}", "2026-01-01", "for a date"),
         "no message": (rule("validate: {expression: 'true'}"), "'true'", 'without "message"'),
         "another value in the API server": (
             rule("validate: {expression: 'duration(object.metadata.name).getMilliseconds() > 5', message: m}"),
@@ -150,11 +137,7 @@ def test_errors(spec, place, words):
             "priorty",
             'PodSpec has no field "priorty"',
         ),
-        "in a condition": (
-            "conditions: [{name: c, expression: has(object.spec.x)}]\n" + RULES,
-            "x",
-            'PodSpec has no field "x"',
-        ),
+        "in a condition": ("conditions: [{name: c, expression: has(object.spec.x)}]", "x", 'PodSpec has no field "x"'),
         "on a line of its own": (
             (
                 "rules:\n- name: r\n  validate:\n    message: m\n    expression: |\n      true &&\n"
@@ -177,6 +160,6 @@ def test_errors(spec, place, words):
 )
 def test_warnings(spec, place, words):
     """A warning points out what is probably not meant, and leaves the policy in use."""
-    found = loaded(spec)
+    found = loaded(complete(spec))
     check(found.findings, Severity.WARNING, place, words)
     assert len(found.policies.priority) == 1
