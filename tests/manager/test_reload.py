@@ -16,7 +16,6 @@ from tests.serving.certificates import Authority
 from tests.serving.conftest import trusting
 from webhook.admission.context import Objects
 from webhook.component_base import file_watcher
-from webhook.policy.files import loading
 from webhook.policy.shapes.findings import PolicyError
 from webhook.serving.tls import TlsError, load_certificate
 
@@ -123,7 +122,7 @@ async def test_a_reload_that_failed_is_tried_again(start, policies, monkeypatch)
     monkeypatch.setattr(file_watcher, "_RETRY", (0.02, 0.02))
     (policies / "teams.yaml").write_text(allow("high"))
     async with start(policies=policies, objects=Objects([HIGH])) as running:
-        monkeypatch.setattr(loading, "_text", full)
+        monkeypatch.setattr(Path, "open", full)
         (policies / "teams.yaml").write_text(allow("batch"))
         line = await running.logged(level="error")
         assert "Too many open files" in line["message"]
@@ -132,8 +131,10 @@ async def test_a_reload_that_failed_is_tried_again(start, policies, monkeypatch)
         assert not await allowed(running)
 
 
-def full(path):
-    raise OSError(errno.EMFILE, "Too many open files")
+def full(path, *mode, opened=Path.open, **more):
+    if path.suffix == ".yaml":
+        raise OSError(errno.EMFILE, "Too many open files")
+    return opened(path, *mode, **more)
 
 
 async def test_policies_that_vanish_all_at_once_stay_in_use(start, policies):

@@ -14,7 +14,8 @@ from importlib.metadata import version
 from webhook.admission.context import Context
 from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
-from webhook.policy.files.sources import ConfigMapSource, load_source
+from webhook.policy.files.loading import load_source
+from webhook.policy.files.sources import ConfigMapSource
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.policies import Policies
 from webhook.policy.removals import Removal, removals

@@ -12,7 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from webhook.admission.review import Operation
 from webhook.admission.yaml_positions import path_of, place_of
-from webhook.policy.files.loading import SUFFIXES
+from webhook.policy.files.sources import SUFFIXES
 from webhook.policy.files.yaml_messages import problem_of
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 

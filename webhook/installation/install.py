@@ -29,8 +29,8 @@ from webhook.kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from webhook.kube.rollouts import pod_selector, unready
-from webhook.policy.files.loading import load_or_raise, read_texts
-from webhook.policy.files.sources import ConfigMapSource, load_source
+from webhook.policy.files.loading import load_or_raise, load_source
+from webhook.policy.files.sources import ConfigMapSource, DirectorySource
 from webhook.registration.entries import PROBES
 from webhook.registration.probe import send_probe
 
@@ -101,7 +101,7 @@ def made_by_webhook(namespace: str) -> tuple[Key, Key]:
 def policy_files(directory: Path) -> dict[str, str]:
     """The policy files of a directory as the data of a ConfigMap. Raises PolicyError and ManifestsError."""
     load_or_raise(directory)
-    files = {Path(name).name: text for name, text in read_texts(directory)[0]}
+    files = {Path(name).name: text for name, text in DirectorySource(directory).read().texts}
     if not files:
         raise ManifestsError(f"{directory} holds no *.yaml file, so no policy; files in directories below do not count")
     for name in files:

@@ -22,7 +22,8 @@ from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours
 from webhook.native.objects import Settings
 from webhook.native.sink import Inexpressible
-from webhook.policy.files.sources import ConfigMapSource, load_source
+from webhook.policy.files.loading import load_source
+from webhook.policy.files.sources import ConfigMapSource
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 

@@ -22,8 +22,8 @@ from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import ended_findings
-from webhook.policy.files.loading import Loaded, load_texts
-from webhook.policy.files.sources import ConfigMapSource, PolicySource, load_source
+from webhook.policy.files.loading import Loaded, load_source, load_texts
+from webhook.policy.files.sources import ConfigMapSource, PolicySource
 from webhook.policy.model.policies import Policies
 from webhook.policy.removals import removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity

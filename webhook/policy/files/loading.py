@@ -12,6 +12,7 @@ import msgspec
 from webhook.policy.files.consistency import KnownClasses, check_together
 from webhook.policy.files.first_use import INSTEAD, Uses, use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
+from webhook.policy.files.sources import DirectorySource, PolicySource, about, too_large
 from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES, YamlError, documents
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -19,9 +20,6 @@ from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity, TooMuchError
 from webhook.policy.shapes.shapes import INVALID
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind, meaning
-
-SUFFIXES = (".yaml", ".yml")
-"""How the names of policy files end, and of those with their tests."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -37,65 +35,29 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def load(directory: Path, known_classes: KnownClasses | None = None, uses: Uses = ()) -> Loaded:
-    """Read the `*.yaml` and `*.yml` files directly in a directory, in the order of their names, or one file.
+    """Read the policy files of a directory, or one file (`DirectorySource`).
 
     With `known_classes`, names of PriorityClasses that are not among them are found, too. `uses` as in `use_once`.
     Nothing is raised for what is in them or for files that cannot be read: that is in the findings.
     """
-    texts, findings = read_texts(directory)
-    loaded = load_texts(texts, known_classes, uses=uses)
+    return load_source(DirectorySource(directory), uses, known_classes=known_classes)
+
+
+def load_or_raise(directory: Path) -> Policies:
+    """The policies of a directory. Raises PolicyError with everything found when there is any error."""
+    loaded = load(directory)
+    if loaded.errors:
+        raise PolicyError(loaded.findings)
+    return loaded.policies
+
+
+def load_source(
+    source: PolicySource, uses: Uses = (), seconds: float = math.inf, known_classes: KnownClasses | None = None
+) -> Loaded:
+    """The policies of a source, and all that is wrong with them; the rest is as in `load_texts`."""
+    texts, findings = source.read()
+    loaded = load_texts(texts, known_classes, uses=uses, seconds=seconds)
     return Loaded(loaded.policies, findings + loaded.findings)
-
-
-def read_texts(directory: Path) -> tuple[list[tuple[str, str]], list[Finding]]:
-    """The policy files of a directory, as pairs of path and text, and what keeps others from being read.
-
-    Files are regular ones, also through links as in a ConfigMap mount, whose own `..data` entries are hidden by their
-    dot.
-    """
-    texts: list[tuple[str, str]] = []
-    findings: list[Finding] = []
-    try:
-        if directory.is_dir():
-            files = [path for path in directory.iterdir() if path.suffix in SUFFIXES and not path.name.startswith(".")]
-            paths = sorted(path for path in files if not path.is_dir())
-        else:
-            paths = [directory]
-    except OSError as error:
-        return [], [about(directory, f"cannot be read: {error.strerror or error}")]
-    if not paths:
-        findings.append(about(directory, "holds no *.yaml file: only the built-in rules hold", Severity.WARNING))
-    for path in paths:
-        try:
-            text = _text(path)
-        except OSError as error:
-            text = about(path, f"cannot be read: {error.strerror or error}")
-        if isinstance(text, Finding):
-            findings.append(text)
-        else:
-            texts.append((str(path), text))
-    return texts, findings
-
-
-def _text(path: Path) -> str | Finding:
-    """The text of a policy file, or why there is none: it is too large or not UTF-8. Raises OSError."""
-    if path.exists() and not path.is_file():
-        return about(path, "is no regular file")
-    with path.open("rb") as file:
-        data = file.read(LARGEST_FILE + 1)
-    if len(data) > LARGEST_FILE:
-        return about(path, _too_large(path.stat().st_size))
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        source = SourcePosition(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
-        text = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        return Finding(severity=Severity.ERROR, source=source, message=text)
-
-
-def _too_large(size: int) -> str:
-    return f"has {size} bytes; a policy file has at most {LARGEST_FILE}: split it"
 
 
 def _too_many(files: int, size: int) -> str:
@@ -106,19 +68,6 @@ def _too_many(files: int, size: int) -> str:
             " ConfigMap: shorten comments, or take policies out"
         )
     return f"a set has at most {MOST_FILES} policy files: join some" if files >= MOST_FILES else ""
-
-
-def about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
-    """A finding about a file as a whole."""
-    return Finding(severity=severity, source=SourcePosition(str(path)), message=message)
-
-
-def load_or_raise(directory: Path) -> Policies:
-    """The policies of a directory. Raises PolicyError with everything found when there is any error."""
-    loaded = load(directory)
-    if loaded.errors:
-        raise PolicyError(loaded.findings)
-    return loaded.policies
 
 
 def load_texts(
@@ -140,7 +89,7 @@ def load_texts(
     for name, text in texts:
         own = len(text.encode(errors="surrogatepass"))
         size += own + len(name)
-        wrong = _too_large(own) if own > LARGEST_FILE else _too_many(len(readers), size)
+        wrong = too_large(own) if own > LARGEST_FILE else _too_many(len(readers), size)
         if time.thread_time() > end:
             wrong = f"is not read: the files before it took more than {seconds:g} s; make them smaller or fewer"
         if wrong:

@@ -6,14 +6,16 @@ more class here: each object a text, named as `kubectl` names it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from webhook.policy.files.first_use import Uses
-from webhook.policy.files.loading import SUFFIXES, Loaded, about, load_texts, read_texts
-from webhook.policy.shapes.findings import Finding
+from webhook.policy.files.yamltree import LARGEST_FILE
+from webhook.policy.shapes.findings import Finding, Severity
+from webhook.policy.shapes.yaml_nodes import SourcePosition
+
+SUFFIXES = (".yaml", ".yml")
+"""How the names of policy files end, and of those with their tests."""
 
 
 class PolicyTexts(NamedTuple):
@@ -32,7 +34,11 @@ class PolicySource(Protocol):
 
 
 class DirectorySource:
-    """The policy files of a directory, or one file."""
+    """The `*.yaml` and `*.yml` files directly in a directory, in the order of their names, or one file.
+
+    Files are regular ones, also through links as in a ConfigMap mount, whose own `..data` entries are hidden by their
+    dot.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -42,7 +48,21 @@ class DirectorySource:
 
     def read(self) -> PolicyTexts:
         """The files as they are now, by their paths."""
-        return PolicyTexts(*read_texts(self._directory))
+        found, directory = PolicyTexts([], []), self._directory
+        try:
+            paths = sorted(filter(_is_policy_file, directory.iterdir())) if directory.is_dir() else [directory]
+        except OSError as error:
+            return PolicyTexts([], [about(directory, f"cannot be read: {error.strerror or error}")])
+        if not paths:
+            nothing = "holds no *.yaml file: only the built-in rules hold"
+            found.findings.append(about(directory, nothing, Severity.WARNING))
+        for path in paths:
+            text = _text(path)
+            if isinstance(text, str):
+                found.texts.append((str(path), text))
+            else:
+                found.findings.append(text)
+        return found
 
 
 class ConfigMapSource:
@@ -66,8 +86,32 @@ class ConfigMapSource:
         return PolicyTexts([(f"{self._name}/{key}", text) for key, text in sorted(self._files.items())], findings)
 
 
-def load_source(source: PolicySource, uses: Uses = (), seconds: float = math.inf) -> Loaded:
-    """The policies of a source, and all that is wrong with them; `uses` and `seconds` as in `load_texts`."""
-    texts, findings = source.read()
-    loaded = load_texts(texts, uses=uses, seconds=seconds)
-    return Loaded(loaded.policies, findings + loaded.findings)
+def about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
+    """A finding about a file as a whole."""
+    return Finding(severity=severity, source=SourcePosition(str(path)), message=message)
+
+
+def too_large(size: int) -> str:
+    """Why a file of so many bytes is not read."""
+    return f"has {size} bytes; a policy file has at most {LARGEST_FILE}: split it"
+
+
+def _is_policy_file(path: Path) -> bool:
+    return path.suffix in SUFFIXES and not path.name.startswith(".") and not path.is_dir()
+
+
+def _text(path: Path) -> str | Finding:
+    """The text of a policy file, or why there is none."""
+    if path.exists() and not path.is_file():
+        return about(path, "is no regular file")
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+        return about(path, too_large(path.stat().st_size)) if len(data) > LARGEST_FILE else data.decode("utf-8-sig")
+    except OSError as error:
+        return about(path, f"cannot be read: {error.strerror or error}")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        source = SourcePosition(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        text = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        return Finding(severity=Severity.ERROR, source=source, message=text)
