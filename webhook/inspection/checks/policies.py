@@ -16,7 +16,8 @@ from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import exceptions
-from webhook.policy.files.sources import ConfigMapSource, load_source
+from webhook.policy.files.loading import load_source
+from webhook.policy.files.sources import ConfigMapSource
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.removals import removals
 
