@@ -48,21 +48,21 @@ class DirectorySource:
 
     def read(self) -> PolicyTexts:
         """The files as they are now, by their paths."""
-        found, directory = PolicyTexts([], []), self._directory
+        result, directory = PolicyTexts([], []), self._directory
         try:
             paths = sorted(filter(_is_policy_file, directory.iterdir())) if directory.is_dir() else [directory]
         except OSError as error:
             return PolicyTexts([], [about(directory, f"cannot be read: {error.strerror or error}")])
         if not paths:
             nothing = "holds no *.yaml file: only the built-in rules hold"
-            found.findings.append(about(directory, nothing, Severity.WARNING))
+            result.findings.append(about(directory, nothing, Severity.WARNING))
         for path in paths:
             text = _text(path)
             if isinstance(text, str):
-                found.texts.append((str(path), text))
+                result.texts.append((str(path), text))
             else:
-                found.findings.append(text)
-        return found
+                result.findings.append(text)
+        return result
 
 
 class ConfigMapSource:
