@@ -169,7 +169,7 @@ def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
 def _candidate_as_json(decision: Decision, candidate: Candidate) -> dict[str, Any]:
     """A candidate; of victims that go with a group it says with which, and on which node each of them is.
 
-    Of victims elsewhere that stand in the way it says the nodes, and what they go for.
+    It says the same of victims that stand in the way on other nodes, and what they go for.
     """
     elsewhere = {victim.key: victim.node for victim in candidate.victims if victim.node != candidate.node}
     room = decision.made_room(candidate) if elsewhere else ""

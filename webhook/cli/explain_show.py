@@ -102,9 +102,9 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
         case Waits(node, leaving):
             pods = "1 pod there is" if leaving == 1 else f"{leaving} pods there are"
             return f"{node} would be reserved, and nobody evicted: {pods} leaving anyway."
-        case Evicts(node, victims, groups=groups):
+        case Evicts(node, victims, groups=groups, room=room):
             names = listed([key_of(victim) for victim in victims])
-            return f"{node} would be reserved, and {names} evicted{with_all_of(groups.values())}."
+            return f"{node} would be reserved, and {names} evicted{with_all_of(groups.values())}{room and f' {room}'}."
         case Asks(question):
             where = listed([candidate.node for candidate in question.candidates])
             return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."

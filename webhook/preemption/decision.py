@@ -25,8 +25,7 @@ from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.pod_view import BY_EVICTION, BY_SCHEDULER
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.candidates import CandidateFilter
-from webhook.preemption.victims.costs import VictimCosts
+from webhook.preemption.victims.candidates import CandidateFilter, Candidates
 from webhook.preemption.victims.eligible import only_pods, potential_victims
 from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.selection import find_victims
@@ -38,7 +37,7 @@ _PLACED_TOGETHER = (
 _MOST_LOOKS = 8
 """How many candidates are looked at once more. A look takes 1.3 ms at 5000 nodes with 50 000 pods."""
 _LOOKS_AT_NODES = 2000
-"""Sets of victims on several nodes are looked at in a small cluster until so many nodes have been."""
+"""In a small cluster more sets of victims on several nodes are, until so many nodes have been."""
 
 
 def decide(
@@ -80,40 +79,44 @@ def decide(
     # 4. The nodes that evictions can help (nodesWherePreemptionMightHelp).
     nodes = nodes_where_preemption_might_help(failures)
     rejections: frozenset[int] = frozenset()
-    for across in (False, True)[: 1 + rules.across]:
-        # 5. The victims on each of them (SelectVictimsOnNode), and if none helps sets of them on several nodes.
-        candidates = find_victims(state, potential, nodes, across=across)
+    looks = max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows)) if rules.across else _MOST_LOOKS
+
+    def select(candidates: Candidates) -> Ranking:
+        nonlocal rejections
         # 6. Extenders may drop candidates and victims (callExtenders), and the caller candidates.
-        candidates = candidates if across else call_extenders(extenders, preemptor, candidates)
+        candidates = call_extenders(extenders, preemptor, candidates)
         if candidate_filter is not None and len(candidates.nodes):
             codes = candidate_filter(candidates)
             candidates, rejections = candidates.only(codes == 0), rejections.union(codes[codes > 0].tolist())
         # 7. The best one (pickOneNodeForPreemption).
         ranking = rank(candidates, rules, now, potential.costs)
-        if across or (candidates.costs is not None and (incoming.spread or incoming.affinity)):
-            ranking = _that_fits_afterwards(ranking, preemptor, rules, now, potential.costs)
-        if across:
-            candidates = call_extenders(extenders, preemptor, ranking.best_of_nodes())
-            ranking = rank(candidates, rules, now, potential.costs)
-        if ranking.equally_good:
-            break
+        if not rules.across and (candidates.costs is None or not (incoming.spread or incoming.affinity)):
+            return ranking
+        fitting = _from_the_first_that_fits(ranking, preemptor, looks)
+        return ranking if fitting is ranking.candidates else rank(fitting, rules, now, potential.costs)
+
+    # 5. The victims on each of them (SelectVictimsOnNode); if none helps sets on several nodes, of each the best left.
+    ranking = select(find_victims(state, potential, nodes))
+    if rules.across and not ranking.equally_good:
+        sets = find_victims(state, potential, nodes, across=True)
+        for _ in range(looks):
+            best = rank(sets, rules, now, potential.costs).best_of_nodes()
+            ranking, sets = select(sets.only(best)), sets.only(~best)
+            if ranking.equally_good or not len(sets.nodes):
+                break
     return Decision(state, failures, potential, ranking=ranking, rejections=rejections)
 
 
-def _that_fits_afterwards(
-    ranking: Ranking, preemptor: Pod, rules: Rules, now: float, costs: VictimCosts | None
-) -> Ranking:
-    """The ranking from the first candidate on that the preemptor fits on without all victims, on other nodes, too.
+def _from_the_first_that_fits(ranking: Ranking, preemptor: Pod, looks: int) -> Candidates:
+    """The candidates from the first one on that the preemptor fits on without all victims, on other nodes, too.
 
     Selection looks at each node by itself. A victim that goes elsewhere may be whom the preemptor's affinity asks for,
     or leave a domain with fewer pods than the spread allows. After some looks only candidates are left whose victims
     are all on their node.
     """
     candidates, elsewhere = ranking.candidates, ranking.candidates.elsewhere() > 0
-    left, looks = np.ones(len(elsewhere), np.bool_), _MOST_LOOKS
-    if rules.across:
-        looks = max(looks, _LOOKS_AT_NODES // max(1, candidates.snapshot.nodes.rows))
-    for look, number in enumerate(ranking.first(len(elsewhere))):
+    left = np.ones(len(elsewhere), np.bool_)
+    for look, number in enumerate(ranking.first(len(elsewhere)) if elsewhere.any() else ()):
         node, victims = candidates.names([number])[0], candidates.victims_of(number)
         if not elsewhere[number] or (look < looks and fits_on(candidates.snapshot, preemptor, node, without=victims)):
             break
@@ -121,7 +124,7 @@ def _that_fits_afterwards(
         if look == looks:
             left &= ~elsewhere
             break
-    return rank(candidates.only(left), rules, now, costs)
+    return candidates.only(left)
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures, now: float) -> str:
@@ -213,7 +216,5 @@ def victims_needed(
             return among
     if victims.units is None:
         return needed
-    leaves = np.zeros(snapshot.pods.rows, np.bool_)
-    leaves[needed] = True
-    leaves[begun] = True
+    leaves = np.isin(np.arange(snapshot.pods.rows), np.append(needed, begun))
     return among[victims.units.spread(leaves)[among]]

@@ -187,13 +187,11 @@ class Ranking:
         self.equally_good: list[int] = left[np.argsort(self._names[left])].tolist()
         """The best candidates, by name; the first one is selected."""
 
-    def best_of_nodes(self) -> Candidates:
-        """The best candidate of each node, if there are several of one."""
+    def best_of_nodes(self) -> NDArray[np.bool_]:
+        """Which candidates are the best ones of their nodes, if there are several of a node."""
         numbers = np.array(self.first(len(self._names)), np.intp)
-        _, first = np.unique(self.candidates.nodes[numbers], return_index=True)
-        best = np.zeros(len(numbers), np.bool_)
-        best[numbers[first]] = True
-        return self.candidates.only(best)
+        _, best = np.unique(self.candidates.nodes[numbers], return_index=True)
+        return np.isin(np.arange(len(numbers)), numbers[best])
 
     def first(self, count: int) -> Sequence[int]:
         """The first `count` candidates, best first."""

@@ -194,15 +194,18 @@ class Decision:
     def made_room(self, candidate: Candidate) -> str:
         """What victims on other nodes go for, such as `to make room in zone z1`; empty if none stands in the way."""
         self._check_fresh()
-        nodes, pods = self._state.snapshot.nodes, self._state.snapshot.pods
-        rows = self._state.snapshot.pod_rows([victim.key for victim in candidate.victims])
-        on, node, reasons = pods.node[rows].astype(np.intp), nodes.find(candidate.node), dict[str, None]()
-        for counter in self._state.counters if self._potential.rules.across and (on != node).any() else ():
-            key, domains = counter.reach or ("", np.arange(nodes.rows))
-            adds = (on != node) & (domains[on] == domains[node]) & (counter.share(rows, on) > 0)
-            if adds.any() and counter.beside[node] > counter.limit[node]:
-                value = dict(nodes.label_values(key)).get(int(domains[node])) if key else ""
-                reasons[f"make room in {key.rpartition('/')[2]} {value}" if key else "free its claim"] = None
+        nodes, pods, reasons = self._state.snapshot.nodes, self._state.snapshot.pods, dict[str, None]()
+        rows, node = (
+            self._state.snapshot.pod_rows([victim.key for victim in candidate.victims]),
+            nodes.find(candidate.node),
+        )
+        rows = rows[pods.node[rows] != node]
+        for counter in self._state.counters if self._potential.rules.across and len(rows) else ():
+            if counter.reach is not None and counter.beside[node] > counter.limit[node]:
+                (key, domains), on = counter.reach, pods.node[rows].astype(np.intp)
+                if ((domains[on] == domains[node]) & (counter.share(rows, on) > 0)).any():
+                    value = dict(nodes.label_values(key)).get(int(domains[node])) if key else ""
+                    reasons[f"make room in {key.rpartition('/')[2]} {value}" if key else "free its claim"] = None
         return f"to {' and '.join(reasons)}" if reasons else ""
 
     def _names(self, rows: Sequence[int] | NDArray[np.intp]) -> list[str]:

@@ -131,7 +131,8 @@ class Reporter:
                     priority=pod.spec.priority or 0,
                     owner=workload_of(pod),
                     rule=outcome.grounds[key_of(pod)].rule,
-                    because=outcome.grounds[key_of(pod)].text,
+                    because=outcome.grounds[key_of(pod)].text
+                    + (f"; it goes {outcome.room}" if outcome.room and pod.spec.node_name != outcome.node else ""),
                     last_resort=key_of(pod) in outcome.last_resort,
                     node=pod.spec.node_name if pod.spec.node_name != plan.record.node else msgspec.UNSET,
                     group=outcome.groups.get(key_of(pod), msgspec.UNSET),
@@ -143,7 +144,7 @@ class Reporter:
                 victims=victims,
                 selected=outcome.selected,
                 alternatives=outcome.alternatives,
-                because=outcome.because,
+                because="; ".join(filter(None, (outcome.because, outcome.room and f"victims go {outcome.room}"))),
                 candidates=outcome.candidates,
                 notice=plan.record.notice,
             )

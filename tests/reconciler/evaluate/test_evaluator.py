@@ -355,7 +355,7 @@ def test_alternatives_are_recorded():
     assert (outcome.node, outcome.candidates) == ("n0", 4)
     assert outcome.selected.node == "n0"
     costs = {key.name for key in COST_KEYS}
-    looked_at = [key for key in RANKING if key.name not in {"groups", *costs}]  # no group goes whole here
+    looked_at = [key for key in RANKING if key.name not in {"groups", "elsewhere", *costs}]  # nobody is elsewhere
     assert set(outcome.selected.compared) == {key.heading for key in looked_at}
     assert outcome.selected.compared["victims"] == "1"
     assert outcome.selected.compared["earliest start"] == rfc3339(START - 3600)

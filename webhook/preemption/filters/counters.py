@@ -86,12 +86,8 @@ class Meter(Protocol):
         """What is left on these nodes once pods are gone that add so much together."""
 
 
-class Reach(NamedTuple):
-    """On which nodes a pod counts: those of its domain; `key` is the topology's, empty if it counts on all nodes."""
-
-    key: str
-    domains: NDArray[Any]
-    """By node row, below 0 for a node outside the topology."""
+Reach = tuple[str, NDArray[Any]]
+"""On which nodes a pod counts: the key of a topology, empty for all nodes, and each node's domain, below 0 for none."""
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects.placement import PodAffinityTerm
-from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods, Reach
+from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods
 from webhook.preemption.filters.placement import required_mask, taint_mask
 from webhook.preemption.snapshot.pod_info import PodInfo, SpreadConstraint, Term, compile_terms
 from webhook.preemption.snapshot.pod_view import Identity
@@ -44,7 +44,7 @@ def affinity_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods, i
         matches, domains = _term_matches(snapshot, [term]), nodes.label(term.topology_key)
         counts = _domain_counts(snapshot, term.topology_key, inside.nodes[matches[identity[inside.rows]]])
         nobody = np.zeros(nodes.rows, np.int64)
-        share, reach = _share(identity, matches, domains >= 0), Reach(term.topology_key, domains)
+        share, reach = _share(identity, matches, domains >= 0), (term.topology_key, domains)
         own.append(Counter("anti-affinity", _by_node(counts, domains), nobody, share, reach=reach))
     affinity = [_own_affinity(snapshot, incoming, live)] if incoming.affinity else []
     return [*affinity, *own, *existing]
@@ -83,7 +83,7 @@ def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> 
                 limit=_spread_limit(constraint, int(constraint.matches(incoming.labels)), counts, eligible, domains),
                 share=_share(pods.identity, matches, included, pods.terminating if snapshot.under_policy else None),
                 name=constraint.topology_key,
-                reach=Reach(constraint.topology_key, domains),
+                reach=(constraint.topology_key, domains),
             )
         )
     return counters
@@ -144,8 +144,8 @@ def _existing_anti_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedP
     for key, terms in sorted(weights.items()):
         counts, domains = _domain_counts(snapshot, key, on, terms[pods.anti_set[rows]]), nodes.label(key)
         nobody, share = np.zeros(nodes.rows, np.int64), _share(pods.anti_set, terms, domains >= 0)
-        reach = Reach(key, domains)
-        counters.append(Counter("existing-anti-affinity", _by_node(counts, domains), nobody, share, reach=reach))
+        at = _by_node(counts, domains)
+        counters.append(Counter("existing-anti-affinity", at, nobody, share, reach=(key, domains)))
     return counters
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod, Volume
 from webhook.kube.objects.storage import PersistentVolumeClaim
-from webhook.preemption.filters.counters import Counter, PlacedPods, Reach
+from webhook.preemption.filters.counters import Counter, PlacedPods
 from webhook.preemption.filters.placement import affinity_mask
 from webhook.preemption.filters.volume_binding import find_volumes
 from webhook.preemption.filters.volume_limits import AttachLimits, attach_limits
@@ -204,6 +204,6 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
             limit=np.zeros(nodes.rows, np.int64),
             share=lambda rows, _nodes: uses[claim_set[rows]],
             name="claims",
-            reach=Reach("", np.zeros(nodes.rows, np.int64)),
+            reach=("", np.zeros(nodes.rows, np.int64)),
         )
     ]

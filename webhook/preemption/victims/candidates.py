@@ -162,8 +162,7 @@ class Candidates(NamedTuple):
         if chosen.all():
             return self
         sizes, pods = self.sizes[chosen], np.repeat(chosen, self.sizes)
-        return Candidates(
-            snapshot=self.snapshot,
+        return self._replace(
             nodes=self.nodes[chosen],
             starts=np.cumsum(sizes) - sizes,
             sizes=sizes,
@@ -172,7 +171,6 @@ class Candidates(NamedTuple):
             violations=self.violations[chosen],
             given=self.given
             and tuple(candidate for candidate, keep in zip(self.given, chosen.tolist(), strict=True) if keep),
-            units=self.units,
             group=None if self.group is None else self.group[pods],
             costs=self.costs and self.costs.only(chosen),
         )
@@ -185,6 +183,11 @@ class Candidates(NamedTuple):
     def victims_of(self, number: int) -> Index:
         """The rows of the victims of one candidate, on whatever node."""
         return self._victims(np.array([number])).rows
+
+    def here(self) -> Mask:
+        """Which of the `pods` are on the node of their candidate."""
+        here: Mask = self.snapshot.pods.node[self.pods] == np.repeat(self.nodes, self.sizes)
+        return here
 
     def elsewhere(self) -> Ints:
         """How many of the victims of each candidate are on other nodes."""

@@ -27,8 +27,6 @@ from webhook.preemption.victims.rules import (
 )
 from webhook.preemption.victims.units import Units, group_units
 
-_LOWEST = -(2**62)
-"""Less than the importance of any pod."""
 _CLOCKS_DIFFER = 60.0
 """Seconds by which the clock of a node may be before this one."""
 
@@ -104,7 +102,7 @@ class PotentialVictims(NamedTuple):
 
         if others is not None and across:
             rows = np.concatenate([pods.slots_of(nodes), others], axis=1)
-            first[0] = _LOWEST
+            first[0] = -(2**62)  # no pod is the least important one
             columns = [*(-key for key in keys(rows)), pods.start[rows]]
             rows = np.take_along_axis(rows, np.lexsort((*reversed(columns),), axis=-1), axis=-1)
             return rows, None if units is None else first_of_each(units.group[rows])

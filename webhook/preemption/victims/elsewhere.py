@@ -14,8 +14,8 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 
 Index = NDArray[np.intp]
 
-_MOST_PODS = 32
-"""Pods of one domain that are looked at for one reason."""
+_MOST_PODS, _MOST_NODES = 32, 2000
+"""Pods of one domain that are looked at for one reason, and nodes."""
 
 
 def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Index) -> tuple[Index, Index]:
@@ -30,7 +30,7 @@ def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Index) -
         # Whoever spread counts may matter once others are gone; of the rest what refuses a node
         if counter.reach is None or not (counter.stage == "spread" or (over > 0).any()):
             continue
-        domains = counter.reach.domains
+        _, domains = counter.reach
         adding = rows[counter.share(rows, pods.node[rows].astype(np.intp)) > 0]
         where = domains[pods.node[adding]]
         order = np.lexsort((-pods.start[adding], pods.priority[adding], where))
@@ -51,4 +51,7 @@ def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Index) -
     rank[by_name] = np.arange(len(by_name))
     elsewhere = np.take_along_axis(elsewhere, np.argsort(rank[elsewhere], axis=1), axis=1)
     elsewhere[:, 1:][elsewhere[:, 1:] == elsewhere[:, :-1]] = 0
-    return nodes, elsewhere[:, elsewhere.any(axis=0)]
+    # In a large cluster the nodes for which the least important ones and the fewest go
+    count, highest = np.count_nonzero(elsewhere, axis=1), pods.priority[elsewhere].max(axis=1, initial=-(2**31))
+    best = np.sort(np.lexsort((count, highest))[:_MOST_NODES])
+    return nodes[best], elsewhere[best][:, elsewhere[best].any(axis=0)]

@@ -107,7 +107,7 @@ def _shares(meter: Meter, pods: PodsOfNodes) -> Share:
     if pods.on is None:
         return meter.shares(pods.rows, pods.nodes)
     if isinstance(meter, Counter) and meter.reach is not None:
-        domains = meter.reach.domains
+        _, domains = meter.reach
         counts: Mask = domains[pods.on] == domains[pods.nodes]
         share = meter.shares(pods.rows, pods.on)
     else:
@@ -178,8 +178,8 @@ def _meters(state: PreFilterState, nodes: Index) -> list[Meter]:
 def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index, *, across: bool = False) -> Candidates:
     """Find the victims on the given nodes (rows); nodes that preemption does not help are left out.
 
-    With `across` they may be on other nodes, too, and some nodes have many sets of them. Then the caller has to see
-    whether the preemptor fits without a set: nobody has looked at what its victims mean for other domains.
+    With `across` they may be on other nodes, too, and some nodes have several sets of them. What the victims mean for
+    other domains is left to the caller.
     """
     nodes, elsewhere = in_the_way(state, victims, nodes) if across else (nodes, np.zeros((len(nodes), 0), np.intp))
     meters = _meters(state, nodes)

@@ -50,8 +50,8 @@ def needed_by(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
 def free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
     """What is free on the candidates once their victims are gone, as `needed_by` counts it."""
     free = free_now(snapshot, candidates.nodes)
-    columns = np.repeat(np.arange(len(candidates.nodes)), candidates.sizes)
-    add_amounts(free, snapshot.pods.amounts, candidates.pods, columns)
+    columns, here = np.repeat(np.arange(len(candidates.nodes)), candidates.sizes), candidates.here()
+    add_amounts(free, snapshot.pods.amounts, candidates.pods[here], columns[here])
     return free
 
 

@@ -377,6 +377,7 @@ def _evicts(state: State, decision: Decision, choice: ChosenCandidate, planned: 
         selected=_alternative(own) if own else None,
         alternatives=tuple(map(_alternative, others)),
         because=choice.because or (preferred_because(own, others[0]) if own and others else ""),
+        room=decision.made_room(chosen),
         last_resort=among_last_resort(state, victims),
         grounds={key_of(victim): decision.victim_reason(key_of(victim)) for victim in victims},
         groups=groups,

@@ -51,6 +51,8 @@ class Evicts:
     """What the node was compared by."""
     because: str = ""
     """Why the node was preferred to the best of the others."""
+    room: str = ""
+    """What victims on other nodes go for, such as `to make room in zone z1`."""
     last_resort: frozenset[str] = frozenset()
     """Keys of the victims whose replacement can run nowhere else."""
     grounds: dict[str, VictimReason] = field(default_factory=dict)

@@ -34,6 +34,7 @@ from webhook.reconciler.evaluate.candidate_room import (
     kept_for_equals,
     needed_by,
     pods_there,
+    rows_with,
     share_no_node,
     times_in,
 )
@@ -247,7 +248,7 @@ class PodsAhead:
                 return False
             return not state.expectations.leaves_for(key).issubset(self._own)
 
-        rows = candidates.pods[np.isin(candidates.pods, self._leaving)]
+        rows = candidates.pods[candidates.here() & np.isin(candidates.pods, self._leaving)]
         return rows[[stays(row) for row in rows.tolist()]] if len(rows) else rows
 
     def _needs_of_devices(self, incoming: PodInfo, coming: Sequence[_Ahead], kept: _Held) -> DeviceFilter | None:
@@ -280,7 +281,11 @@ class PodsAhead:
         return count
 
     def _fits_on(self, ahead: PodInfo, candidates: Candidates, leaving: Rows) -> Mask:
-        """On which candidates a pod fits once these have left, and the candidate's own victims: no other one's."""
+        """On which candidates a pod fits once these have left, and the candidate's own victims: no other one's.
+
+        Victims on other nodes than their candidate's count for all: they may stand in the way of this pod, too.
+        """
+        leaving = rows_with(leaving, candidates.pods[~candidates.here()])
         snapshot, nodes, state = self._state.snapshot, candidates.nodes, prefilter(self._state.snapshot, ahead, leaving)
         if state.devices is None and not state.is_local:
             going = np.zeros(snapshot.pods.rows, np.bool_)

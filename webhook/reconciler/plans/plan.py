@@ -109,6 +109,8 @@ class Plan:
     """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
     groups: dict[int, str] = field(default_factory=dict)
     """The names of the groups that victims go with, by the number that the record has for each, as far as known."""
+    room: str = ""
+    """What victims on other nodes go for; empty if there are none, and for a plan of an earlier leader."""
     owners: frozenset[str] = frozenset()
     """Whose pods its victims are (`workload_of`), as far as that is known."""
     left_out: frozenset[str] = frozenset()
@@ -180,10 +182,9 @@ class Plan:
         return frozenset(victim.uid for victim in self.record.victims if victim.group in begun - {0})
 
     def with_all_of(self, uids: Collection[str]) -> str:
-        """What people read after the names of these victims: the groups that they go with."""
-        if not self.groups:
-            return ""
-        return with_all_of(self.groups.get(victim.group, "") for victim in self.record.victims if victim.uid in uids)
+        """What people read after the names of these victims: the groups that they go with, and what they go for."""
+        groups = (self.groups.get(victim.group, "") for victim in self.record.victims if victim.uid in uids)
+        return (with_all_of(groups) if self.groups else "") + (f" {self.room}" if self.room else "")
 
     def needs(self, uid: str) -> bool:
         """Whether this victim has yet to be asked to leave."""

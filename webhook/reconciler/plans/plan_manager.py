@@ -121,6 +121,7 @@ class PlanManager:
             left_out=frozenset(left_out),
             grounds={victim.metadata.uid: grounds[key_of(victim)] for victim in victims if grounds},
             groups=group_names(self._state, record.victims),
+            room=outcome.room if isinstance(outcome, Evicts) else "",
         )
         self.index.add(plan)
         self.expect(plan, policy, victims)
@@ -288,6 +289,8 @@ class PlanManager:
         if new is None or is_terminal(new):
             if old is not None and old.spec.node_name:
                 self._touch(old.spec.node_name)
+                for plan in self.index.naming(old.metadata.uid):  # which may be for another node
+                    self._note_touched(plan, freed=self.clock.monotonic())
             return
         nominated = new.status.nominated_node_name if change.key not in self.plans and not new.spec.node_name else ""
         if makes_company(change):

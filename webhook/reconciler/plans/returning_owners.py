@@ -24,7 +24,9 @@ def returning_owners(evaluator: Evaluator, plan: Plan, beside: Callable[[str], I
     """
     state, node, victims = evaluator.state, plan.record.node, {victim.uid for victim in plan.record.victims}
     preemptor, snapshot = state.pods.get(plan.key), evaluator.state.snapshot
-    there = [pod for known in state.pods_on(node) if (pod := state.pod_of(known.key, known.uid)) is not None]
+    keys = [known.key for known in state.pods_on(node)]
+    keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())] if plan.room else []
+    there = [pod for key in keys if (pod := state.pods.get(key)) is not None]
     others, evicting = later_equals(plan, beside), plan.evicting
 
     def is_put_back(pod: Pod) -> bool:
