@@ -109,7 +109,7 @@ class PlanManager:
             gang=msgspec.UNSET if gang is None else gang,
             notice=policy.victims.notice,
         )
-        grounds = outcome.grounds if isinstance(outcome, Evicts) else {}
+        grounds, room = (outcome.grounds, outcome.room) if isinstance(outcome, Evicts) else ({}, "")
         plan = Plan(
             record,
             key_of(pod),
@@ -121,7 +121,7 @@ class PlanManager:
             left_out=frozenset(left_out),
             grounds={victim.metadata.uid: grounds[key_of(victim)] for victim in victims if grounds},
             groups=group_names(self._state, record.victims),
-            room=outcome.room if isinstance(outcome, Evicts) else "",
+            room=room,
         )
         self.index.add(plan)
         self.expect(plan, policy, victims)
@@ -288,9 +288,7 @@ class PlanManager:
         new, old = change.new, change.old
         if new is None or is_terminal(new):
             if old is not None and old.spec.node_name:
-                self._touch(old.spec.node_name)
-                for plan in self.index.naming(old.metadata.uid):  # which may be for another node
-                    self._note_touched(plan, freed=self.clock.monotonic())
+                self._touch(old.spec.node_name, victim=old.metadata.uid)
             return
         nominated = new.status.nominated_node_name if change.key not in self.plans and not new.spec.node_name else ""
         if makes_company(change):
@@ -308,11 +306,10 @@ class PlanManager:
             if concerns(change, plan):
                 self._note_touched(plan, freed=self.clock.monotonic())
 
-    def _touch(self, node: str, newcomer: Pod | None = None) -> None:
-        """Something, or a pod, came to a node or happened to it: the plans there are to be looked at."""
-        for plan in self.index.on_node(node):
-            plan.touch(freed=self.clock.monotonic() if newcomer is None else None, newcomer=newcomer)
-            self.unchecked[plan.key] = None
+    def _touch(self, node: str, newcomer: Pod | None = None, victim: str = "") -> None:
+        """Something, or a pod, came to a node or happened to it: the plans there, or of this victim, are looked at."""
+        for plan in (*self.index.on_node(node), *self.index.naming(victim)):
+            self._note_touched(plan, self.clock.monotonic() if newcomer is None else None, newcomer)
 
     def _touch_others(self, plan: Plan) -> None:
         """A plan will not ask some of its victims: those plans are to be looked at that counted on it."""
@@ -322,8 +319,8 @@ class PlanManager:
                 if other is not plan:
                     self._note_touched(other)
 
-    def _note_touched(self, plan: Plan, freed: float | None = None) -> None:
-        plan.touch(freed=freed)
+    def _note_touched(self, plan: Plan, freed: float | None = None, newcomer: Pod | None = None) -> None:
+        plan.touch(freed=freed, newcomer=newcomer)
         self.unchecked[plan.key] = None
 
     def next_action(self, plan: Plan, asking: Collection[str] = ()) -> Action:
