@@ -5,7 +5,7 @@ Pure: no I/O, no clock of its own (`now` is seconds since the epoch), and the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from webhook.preemption.extenders import Extender, call_extenders
 from webhook.preemption.filters.filtering import (
     NO_PODS,
     Failures,
+    PreFilterState,
     nodes_where_preemption_might_help,
     prefilter,
     run_filters,
@@ -26,7 +27,7 @@ from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.pod_view import BY_EVICTION, BY_SCHEDULER
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
-from webhook.preemption.victims.eligible import only_pods, potential_victims
+from webhook.preemption.victims.eligible import PotentialVictims, only_pods, potential_victims
 from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.selection import find_victims
 
@@ -80,35 +81,36 @@ def decide(
     nodes = nodes_where_preemption_might_help(failures)
     rejections: frozenset[int] = frozenset()
     looks = max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows)) if rules.across else _MOST_LOOKS
-
-    def select(candidates: Candidates) -> Ranking:
-        nonlocal rejections
+    # 5. The victims on each of them (SelectVictimsOnNode), and if none helps sets of them on several nodes.
+    for some in _to_choose_from(state, potential, nodes, looks):
         # 6. Extenders may drop candidates and victims (callExtenders), and the caller candidates.
-        candidates = call_extenders(extenders, preemptor, candidates)
+        candidates = call_extenders(extenders, preemptor, some)
         if candidate_filter is not None and len(candidates.nodes):
             codes = candidate_filter(candidates)
             candidates, rejections = candidates.only(codes == 0), rejections.union(codes[codes > 0].tolist())
         # 7. The best one (pickOneNodeForPreemption).
         ranking = rank(candidates, rules, now, potential.costs)
-        if not rules.across and (candidates.costs is None or not (incoming.spread or incoming.affinity)):
-            return ranking
-        fitting = _from_the_first_that_fits(ranking, preemptor, looks)
-        return ranking if fitting is ranking.candidates else rank(fitting, rules, now, potential.costs)
-
-    # 5. The victims on each of them (SelectVictimsOnNode); if none helps sets on several nodes, of each the best left.
-    ranking = select(find_victims(state, potential, nodes))
-    if rules.across and not ranking.equally_good:
-        sets = find_victims(state, potential, nodes, across=True)
-        for _ in range(looks):
-            best = rank(sets, rules, now, potential.costs).best_of_nodes()
-            ranking, sets = select(sets.only(best)), sets.only(~best)
-            if ranking.equally_good or not len(sets.nodes):
-                break
+        if rules.across or (candidates.costs is not None and (incoming.spread or incoming.affinity)):
+            ranking = _that_fits_afterwards(ranking, preemptor, looks, potential)
+        if ranking.equally_good:
+            break
     return Decision(state, failures, potential, ranking=ranking, rejections=rejections)
 
 
-def _from_the_first_that_fits(ranking: Ranking, preemptor: Pod, looks: int) -> Candidates:
-    """The candidates from the first one on that the preemptor fits on without all victims, on other nodes, too.
+def _to_choose_from(
+    state: PreFilterState, potential: PotentialVictims, nodes: NDArray[np.intp], rounds: int
+) -> Iterator[Candidates]:
+    """The victims of each node; then across nodes so many times of each node the best set that is left (D15)."""
+    yield find_victims(state, potential, nodes)
+    sets = find_victims(state, potential, nodes, across=True) if potential.rules.across else None
+    while sets is not None and len(sets.nodes) and rounds:
+        best, rounds = rank(sets, potential.rules, potential.now, potential.costs).best_of_nodes(), rounds - 1
+        yield sets.only(best)
+        sets = sets.only(~best)
+
+
+def _that_fits_afterwards(ranking: Ranking, preemptor: Pod, looks: int, potential: PotentialVictims) -> Ranking:
+    """The ranking from the first candidate on that the preemptor fits on without all victims, on other nodes, too.
 
     Selection looks at each node by itself. A victim that goes elsewhere may be whom the preemptor's affinity asks for,
     or leave a domain with fewer pods than the spread allows. After some looks only candidates are left whose victims
@@ -124,7 +126,7 @@ def _from_the_first_that_fits(ranking: Ranking, preemptor: Pod, looks: int) -> C
         if look == looks:
             left &= ~elsewhere
             break
-    return candidates.only(left)
+    return ranking if left.all() else rank(candidates.only(left), potential.rules, potential.now, potential.costs)
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures, now: float) -> str:
