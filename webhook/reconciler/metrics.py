@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
@@ -22,90 +23,39 @@ class ReconcilerMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
-        self.attempts = Counter(
-            "giveway_preemption_attempts",
-            "Preemptors evaluated, by result: fits, waits, evicts, asks, unschedulable, limited",
-            ["result"],
-            registry=registry,
-        )
-        self.gangs = Counter(
-            "giveway_preemption_gangs",
-            "Gangs decided for, by result: together, fits, unschedulable, limited",
-            ["result"],
-            registry=registry,
-        )
-        self.gangs_ended = Counter(
-            "giveway_gangs_ended",
-            "Gangs of which no plan is left, by how the last one ended",
-            ["ending"],
-            registry=registry,
-        )
-        self.plans = Counter("giveway_preemption_plans", "Plans that ended, by how", ["ending"], registry=registry)
-        self.victims = Histogram("giveway_preemption_victims", "Victims of a plan", buckets=_VICTIMS, registry=registry)
-        self.evictions = Counter(
-            "giveway_evictions",
-            "Victims asked to leave, by policy, its rule and the victim's namespace",
-            ["policy", "rule", "namespace"],
-            registry=registry,
-        )
-        self.group_evictions = Counter(
-            "giveway_group_evictions",
-            "Victims asked to leave that belong to a group, by what defines the group",
-            ["group"],
-            registry=registry,
-        )
-        self.notices = Counter(
-            "giveway_preemption_notices",
-            "Victims told before they are asked to leave, and what came of it: told, ready, expired, left, withdrawn",
-            ["outcome"],
-            registry=registry,
-        )
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        results = "Preemptors evaluated, by result: fits, waits, evicts, asks, unschedulable, limited"
+        self.attempts = counter("giveway_preemption_attempts", results, ["result"])
+        results = "Gangs decided for, by result: together, fits, unschedulable, limited"
+        self.gangs = counter("giveway_preemption_gangs", results, ["result"])
+        ended = "Gangs of which no plan is left, by how the last one ended"
+        self.gangs_ended = counter("giveway_gangs_ended", ended, ["ending"])
+        self.plans = counter("giveway_preemption_plans", "Plans that ended, by how", ["ending"])
+        self.victims = histogram("giveway_preemption_victims", "Victims of a plan", buckets=_VICTIMS)
+        asked = "Victims asked to leave, by policy, its rule and the victim's namespace"
+        self.evictions = counter("giveway_evictions", asked, ["policy", "rule", "namespace"])
+        grouped = "Victims asked to leave that belong to a group, by what defines the group"
+        self.group_evictions = counter("giveway_group_evictions", grouped, ["group"])
+        told = "Victims told before they are asked to leave, and what came of it: told, ready, expired, left, withdrawn"
+        self.notices = counter("giveway_preemption_notices", told, ["outcome"])
         self._rules, self._namespaces = set[str](), set[str]()
-        self.budget_refusals = Counter(
-            "giveway_budget_refusals", "Evictions a disruption budget refused", registry=registry
-        )
-        self.nominations_cleared = Counter(
-            "giveway_nominations_cleared",
-            "Plans whose nomination the scheduler cleared, as a profile without PostFilter plugins does",
-            ["scheduler"],
-            registry=registry,
-        )
-        self.events_dropped = Counter(
-            "giveway_events_dropped",
-            "Events that could not be written or had to make room, by their reason",
-            ["reason"],
-            registry=registry,
-        )
-        self.decision_seconds = Histogram(
-            "giveway_decision_seconds",
-            "Seconds from taking a preemptor off the queue to its plan being under way",
-            buckets=_DECISION_SECONDS,
-            registry=registry,
-        )
-        self.recheck_seconds = Histogram(
-            "giveway_recheck_seconds",
-            "Seconds it takes to look again just before evicting",
-            buckets=_DECISION_SECONDS,
-            registry=registry,
-        )
-        self.write_seconds = Histogram(
-            "giveway_write_seconds",
-            "Seconds the API server takes to answer a write, by kind of write",
-            ["write"],
-            buckets=_WRITE_SECONDS,
-            registry=registry,
-        )
-        self.plan_seconds = Histogram(
-            "giveway_plan_seconds",
-            "Seconds from a decision to the preemptor being bound",
-            buckets=_PLAN_SECONDS,
-            registry=registry,
-        )
-        self.queue_depth = Gauge(
-            "giveway_queue_depth", "Preemptors by their state in the queue", ["state"], registry=registry
-        )
-        self.nominations = Gauge("giveway_nominations", "Nominations held", registry=registry)
-        self.leader = Gauge("giveway_leader", "1 while this process holds the lease", registry=registry)
+        self.budget_refusals = counter("giveway_budget_refusals", "Evictions a disruption budget refused")
+        cleared = "Plans whose nomination the scheduler cleared, as a profile without PostFilter plugins does"
+        self.nominations_cleared = counter("giveway_nominations_cleared", cleared, ["scheduler"])
+        dropped = "Events that could not be written or had to make room, by their reason"
+        self.events_dropped = counter("giveway_events_dropped", dropped, ["reason"])
+        deciding = "Seconds from taking a preemptor off the queue to its plan being under way"
+        self.decision_seconds = histogram("giveway_decision_seconds", deciding, buckets=_DECISION_SECONDS)
+        again = "Seconds it takes to look again just before evicting"
+        self.recheck_seconds = histogram("giveway_recheck_seconds", again, buckets=_DECISION_SECONDS)
+        writing = "Seconds the API server takes to answer a write, by kind of write"
+        self.write_seconds = histogram("giveway_write_seconds", writing, ["write"], buckets=_WRITE_SECONDS)
+        planned = "Seconds from a decision to the preemptor being bound"
+        self.plan_seconds = histogram("giveway_plan_seconds", planned, buckets=_PLAN_SECONDS)
+        self.queue_depth = gauge("giveway_queue_depth", "Preemptors by their state in the queue", ["state"])
+        self.nominations = gauge("giveway_nominations", "Nominations held")
+        self.leader = gauge("giveway_leader", "1 while this process holds the lease")
 
     def show_workloads(self, most_evicted: Callable[[], list[tuple[str, int]]]) -> None:
         """Show these workloads, `Kind/namespace/name`, with how often each was evicted, whenever somebody looks."""
