@@ -18,16 +18,15 @@ than the webhook or lie in a namespace that it leaves out: what no version of gi
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.values import ANSWERS, DECISION, PLAN, RECONCILER_ANNOTATIONS
-from webhook.reconciler.state.plan_victims import PlanVictim
+from webhook.reconciler.state.plan_victims import NAME, Id, Name, NameOrNone, PlanVictim
 
 _VERSION = 1
 """Of the plans that are written and understood."""
@@ -39,17 +38,9 @@ _ROOM = 32 * 1024
 _ROOM_FOR_UIDS = 128 * 1024
 """The same of a plan with too many victims to name them."""
 _MOST_VICTIMS = 3000
-_MOST_DEVICES = 1000
-_DEVICE = re.compile(r"[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?", re.ASCII)
+_DeviceName = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?\Z")]
 """A driver, a pool of it, or a device of that."""
-_LONGEST_NOTICE = 86400.0
-"""Seconds, as in a policy."""
-_ATTEMPTS = range(1_000_001)
-_INT32 = range(-(2**31), 2**31)
-_ID = re.compile(r"[A-Za-z0-9.-]{1,128}", re.ASCII)
-"""The id of a plan, or a uid."""
-_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
-"""A DNS subdomain, as Kubernetes names nodes, namespaces and pods."""
+_Attempt = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class UnreadableError(ValueError):
@@ -59,9 +50,9 @@ class UnreadableError(ValueError):
 class PlanDevice(msgspec.Struct, frozen=True, array_like=True):
     """A device that a plan holds for its preemptor."""
 
-    driver: str
-    pool: str
-    device: str
+    driver: _DeviceName
+    pool: _DeviceName
+    device: _DeviceName
 
 
 class GangRecord(msgspec.Struct, frozen=True):
@@ -70,8 +61,8 @@ class GangRecord(msgspec.Struct, frozen=True):
     One that joins later has the id and the names of those before it.
     """
 
-    id: str
-    members: tuple[str, ...]
+    id: Id
+    members: tuple[Name, ...]
 
     def plan_id(self, name: str, unique: str) -> str:
         """The id of the plan for one member; in the order of the members they ascend, and none is part of another.
@@ -89,18 +80,18 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     the policy has changed.
     """
 
-    id: str
-    node: str
-    victims: tuple[PlanVictim, ...] = ()
+    id: Id
+    node: Name
+    victims: Annotated[tuple[PlanVictim, ...], msgspec.Meta(max_length=_MOST_VICTIMS)] = ()
     deadline: str = ""
     policy: str = ""
-    attempt: int = 1
+    attempt: _Attempt = 1
     version: int = _VERSION
     begun: str = ""
-    devices: tuple[PlanDevice, ...] = ()
+    devices: Annotated[tuple[PlanDevice, ...], msgspec.Meta(max_length=1000)] = ()
     resize: bool = False
     gang: GangRecord | msgspec.UnsetType = msgspec.UNSET
-    notice: float = 0.0
+    notice: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 0.0
 
     def with_notice(self, seconds: float) -> PlanRecord:
         """The plan as one whose victims are told so many seconds before they are asked."""
@@ -115,12 +106,12 @@ class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """
 
     pod: str
-    priority: int
+    priority: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
     owner: str = ""
     rule: str = ""
     because: str = ""
     last_resort: bool = False
-    node: str | msgspec.UnsetType = msgspec.UNSET
+    node: NameOrNone | msgspec.UnsetType = msgspec.UNSET
     group: str | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -139,23 +130,23 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
     plan: str
     at: str
-    node: str
+    node: Name
     policy: str
-    attempt: int
-    victims: tuple[DecidedVictim, ...] = ()
+    attempt: _Attempt
+    victims: Annotated[tuple[DecidedVictim, ...], msgspec.Meta(max_length=_MOST_VICTIMS)] = ()
     already_leaving: int = 0
     selected: Alternative | None = None
     """What the node of the plan was compared by; None if nobody has to go."""
     alternatives: tuple[Alternative, ...] = ()
     because: str = ""
     """Why the node was preferred to the best of the others, for people."""
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[Name, ...] = ()
     """Nodes that kube-scheduler did not take though there was room; for people, nobody acts on it."""
     candidates: int = 0
     decision_ms: float = 0.0
     notice: float = 0.0
     """For how many seconds victims are told before they are asked; for people."""
-    more_victims: int = 0
+    more_victims: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Victims that are not named, since the annotation would be too long."""
 
 
@@ -216,20 +207,10 @@ def plan_of(pod: Pod) -> PlanRecord | None:
     record = _decode(_PLAN, text)
     if not isinstance(record, PlanRecord) or record.version != _VERSION:
         raise UnreadableError(f"annotation {PLAN} is not a plan of version {_VERSION}")
-    victims = record.victims
     if not (
-        _ID.fullmatch(record.id)
-        and _NAME.fullmatch(record.node)
-        and record.attempt in _ATTEMPTS
-        and all(_is_instant(text) for text in (record.begun, record.deadline) if text)
-        and (not record.gang or (_ID.fullmatch(record.gang.id) and _are_names(*record.gang.members)))
-        and len(record.devices) <= _MOST_DEVICES
-        and 0 <= record.notice <= _LONGEST_NOTICE
-        and all(
-            _DEVICE.fullmatch(name) for device in record.devices for name in (device.driver, device.pool, device.device)
-        )
-        and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
-        and all(map(_is_victim, victims))
+        all(_is_instant(text) for text in (record.begun, record.deadline) if text)
+        and all(victim.uid and bool(victim.namespace) == bool(victim.name) for victim in record.victims)
+        and len({victim.uid for victim in record.victims}) == len(record.victims)
     ):
         raise UnreadableError(f"annotation {PLAN} has values that giveway never writes")
     return record
@@ -265,16 +246,8 @@ def decision_of(pod: Pod) -> DecisionRecord | None:
     if not isinstance(record, DecisionRecord):
         return None
     victims = record.victims
-    plausible = (
-        _NAME.fullmatch(record.node)
-        and record.attempt in _ATTEMPTS
-        and _is_instant(record.at)
-        and len({victim.pod for victim in victims}) == len(victims) <= _MOST_VICTIMS
-        and record.more_victims >= 0
-        and all(map(_plausible_victim, victims))
-        and _are_names(*record.left_out)
-    )
-    return record if plausible else None
+    once = len({victim.pod for victim in victims}) == len(victims)
+    return record if once and _is_instant(record.at) and all(map(_plausible_victim, victims)) else None
 
 
 def carries(pod: Pod, plan: str) -> bool:
@@ -288,25 +261,12 @@ def not_own(pod: Pod) -> dict[str, str]:
 
 
 def _plausible_victim(victim: DecidedVictim) -> bool:
-    """Whether pod and owner are named as `namespace/name` and `Kind/namespace/name`, in one namespace, and a node."""
+    """Whether pod and owner are named as `namespace/name` and `Kind/namespace/name`, in one namespace."""
     namespace, _, name = victim.pod.partition("/")
     owner = victim.owner.split("/")
-    return (
-        _are_names(namespace, name)
-        and victim.priority in _INT32
-        and (not victim.node or _NAME.fullmatch(victim.node) is not None)
-        and (not victim.owner or (len(owner) == 3 and owner[1] == namespace and _are_names(owner[2])))
-    )
-
-
-def _is_victim(victim: PlanVictim) -> bool:
-    """Whether a victim of a plan has a uid, and a name or none."""
-    named = _are_names(victim.namespace, victim.name) or (victim.namespace, victim.name) == ("", "")
-    return named and _ID.fullmatch(victim.uid) is not None
-
-
-def _are_names(*texts: str) -> bool:
-    return all(_NAME.fullmatch(text) for text in texts)
+    names = [namespace, name, *owner[2:]]
+    owned = not victim.owner or (len(owner) == 3 and owner[1] == namespace)
+    return owned and all(NAME.search(text) for text in names)
 
 
 def _is_instant(text: str) -> bool:

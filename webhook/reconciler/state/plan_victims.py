@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from typing import Annotated
 
 import msgspec
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+
+_DNS = r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+NAME = re.compile(rf"\A{_DNS}\Z")
+Name = Annotated[str, msgspec.Meta(pattern=NAME.pattern)]
+"""A DNS subdomain, as Kubernetes names nodes, namespaces and pods."""
+NameOrNone = Annotated[str, msgspec.Meta(pattern=rf"\A({_DNS})?\Z")]
+Id = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9.-]{1,128}\Z")]
+"""The id of a plan, or a uid."""
 
 
 class PlanVictim(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -16,9 +26,9 @@ class PlanVictim(msgspec.Struct, frozen=True, omit_defaults=True):
     Victims of one `group` go whole or not at all; 0 is none. A victim without a name is known by its uid alone.
     """
 
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
+    namespace: NameOrNone = ""
+    name: NameOrNone = ""
+    uid: Id = ""
     group: int = 0
 
     @property
