@@ -113,11 +113,12 @@ class Cost:
 
     def __init__(self, tree: Tree, variables: Iterable[str]) -> None:
         self._tree = tree
-        self.variables = _free_names(tree).intersection(variables)
-        """The variables of the request that the expression reads."""
         self._rounded = lru_cache(256)(self.estimate)
-        self.ordinary = self.estimate(ORDINARY_SIZE, ORDINARY_ELEMENTS)
+        ordinary = _Estimate(ORDINARY_SIZE, ORDINARY_ELEMENTS)
+        self.ordinary = ordinary.cost(tree)
         """Nanoseconds that it takes at most on an ordinary object."""
+        self.variables = ordinary.free.intersection(variables)
+        """The variables of the request that the expression reads."""
         if self.ordinary > BUDGET:
             raise CostError(
                 f"the expression may take {self.ordinary / 1e6:.0f} ms on an object of {ORDINARY_SIZE // 1024} KiB"
@@ -137,23 +138,6 @@ class Cost:
         return rough if rough <= BUDGET / 10 else self.estimate(size, elements)
 
 
-def _free_names(tree: Tree, bound: frozenset[str] = frozenset()) -> frozenset[str]:
-    """The names that an expression uses and no loop or bind of its own makes."""
-    match tree:
-        case Identifier(name):
-            return frozenset() if name in bound else frozenset((name,))
-        case Select(operand):
-            return _free_names(operand, bound)
-        case FunctionCall(_, parts) | ListOrMap(parts):
-            return frozenset().union(*(_free_names(part, bound) for part in parts))
-        case Comprehension():
-            outside = _free_names(tree.range, bound) | _free_names(tree.init, bound)
-            inner = bound | {tree.variable, tree.accumulator}
-            return outside.union(*(_free_names(part, inner) for part in (tree.condition, tree.step, tree.result)))
-        case _:
-            return frozenset()
-
-
 class _Estimate:
     """One walk over the tree, which adds up what each part costs in all its repetitions."""
 
@@ -162,6 +146,8 @@ class _Estimate:
         self._repeated: _Sums = (1.0,)
         """How often the part is done that is looked at, as the sums of one byte."""
         self._total = 0.0
+        self.free: set[str] = set()
+        """The names that the expression uses and no loop or bind of its own makes."""
 
     def cost(self, tree: Tree) -> float:
         """Nanoseconds."""
@@ -175,6 +161,7 @@ class _Estimate:
             case Constant(text, size):
                 return _Value((float(size),), 0, text)
             case Identifier(name):
+                self.free |= {name} - scope.keys()
                 return scope.get(name, self._input)
             case Select(operand):
                 return self._value(operand, scope)
