@@ -124,27 +124,19 @@ async def _update(
             if stored is None:
                 metadata = {"name": secret.name, "namespace": secret.namespace, "labels": _LABELS}
                 body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
-                await _create(api, secret, {**body, "data": data})
+                await api.create(secret.collection, {**body, "data": data})
             else:
                 await api.replace(secret.path, {**stored, "data": {**(stored.get("data") or {}), **data}})
         except Exception as error:
+            if stored is None and _status(error) == 403:
+                said = f"secret {secret} is not there, and may not be made ({error}): apply the manifests again"
+                raise BundleError(said) from error
             if _status(error) != 409:
                 raise
         else:
             log.info("secret %s: serving until %s", secret, wanted.serving.certificate.not_valid_after_utc)
             return held is None, wanted
     raise BundleError(f"secret {secret} was changed by others {_ATTEMPTS} times in a row")
-
-
-async def _create(api: SecretClient, secret: SecretName, body: dict[str, Any]) -> None:
-    try:
-        await api.create(secret.collection, body)
-    except Exception as error:
-        if _status(error) != 403:
-            raise
-        raise BundleError(
-            f"secret {secret} is not there, and may not be made ({error}): apply the manifests again"
-        ) from error
 
 
 async def _inject_one(api: SecretClient, path: str, trust: bytes) -> bool:

@@ -133,7 +133,7 @@ async def test_an_event_the_server_forgot_is_written_again(server, recorder):
 async def test_events_go_on_after_their_task_failed(server, recorder, monkeypatch):
     """An error nobody foresaw costs what was waiting for a moment, not every Event that follows."""
     with monkeypatch.context() as patched:
-        patched.setattr(events._Bucket, "take", lambda _: 1 / 0)
+        patched.setattr(events, "_PER_SECOND", 0)
         preempted(recorder)
         await asyncio.gather(recorder._task, return_exceptions=True)
     preempted(recorder)
@@ -243,7 +243,8 @@ async def test_a_long_note_is_shortened(server, recorder):
 
 async def test_the_rate_is_bounded(server, recorder, monkeypatch):
     """After a burst, requests go out at the given rate and no faster."""
-    recorder._bucket = events._Bucket(20, 5)
+    monkeypatch.setattr(events, "_PER_SECOND", 20)
+    monkeypatch.setattr(events, "_BURST", 5)
     for number in range(40):
         preempted(recorder, regarding={**POD, "name": f"web-{number}"})
     await asyncio.sleep(1.0)

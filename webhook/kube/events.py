@@ -114,7 +114,7 @@ class EventRecorder:
         self._reporter = {"reportingController": reporting_controller, "reportingInstance": instance[:128]}
         self._known: Newest[_Key, _Series] = Newest(_REMEMBERED)
         self._waiting: dict[_Key, _Series] = {}
-        self._bucket = _Bucket(_PER_SECOND, _BURST)
+        self._next = 0.0
         self._backoff = Backoff()
         self._more = asyncio.Event()
         self._closing = False
@@ -207,10 +207,10 @@ class EventRecorder:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._more.wait(), None if first is None else max(0.0, first - now))
                 continue
-            key = min(
-                due, key=lambda key: not self._waiting[key].urgent
-            )  # of the urgent ones, or else of all, the oldest
-            await asyncio.sleep(self._bucket.take())
+            # Of the urgent ones, or else of all, the oldest
+            key = min(due, key=lambda key: not self._waiting[key].urgent)
+            self._next = max(self._next, now - _BURST / _PER_SECOND) + 1 / _PER_SECOND
+            await asyncio.sleep(max(0.0, self._next - now))
             series = self._waiting.pop(key, None)
             if series is None:  # it had to make room meanwhile
                 continue
@@ -249,23 +249,6 @@ class EventRecorder:
                     raise
         series.sent, series.tries = True, 0
         series.not_before = time.monotonic() + _SERIES_PERIOD
-
-
-class _Bucket:
-    """A token bucket."""
-
-    def __init__(self, per_second: float, burst: float) -> None:
-        self._per_second = per_second
-        self._burst = burst
-        self._level = burst
-        self._at = time.monotonic()
-
-    def take(self) -> float:
-        """Take one token; how many seconds to wait for it."""
-        now = time.monotonic()
-        self._level = min(self._burst, self._level + (now - self._at) * self._per_second) - 1
-        self._at = now
-        return max(0.0, -self._level / self._per_second)
 
 
 def _name(of: str) -> str:

@@ -65,12 +65,24 @@ class Transport:
 
         The texts of `Warning` headers are added to `warnings`.
         """
+        headers, check = {} if data is None else {"Content-Type": content_type}, BEFORE_SENDING.get()
+        body: bytes | _Checked | None = data
+        if data is not None and check is not None:
+            headers["Content-Length"], body = str(len(data)), _Checked(data, check)
         for left in reversed(range(_TRIES)):
+            options = await self._options(headers, self._limits)
+            cause: Exception | None = None
             try:
-                return await self._once(method, path, query, data, content_type, warnings=warnings)
-            except ApiError as error:
-                if not left or not await self._worth_another(error, method):
-                    raise
+                async with self._session().request(method, self._url(path, query), data=body, **options) as answer:
+                    if answer.status < 300:
+                        if warnings is not None:
+                            warnings += warning_texts(answer.headers.getall("Warning", ()))
+                        return await answer.read()
+                    error = await _error(answer)
+            except (aiohttp.ClientError, OSError) as broken:
+                error, cause = _no_answer(method, path, broken), broken
+            if not left or not await self._worth_another(error, method):
+                raise error from cause
         raise AssertionError("unreachable")
 
     async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
@@ -94,32 +106,6 @@ class Transport:
                     yield line
         except (aiohttp.ClientError, OSError) as error:
             raise _no_answer("watch", path, error) from error
-
-    async def _once(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any],
-        data: bytes | None,
-        content_type: str,
-        *,
-        warnings: list[str] | None,
-    ) -> bytes:
-        """One request without a further try."""
-        headers, check = {} if data is None else {"Content-Type": content_type}, BEFORE_SENDING.get()
-        body: bytes | _Checked | None = data
-        if data is not None and check is not None:
-            headers["Content-Length"], body = str(len(data)), _Checked(data, check)
-        options = await self._options(headers, self._limits)
-        try:
-            async with self._session().request(method, self._url(path, query), data=body, **options) as answer:
-                if answer.status >= 300:
-                    raise await _error(answer)
-                if warnings is not None:
-                    warnings += warning_texts(answer.headers.getall("Warning", ()))
-                return await answer.read()
-        except (aiohttp.ClientError, OSError) as error:
-            raise _no_answer(method, path, error) from error
 
     async def _worth_another(self, error: ApiError, method: str) -> bool:
         if error.status == 401 and self.endpoint.renewable:
