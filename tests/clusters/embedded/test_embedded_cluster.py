@@ -18,7 +18,6 @@ from webhook.cli.main import main
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
 from webhook.kube.informer import Informer
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, NODE, POD, PRIORITY_CLASS
@@ -45,16 +44,6 @@ async def test_kubeconfig_works_and_is_private():
         assert stat.S_IMODE(cluster.kubeconfig.stat().st_mode) == 0o600
         async with await Client.connect(str(cluster.kubeconfig)) as client:
             assert len((await client.list(NODE.path(), dict))[0]) == 1
-
-
-async def test_users_have_the_rights_they_are_given_and_no_more():
-    """A user of `add_user` is known and may do nothing without a binding."""
-    async with EmbeddedCluster(nodes=0) as cluster:
-        async with cluster.client(cluster.add_user("alice", "dev")) as alice:
-            with pytest.raises(ApiError, match='User "alice" cannot list'):
-                await alice.list(PODS, dict)
-        with pytest.raises(KeyError, match="default/ghost"):
-            cluster.service_account_token("default", "ghost")
 
 
 async def test_restart_keeps_state_and_clients_find_back():

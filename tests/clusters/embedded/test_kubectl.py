@@ -1,26 +1,12 @@
 """What people see: kubectl's reading commands against the embedded control plane, with its stand-ins, over TLS."""
 
 import re
-import time
 
 import pytest
 
 from tests.clusters.embedded.kubectl import pod, rows
 
 pytestmark = pytest.mark.kubectl
-
-
-def test_api_resources(kubectl):
-    """api-resources lists what is served, with short names and scope."""
-    listed = {tuple(line.split()) for line in kubectl("api-resources").splitlines()}
-    assert ("pods", "po", "v1", "true", "Pod") in listed
-    assert ("priorityclasses", "pc", "scheduling.k8s.io/v1", "false", "PriorityClass") in listed
-    assert ("poddisruptionbudgets", "pdb", "policy/v1", "true", "PodDisruptionBudget") in listed
-
-
-def test_version(kubectl):
-    """Version names the Kubernetes version whose behaviour is shown."""
-    assert kubectl.json("version")["serverVersion"]["minor"] == "36"
 
 
 def test_get_pods(kubectl):
@@ -51,28 +37,6 @@ def test_headings(kubectl, kind, headings):
     assert " ".join(kubectl("get", kind).splitlines()[0].split()) == headings
 
 
-def test_selectors(kubectl):
-    """Get narrows by labels and by fields."""
-    for name in ("a", "b", "c"):
-        kubectl("create", "-f", "-", stdin=pod(name))
-    names = ("get", "pods", "-o", "name")
-    assert kubectl(*names, "-l", "app in (a,b),app!=b") == "pod/a\n"
-    assert kubectl(*names, "--field-selector", "metadata.name=b") == "pod/b\n"
-    kubectl.eventually("Running", "get", "pod", "c")
-    assert "pod/c" in kubectl(*names, "--field-selector", "status.phase=Running")
-    assert kubectl(*names, "--field-selector", "status.phase=Failed") == ""
-    output = kubectl(*names, "--field-selector", "spec.colour=red", code=1)
-    assert "field label not supported: spec.colour" in output
-
-
-def test_chunks(kubectl):
-    """A list in chunks is the same list."""
-    for name in "abcde":
-        kubectl("create", "configmap", name)
-    whole = kubectl("get", "configmaps", "-o", "name")
-    assert kubectl("get", "configmaps", "-o", "name", "--chunk-size=2") == whole
-
-
 def read_lines(process, count):
     lines = [process.stdout.readline().split()[:3] for _ in range(count)]
     process.kill()
@@ -88,17 +52,6 @@ def test_watch(kubectl):
     kubectl("create", "configmap", "b", "--from-literal=k=v", "--from-literal=l=w")
     lines += [line[:2] for line in read_lines(watching, 1)]
     assert [name for name, _ in lines] == ["NAME", "a", "b"]
-
-
-def test_watch_only(kubectl):
-    """Get --watch-only shows changes alone, deletions too."""
-    kubectl("create", "configmap", "a")
-    watching = kubectl.start("get", "configmaps", "--watch-only", "--output-watch-events")
-    time.sleep(0.5)
-    kubectl("create", "configmap", "b")
-    kubectl("delete", "configmap", "b")
-    lines = [line[:2] for line in read_lines(watching, 3)]
-    assert lines == [["EVENT", "NAME"], ["ADDED", "b"], ["DELETED", "b"]]
 
 
 def test_describe(kubectl):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.preemption.building import NOW
 from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, share, strategy_of
-from webhook.clusters.model.disruption import WorkloadScale, expected_pods, unconfirmed
+from webhook.clusters.model.disruption import WorkloadScale, expected_pods
 from webhook.clusters.model.jobs import JobProgress
 from webhook.clusters.model.pods import by_deletion_order, replica_changes, template_hash
 from webhook.clusters.model.workloads import WorkloadSpec
-from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import Condition, ObjectMeta, OwnerReference
 from webhook.kube.objects.pod import Pod, PodSpec, PodStatus
 
@@ -98,13 +96,6 @@ def test_an_unreadable_deletion_cost_counts_as_none(cost):
     assert [one.metadata.name for one in by_deletion_order(pods)] == ["c", "b", "a"]
 
 
-@pytest.mark.parametrize("cost", ["2", "2147483647"])
-def test_a_readable_deletion_cost_counts(cost):
-    """The dearer pod goes last, whatever its name."""
-    pods = [pod("a", cost=cost), pod("b", cost="1"), pod("c", cost="-2147483648")]
-    assert [one.metadata.name for one in by_deletion_order(pods)] == ["c", "b", "a"]
-
-
 def test_a_template_is_known_by_what_it_says():
     """The order of its labels does not matter; a change of one does."""
     first, second, third = ({"labels": labels} for labels in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}, {"a": "1"}))
@@ -121,12 +112,6 @@ def test_the_scale_of_a_budget_is_that_of_the_workloads_on_top():
     }
     owners = {("ReplicaSet", "ns/new"): 1, ("ReplicaSet", "ns/old"): 3, ("Operator", "ns/x"): 4}
     assert expected_pods(owners, lambda kind, key: scales.get((kind, key))) == 9
-
-
-def test_a_granted_eviction_is_waited_for_two_minutes():
-    """Only while its pod is there."""
-    granted = {"a": rfc3339(NOW - 100), "b": rfc3339(NOW - 130), "gone": rfc3339(NOW)}
-    assert unconfirmed(granted, ["a", "b"], NOW) == {"a": pytest.approx(20.0, abs=1.0)}
 
 
 @pytest.mark.parametrize(

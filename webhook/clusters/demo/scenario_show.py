@@ -29,11 +29,9 @@ from webhook.serving.cluster_objects import CachedObjects
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
 _SYSTEM = "giveway-system"
-_REFRESH = 8
 
 
 async def show_scenarios(console: Console, *, keep: bool, explain: str = "giveway explain") -> bool:
@@ -55,7 +53,7 @@ async def show_scenarios(console: Console, *, keep: bool, explain: str = "givewa
                     f" real ones ({len(nodes)} nodes of 8 CPU, up after {time.monotonic() - begun:.1f} s)[/dim]\n"
                 )
                 outcomes = await _play(console, client)
-                well = all(outcome is not None and outcome.as_documented for outcome in outcomes)
+                well = all(outcome.as_documented for outcome in outcomes)
                 verdict = "[green]all as documented[/green]" if well else "[red]NOT all as documented[/red]"
                 console.print(f"{verdict}, {time.monotonic() - begun:.0f} s in all")
                 if keep:
@@ -105,62 +103,35 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
             yield cluster, f"http://127.0.0.1:{reconciliation.debug_port}/"
 
 
-async def _play(console: Console, client: Client) -> list[ScenarioOutcome | None]:
-    """Play all scenarios at once; show them while they run."""
-    from rich.live import Live  # noqa: PLC0415 - only if it prints
-    from rich.table import Table  # noqa: PLC0415
+async def _play(console: Console, client: Client) -> list[ScenarioOutcome]:
+    """Play all scenarios at once, and tell what happens while they run; then show what came of each."""
+    from rich.table import Table  # noqa: PLC0415 - only if it prints
     from rich.text import Text  # noqa: PLC0415
 
-    progress = ["starting"] * len(SCENARIOS)
-    outcomes: list[ScenarioOutcome | None] = [None] * len(SCENARIOS)
     begun = time.monotonic()
 
-    async def play(place: int, scenario: QuickstartScenario) -> None:
+    async def play(scenario: QuickstartScenario) -> ScenarioOutcome:
         def show(text: str) -> None:
-            progress[place] = text
-            if not console.is_terminal:
-                console.print(f"  {time.monotonic() - begun:5.1f} s  scenario {scenario.number}: {text}")
+            console.print(f"[dim]{time.monotonic() - begun:5.1f} s  scenario {scenario.number}: {text}[/dim]")
 
-        stage = Stage(client, scenario.number, show)
         try:
-            outcomes[place] = await scenario.play(stage)
+            outcome = await scenario.play(Stage(client, scenario.number, show))
         except (ApiError, TimeoutError) as error:
-            outcomes[place] = ScenarioOutcome(str(error), as_documented=False)
+            outcome = ScenarioOutcome(str(error), as_documented=False)
         show("done")
+        return outcome
 
-    plays = asyncio.gather(*(play(place, scenario) for place, scenario in enumerate(SCENARIOS)))
-    if console.is_terminal:
-        with Live(console=console, refresh_per_second=_REFRESH, transient=True) as live:
-            while not plays.done():
-                live.update(_progress(progress, outcomes, time.monotonic() - begun))
-                await asyncio.wait((plays,), timeout=1 / _REFRESH)
-    await plays
+    outcomes = await asyncio.gather(*map(play, SCENARIOS))
     report = Table.grid(padding=(0, 2))
     for scenario, outcome in zip(SCENARIOS, outcomes, strict=True):
-        assert outcome is not None
+        report.add_row()
         heading = Text(scenario.situation, "bold").append("   ") + _mark(outcome)
         report.add_row(Text(str(scenario.number), "bold"), "", heading)
         report.add_row("", Text("done", "dim"), scenario.done)
         report.add_row("", Text("happened", "dim"), outcome.happened)
         report.add_row("", Text("document", "dim"), Text(scenario.document, "dim"))
-        report.add_row()
     console.print(report)
     return outcomes
-
-
-def _progress(progress: list[str], outcomes: list[ScenarioOutcome | None], elapsed: float) -> Table:
-    """One line a scenario, while they run."""
-    from rich.table import Table  # noqa: PLC0415 - only if it prints
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column()
-    table.add_column(ratio=2)
-    table.add_column(ratio=3)
-    for scenario, doing, outcome in zip(SCENARIOS, progress, outcomes, strict=True):
-        state = Text(f"{doing} ({elapsed:.0f} s)", "yellow") if outcome is None else _mark(outcome)
-        table.add_row(Text(str(scenario.number), "bold"), scenario.situation, state)
-    return table
 
 
 def _mark(outcome: ScenarioOutcome) -> Text:

@@ -29,48 +29,25 @@ def priority_of(made) -> tuple[object, ...]:
     return spec.get("priorityClassName"), spec.get("priority"), spec.get("preemptionPolicy")
 
 
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        pytest.param({}, (None, 0, "PreemptLowerPriority"), id="no-class"),
-        pytest.param({"priorityClassName": "high"}, ("high", 100, "PreemptLowerPriority"), id="class"),
-        pytest.param({"priorityClassName": "meek"}, ("meek", 50, "Never"), id="never"),
-        pytest.param({"priorityClassName": "high", "priority": 100}, ("high", 100, "PreemptLowerPriority"), id="same"),
-        pytest.param(
-            {"priorityClassName": "system-node-critical"},
-            ("system-node-critical", 2_000_001_000, "PreemptLowerPriority"),
-            id="system",
-        ),
-    ],
-)
-async def test_pod_gets_what_its_class_says(admin, spec, expected):
-    """Class, priority and preemption policy of a new pod are those of its class."""
-    assert priority_of(await admin.create(PODS, pod("p", **spec))) == expected
+def disagrees(what: str, given: object, computed: object) -> str:
+    """The sentence for a pod that says something else than its class."""
+    said = f"the {what} ({given}) must not be provided in pod spec; priority admission controller computed {computed}"
+    return f"{said} from the given PriorityClass name"
+
+
+PRIORITY, POLICY = "integer value of priority", "string value of PreemptionPolicy"
+MAY = "PreemptLowerPriority"
 
 
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
-        pytest.param({"priorityClassName": "ghost"}, "no PriorityClass with name ghost was found", id="unknown"),
-        pytest.param(
-            {"priorityClassName": "high", "priority": 7},
-            "the integer value of priority (7) must not be provided in pod spec; priority admission controller "
-            "computed 100 from the given PriorityClass name",
-            id="other-priority",
-        ),
-        pytest.param(
-            {"priorityClassName": "high", "preemptionPolicy": "Never"},
-            "the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission "
-            "controller computed PreemptLowerPriority from the given PriorityClass name",
-            id="other-policy",
-        ),
-        pytest.param(
-            {"priority": 2_000_000_000},
-            "the integer value of priority (2000000000) must not be provided in pod spec; priority admission "
-            "controller computed 0 from the given PriorityClass name",
-            id="raw",
-        ),
+        ({"priorityClassName": "ghost"}, "no PriorityClass with name ghost was found"),
+        ({"priorityClassName": "high", "priority": 7}, disagrees(PRIORITY, 7, 100)),
+        ({"priorityClassName": "high", "preemptionPolicy": "Never"}, disagrees(POLICY, "Never", MAY)),
+        ({"priority": 2_000_000_000}, disagrees(PRIORITY, 2_000_000_000, 0)),
     ],
+    ids=["unknown", "other-priority", "other-policy", "raw"],
 )
 async def test_disagreement_is_refused_in_kubernetes_words(admin, spec, text):
     """A pod that disagrees with its class is a 403 with both values in the text."""
@@ -98,16 +75,6 @@ async def test_global_default_applies_and_the_lowest_of_several_wins(admin):
     await admin.patch(f"{CLASSES}/dflt", {"description": "the default may still be changed"})
 
 
-async def test_raced_global_defaults_resolve_to_the_lowest():
-    """With two global defaults in the store the lower value is taken."""
-    async with EmbeddedCluster(nodes=0, without=QUIET, disabled_plugins=("Priority",)) as cluster:
-        client = cluster.api.local()
-        for name, value in (("a", 40), ("b", 30), ("c", 60)):
-            await client.create(CLASSES, priority_class(name, value, globalDefault=True))
-        cluster.api.writer.admission._enabled |= {"Priority"}
-        assert priority_of(await client.create(PODS, pod("p"))) == ("b", 30, "PreemptLowerPriority")
-
-
 async def test_disabled_plugin_leaves_the_pod_alone():
     """Without the plugin a pod keeps what its author wrote, also a class that does not exist."""
     async with EmbeddedCluster(nodes=0, without=QUIET, disabled_plugins=("Priority",)) as cluster:
@@ -129,25 +96,11 @@ NEW = "/spec/priorityClassName"
 @pytest.mark.parametrize(
     ("operations", "text"),
     [
-        pytest.param(
-            [set_field(NEW, "high")],
-            "the integer value of priority (0) must not be provided in pod spec; priority admission controller "
-            "computed 100 from the given PriorityClass name",
-            id="class-alone",
-        ),
-        pytest.param(
-            [set_field("/spec/preemptionPolicy", "Never")],
-            "the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission "
-            "controller computed PreemptLowerPriority from the given PriorityClass name",
-            id="policy-alone",
-        ),
-        pytest.param(
-            [set_field("/spec/priority", 5)],
-            "the integer value of priority (5) must not be provided in pod spec; priority admission controller "
-            "computed 0 from the given PriorityClass name",
-            id="priority-alone",
-        ),
+        ([set_field(NEW, "high")], disagrees(PRIORITY, 0, 100)),
+        ([set_field("/spec/preemptionPolicy", "Never")], disagrees(POLICY, "Never", MAY)),
+        ([set_field("/spec/priority", 5)], disagrees(PRIORITY, 5, 0)),
     ],
+    ids=["class-alone", "policy-alone", "priority-alone"],
 )
 async def test_second_run_refuses_a_patch_that_disagrees(admin, tmp_path, operations, text):
     """After a webhook changed the pod the plugin runs again and refuses disagreement with the class."""

@@ -235,21 +235,3 @@ async def test_missing_and_ending_namespaces_take_nothing(cluster, admin):
     assert error.details["causes"][0]["reason"] == "NamespaceTerminating"
     error = await refused(admin.delete(NAMESPACE.path(None, "default")))
     assert error.message == 'namespaces "default" is forbidden: this namespace may not be deleted'
-
-
-@pytest.mark.parametrize(
-    "path", [f"{PODS}/p/binding", PODS.removesuffix("pods") + "bindings"], ids=["pods", "bindings"]
-)
-async def test_a_binding_is_asked_about_whichever_resource_it_is_sent_to(admin, server, path):
-    """`pods/binding` and the older `bindings` each arrive under their own name, with the Binding as the object."""
-    resources = "pods/binding" if path.endswith("/binding") else "bindings"
-    server.answer = denying()
-    await register(admin, "Validating", server.hook(rules=[rule(resources=resources)]))
-    await admin.create(PODS, pod("p", schedulerName="nobody"))
-    target = {"kind": "Node", "name": "n"}
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
-    error = await refused(admin.create(path, binding))
-    [asked] = server.requests
-    assert "denied the request" in error.message
-    assert (asked["object"]["kind"], asked["operation"], asked["oldObject"]) == ("Binding", "CREATE", None)
-    assert f"{asked['resource']['resource']}/{asked.get('subResource', '')}".strip("/") == resources

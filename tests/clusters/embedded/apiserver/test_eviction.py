@@ -48,30 +48,6 @@ async def evict(admin, name: str, **options):
     return await admin.create(POD.path(NS, name, "eviction"), body)
 
 
-async def test_eviction_within_the_budget_marks_and_deletes(admin):
-    """An allowed eviction answers 201, sets DisruptionTarget and deletes with the pod's grace period."""
-    names = await running_web(admin, 3)
-    await admin.create(BUDGETS, budget("web", WEB, minAvailable=2))
-    await settled_budget(admin, "web", disruptionsAllowed=1, currentHealthy=3)
-    answer = await evict(admin, names[0])
-    assert (answer["status"], answer["code"]) == ("Success", 201)
-    victim = await admin.get(POD.path(NS, names[0]))
-    assert victim["metadata"]["deletionGracePeriodSeconds"] == 30
-    target = condition(victim, "DisruptionTarget")
-    assert (target["reason"], target["message"]) == ("EvictionByEvictionAPI", "Eviction API: evicting")
-
-
-async def test_simultaneous_evictions_never_overspend(admin):
-    """Of many evictions at once exactly as many succeed as the budget allows."""
-    names = await running_web(admin, 6)
-    await admin.create(BUDGETS, budget("web", WEB, maxUnavailable=2))
-    await settled_budget(admin, "web", disruptionsAllowed=2, currentHealthy=6)
-    outcomes = await asyncio.gather(*(evict(admin, name) for name in names), return_exceptions=True)
-    refused = [one for one in outcomes if isinstance(one, ApiError)]
-    assert len(refused) == 4
-    assert {error.status for error in refused} == {429}
-
-
 async def test_unprocessed_budget_asks_to_wait(cluster, admin):
     """A budget whose status lags behind its spec refuses with Retry-After."""
     names = await running_web(admin, 1)
@@ -108,20 +84,6 @@ async def test_wrong_uid_is_409_and_spends_nothing(admin):
     assert (await admin.get(f"{BUDGETS}/web"))["status"]["disruptionsAllowed"] == 1
 
 
-async def test_dry_run_checks_and_changes_nothing(admin):
-    """A dry run is told yes or no, and neither pod nor budget changes."""
-    names = await running_web(admin, 2)
-    await admin.create(BUDGETS, budget("web", WEB, minAvailable=1))
-    before = await settled_budget(admin, "web", disruptionsAllowed=1)
-    assert (await evict(admin, names[0], dryRun=["All"]))["code"] == 201
-    assert "deletionTimestamp" not in (await admin.get(POD.path(NS, names[0])))["metadata"]
-    assert (await admin.get(f"{BUDGETS}/web"))["status"] == before["status"]
-    await admin.patch(f"{BUDGETS}/web", {"spec": {"minAvailable": 2}})
-    await settled_budget(admin, "web", disruptionsAllowed=0)
-    with pytest.raises(ApiError, match="would violate"):
-        await evict(admin, names[0], dryRun=["All"])
-
-
 async def test_wrong_types_are_400(admin):
     """Delete options of another type are the caller's fault."""
     await admin.create(POD.path(NS), pod("p"))
@@ -142,13 +104,6 @@ async def test_pending_pod_may_go_whatever_the_budget_says(admin):
     await admin.create(POD.path(NS), pod("stuck", cpu="1000", labels=WEB))
     await admin.create(BUDGETS, budget("web", WEB, minAvailable=5))
     assert (await evict(admin, "stuck"))["code"] == 201
-
-
-async def test_missing_pod_is_404(admin):
-    """A victim already gone is a 404."""
-    with pytest.raises(ApiError) as caught:
-        await evict(admin, "gone")
-    assert (caught.value.status, caught.value.reason) == (404, "NotFound")
 
 
 async def test_unready_pod_goes_while_enough_are_healthy(admin):

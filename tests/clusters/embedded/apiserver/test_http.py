@@ -1,7 +1,6 @@
 """The API server on its socket: TLS, headers, bodies, discovery documents, and clients that do not read."""
 
 import asyncio
-import json
 import ssl
 
 import aiohttp
@@ -28,32 +27,6 @@ async def test_tls_only(cluster):
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await session.get(f"{cluster.url}/version")
-
-
-@pytest.mark.parametrize("token", ["wrong", ""])
-async def test_unknown_callers(session, token):
-    """A token nobody knows is a 401 with a Status."""
-    async with session.get(MAPS, headers={"Authorization": f"Bearer {token}"}) as answer:
-        assert answer.status == 401
-        assert (await answer.json())["reason"] == "Unauthorized"
-
-
-@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/readyz/ping"])
-async def test_health(session, path):
-    """The health endpoints answer ok."""
-    async with session.get(path) as answer:
-        assert (answer.status, await answer.text()) == (200, "ok")
-
-
-async def test_openapi(session):
-    """The OpenAPI index leads to a document for each group, which says what a patch of each kind may ask."""
-    async with session.get("/openapi/v3") as answer:
-        index = await answer.json()
-    async with session.get(index["paths"]["apis/apps/v1"]["serverRelativeURL"]) as answer:
-        paths = json.loads(await answer.text())["paths"]
-    patch = paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
-    assert {row["name"] for row in patch["parameters"]} == {"dryRun", "fieldManager", "fieldValidation"}
-    assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "version": "v1", "kind": "Deployment"}
 
 
 @pytest.mark.parametrize(

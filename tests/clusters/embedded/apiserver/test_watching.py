@@ -29,16 +29,6 @@ async def take(stream, count):
     return found
 
 
-async def test_from_now(api):
-    """A watch from a revision sends what comes after it."""
-    client = api.local()
-    await client.create(MAPS, config_map("a"))
-    _items, version = await client.list(MAPS)
-    await client.create(MAPS, config_map("b"))
-    await client.delete(f"{MAPS}/a")
-    assert await take(client.watch(MAPS, resource_version=version), 2) == [("ADDED", "b"), ("DELETED", "a")]
-
-
 @pytest.mark.parametrize("version", ["", "0"])
 async def test_from_anywhere(api, version):
     """A watch from nowhere, or from 0, begins with what there is."""
@@ -60,25 +50,6 @@ async def test_an_object_that_comes_to_match_and_ceases_to(api):
     await client.patch(f"{MAPS}/a", {"metadata": {"labels": {"on": None}}})
     stream = client.watch(MAPS, resource_version=version, labelSelector="on=1")
     assert await take(stream, 3) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-
-
-async def test_the_deleted_object_carries_the_revision_of_its_deletion(api):
-    """A deletion can be resumed from."""
-    client = api.local()
-    created = await client.create(MAPS, config_map("a"))
-    await client.delete(f"{MAPS}/a")
-    stream = client.watch(MAPS, resource_version=created["metadata"]["resourceVersion"])
-    _kind, raw = await anext(stream)
-    assert json.loads(raw)["metadata"]["resourceVersion"] == str(api.store.revision)
-
-
-async def test_other_namespaces_are_not_seen(api):
-    """A watch of a namespace sees that namespace."""
-    client = api.local()
-    _items, version = await client.list(MAPS)
-    await client.create("/api/v1/namespaces/other/configmaps", config_map("a"))
-    await client.create(MAPS, config_map("b"))
-    assert await take(client.watch(MAPS, resource_version=version), 1) == [("ADDED", "b")]
 
 
 async def test_a_lagging_watch_is_cut():
@@ -133,17 +104,6 @@ async def test_bookmarks(api, monkeypatch):
     assert json.loads(raw)["metadata"] == {"resourceVersion": str(api.store.revision)}
     silent = client.watch(MAPS, resource_version="0", timeoutSeconds=1)
     assert [event async for event in silent] == []
-
-
-async def test_a_thousand_watches_cost_one_encoding(api):
-    """Every watch of a change sends the same bytes."""
-    client = api.local()
-    _items, version = await client.list(MAPS)
-    created = await client.create(MAPS, config_map("a"))
-    first = await anext(client.watch(MAPS, resource_version=version))
-    second = await anext(client.watch(MAPS, resource_version=version))
-    assert first == second
-    assert json.loads(first[1]) == created
 
 
 async def test_a_watch_of_one_object(api):

@@ -9,7 +9,6 @@ from webhook.clusters.embedded.merging.patches import merge_patch, strategic_mer
 from webhook.clusters.embedded.object_types.schemas import of_model
 from webhook.clusters.embedded.protocol.calls import ApiCall
 from webhook.clusters.embedded.protocol.statuses import StatusError
-from webhook.kube.errors import ApiError
 
 
 @pytest.mark.parametrize(
@@ -128,18 +127,3 @@ async def test_unknown_kind_of_patch():
     await api.local().create(maps, {"metadata": {"name": "a"}})
     reply = await api.handle(ApiCall("PATCH", f"{maps}/a", headers={"content-type": "application/json"}, body=b"{}"))
     assert reply.status == 415
-
-
-async def test_patch_of_status_and_annotations_together():
-    """One patch of a pod's status writes annotations too, or neither if stale (docs/kubernetes-behaviour.md K20)."""
-    client = bare_server().local()
-    pods = "/api/v1/namespaces/n/pods"
-    created = await client.create(pods, {"metadata": {"name": "a"}, "spec": {"containers": containers("c")}})
-    patch = {"metadata": {"annotations": {"plan": "1"}}, "status": {"nominatedNodeName": "n1"}}
-    stored = await client.patch(f"{pods}/a/status", patch)
-    assert (stored["metadata"]["annotations"], stored["status"]["nominatedNodeName"]) == ({"plan": "1"}, "n1")
-    outdated = {"resourceVersion": created["metadata"]["resourceVersion"], "annotations": {"plan": None}}
-    with pytest.raises(ApiError) as refusal:
-        await client.patch(f"{pods}/a/status", {"metadata": outdated, "status": {"nominatedNodeName": None}})
-    assert refusal.value.status == 409
-    assert await client.get(f"{pods}/a") == stored

@@ -11,6 +11,9 @@ CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/n/deployments"
 
 
+TOO_MUCH = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
+
+
 @pytest.fixture
 def client():
     return bare_server().local()
@@ -29,84 +32,43 @@ async def refusal(call):
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status", "text"),
-    [
-        (
-            PODS,
-            pod(priority="high"),
-            400,
-            "json: cannot unmarshal string into Go struct field PodSpec.spec.priority of type int32",
-        ),
-        (
-            CLASSES,
-            {"metadata": {"name": "p"}, "value": 3_000_000_000},
-            400,
-            "cannot unmarshal number 3000000000 into Go struct field PriorityClass.value of type int32",
-        ),
-        (
-            PODS,
-            pod(containers={}),
-            400,
-            "cannot unmarshal object into Go struct field PodSpec.spec.containers of type array",
-        ),
-        (PODS, pod(hostNetwork="yes"), 400, "of type bool"),
-        (PODS, pod(containers=[]), 422, "spec.containers: Required value"),
-        (PODS, pod(container={"image": ""}), 422, "spec.containers[0].image: Required value"),
-        (PODS, {**pod(), "kind": "Node", "apiVersion": "v1"}, 400, "must be of type Pod"),
-        (
-            PODS,
-            {**pod(), "kind": "Pod", "apiVersion": "v2"},
-            400,
-            "the API version in the data (v2) does not match the expected API version (v1)",
-        ),
-        (PODS, pod("Upper"), 422, "a lowercase RFC 1123 subdomain must consist of"),
-        (PODS, pod(""), 422, "name or generateName is required"),
-        (
-            PODS,
-            {**pod(), "metadata": {"name": "a", "labels": {"a b": "c"}}},
-            422,
-            'metadata.labels: Invalid value: "a b"',
-        ),
-        (
-            PODS,
-            {**pod(), "metadata": {"name": "a", "labels": {"a": "-"}}},
-            422,
-            "a valid label must be an empty string or",
-        ),
-        (
-            PODS,
-            {**pod(), "metadata": {"name": "a", "namespace": "m"}},
-            400,
-            "the namespace of the provided object does not match",
-        ),
-        (
-            PODS,
-            {**pod(), "metadata": {"name": "a", "resourceVersion": "7"}},
-            400,
-            "resourceVersion should not be set on objects to be created",
-        ),
-        (
-            PODS,
-            pod(container={"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}),
-            422,
-            "must be less than or equal to cpu limit of 1",
-        ),
-        (
-            CLASSES,
-            {"metadata": {"name": "p"}, "value": 1, "preemptionPolicy": "Maybe"},
-            422,
-            'Unsupported value: "Maybe": supported values: "Never", "PreemptLowerPriority"',
-        ),
-        (
-            CLASSES,
-            {"metadata": {"name": "system-node-critical"}, "value": 7},
-            422,
-            "system-node-critical must be 2000001000, not 7",
-        ),
-        ("/api/v1/namespaces", {"metadata": {"name": "a.b"}}, 422, "a lowercase RFC 1123 label"),
-    ],
-)
+def labelled(**metadata):
+    return {**pod(), "metadata": {"name": "a", **metadata}}
+
+
+REFUSED = [
+    (
+        PODS,
+        pod(priority="high"),
+        400,
+        "string into Go struct field PodSpec.spec.priority of type int32",
+    ),
+    (CLASSES, {"metadata": {"name": "p"}, "value": 3_000_000_000}, 400, "number 3000000000 into Go struct field"),
+    (
+        PODS,
+        pod(containers={}),
+        400,
+        "Go struct field PodSpec.spec.containers of type array",
+    ),
+    (PODS, pod(hostNetwork="yes"), 400, "of type bool"),
+    (PODS, pod(containers=[]), 422, "spec.containers: Required value"),
+    (PODS, pod(container={"image": ""}), 422, "spec.containers[0].image: Required value"),
+    (PODS, {**pod(), "kind": "Node", "apiVersion": "v1"}, 400, "must be of type Pod"),
+    (PODS, {**pod(), "kind": "Pod", "apiVersion": "v2"}, 400, "does not match the expected API version (v1)"),
+    (PODS, pod("Upper"), 422, "a lowercase RFC 1123 subdomain must consist of"),
+    (PODS, pod(""), 422, "name or generateName is required"),
+    (PODS, labelled(labels={"a b": "c"}), 422, 'metadata.labels: Invalid value: "a b"'),
+    (PODS, labelled(labels={"a": "-"}), 422, "a valid label must be an empty string or"),
+    (PODS, labelled(namespace="m"), 400, "the namespace of the provided object does not match"),
+    (PODS, labelled(resourceVersion="7"), 400, "resourceVersion should not be set on objects to be created"),
+    (PODS, pod(container={"resources": TOO_MUCH}), 422, "must be less than or equal to cpu limit of 1"),
+    (CLASSES, {"metadata": {"name": "p"}, "value": 1, "preemptionPolicy": "Maybe"}, 422, 'Unsupported value: "Maybe"'),
+    (CLASSES, {"metadata": {"name": "system-node-critical"}, "value": 7}, 422, "must be 2000001000, not 7"),
+    ("/api/v1/namespaces", {"metadata": {"name": "a.b"}}, 422, "a lowercase RFC 1123 label"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status", "text"), REFUSED)
 async def test_refused(client, path, body, status, text):
     """What is wrong is refused, and said."""
     error = await refusal(client.create(path, body))

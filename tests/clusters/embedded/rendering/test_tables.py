@@ -5,11 +5,10 @@ import pytest
 
 from tests.clusters.embedded.bare import bare_server
 from webhook.clusters.embedded.object_types import defaulting
-from webhook.clusters.embedded.protocol.api_resources import RESOURCES, by_kind
+from webhook.clusters.embedded.protocol.api_resources import RESOURCES
 from webhook.clusters.embedded.protocol.calls import ApiCall
-from webhook.clusters.embedded.rendering.cells import age, human, pod_ready, pod_restarts, pod_status
+from webhook.clusters.embedded.rendering.cells import human, pod_ready, pod_restarts, pod_status
 from webhook.clusters.embedded.rendering.tables import columns_of
-from webhook.kube.instants import epoch
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 PODS = "/api/v1/namespaces/n/pods"
@@ -26,12 +25,6 @@ PODS = "/api/v1/namespaces/n/pods"
 def test_durations(seconds, shown):
     """A duration is shown in its largest sensible units."""
     assert human(seconds) == shown
-
-
-def test_age_of_nothing():
-    """What has no beginning has no age."""
-    assert age(None, 0) == "<unknown>"
-    assert age("2026-01-01T00:00:00Z", epoch("2026-01-01T00:01:00Z")) == "60s"
 
 
 def container(ready=False, restarts=0, **state):
@@ -101,9 +94,3 @@ async def test_what_a_row_carries():
         reply = await api.handle(ApiCall("GET", PODS, {"includeObject": include}, TABLE))
         row = msgspec.json.decode(reply.body)["rows"][0]
         assert row.get("object", {}).get("kind") == kind
-
-
-def test_kinds_are_found_by_name():
-    """A kind is found as an owner reference names it."""
-    assert by_kind("apps/v1", "ReplicaSet").plural == "replicasets"
-    assert by_kind("v1", "ReplicaSet") is None

@@ -30,18 +30,6 @@ async def status_of(admin, path: str, **wanted):
     return await eventually(check, what=f"{path}: {wanted}")
 
 
-async def test_deployment_runs_its_replicas_and_says_so(admin):
-    """A Deployment gets a ReplicaSet and ready pods, and a status that `kubectl rollout status` waits for."""
-    await admin.create(DEPLOYMENT.path(NS), deployment("web", 3))
-    pods = await ready_pods(admin, "web", 3)
-    assert {one["spec"]["nodeName"] for one in pods} == {"node-1", "node-2", "node-3"}
-    owner = pods[0]["metadata"]["ownerReferences"][0]
-    assert (owner["kind"], owner["controller"]) == ("ReplicaSet", True)
-    await status_of(
-        admin, DEPLOYMENT.path(NS, "web"), replicas=3, updatedReplicas=3, availableReplicas=3, observedGeneration=1
-    )
-
-
 async def test_rollout_replaces_all_pods_and_keeps_enough(admin):
     """A new template rolls over to a new ReplicaSet, the old one ends at zero."""
     await admin.create(DEPLOYMENT.path(NS), deployment("web", 4))

@@ -82,19 +82,6 @@ async def test_a_pod_whose_controller_has_no_scale_is_not_counted(api_version, k
         assert condition({"status": status}, "DisruptionAllowed")["reason"] == "SufficientPods"
 
 
-async def test_status_follows_pods_and_spec(admin):
-    """Pods that stop being ready and changes of the spec show in the status, with the new generation."""
-    await admin.create(POD.path(NS), pod("one", labels=WEB))
-    await admin.create(POD.path(NS), pod("two", labels=WEB))
-    await admin.create(BUDGETS, budget("web", WEB, minAvailable=1))
-    await status_of(admin, currentHealthy=2, disruptionsAllowed=1, expectedPods=2)
-    unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
-    await admin.patch(POD.path(NS, "one", "status"), unready, kind="strategic")
-    await status_of(admin, currentHealthy=1, disruptionsAllowed=0)
-    await admin.patch(f"{BUDGETS}/web", {"spec": {"minAvailable": 0}})
-    await status_of(admin, disruptionsAllowed=1, observedGeneration=2)
-
-
 async def test_budget_without_pods_allows_nothing(admin):
     """A budget that covers no pod allows no disruption, so that the first pods are safe."""
     await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
@@ -110,33 +97,6 @@ async def test_empty_selector_covers_the_namespace(admin):
     body["spec"]["selector"] = {}
     await admin.create(BUDGETS, body)
     await status_of(admin, expectedPods=1, currentHealthy=1)
-
-
-async def test_granted_eviction_counts_until_the_pod_is_gone(cluster, admin):
-    """A pod whose eviction was granted is not healthy any more, and leaves disruptedPods when it is gone."""
-    cluster._controllers.kubelet.termination_seconds = 0.5
-    await admin.create(DEPLOYMENT.path(NS), deployment("web", 3))
-    await admin.create(BUDGETS, budget("web", WEB, maxUnavailable=1))
-    await status_of(admin, currentHealthy=3, disruptionsAllowed=1)
-    name = (await admin.list(POD.path(NS), dict, labelSelector="app=web"))[0][0]["metadata"]["name"]
-    await admin.create(POD.path(NS, name, "eviction"), {"apiVersion": "policy/v1", "kind": "Eviction"})
-    status = (await admin.get(f"{BUDGETS}/web"))["status"]
-    assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, [name])
-    status = await status_of(admin, currentHealthy=3, disruptionsAllowed=1)
-    assert not status.get("disruptedPods")
-
-
-async def test_eviction_that_never_happened_is_forgotten_after_two_minutes(cluster, admin):
-    """An entry in disruptedPods older than two minutes counts no more."""
-    await admin.create(POD.path(NS), pod("one", labels=WEB))
-    await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
-    await status_of(admin, currentHealthy=1, disruptionsAllowed=1)
-    for since, healthy, kept in (("2099-01-01T00:00:00Z", 0, ["one"]), ("2020-01-01T00:00:00Z", 1, [])):
-        patch = {"status": {"disruptedPods": {"one": since}, "disruptionsAllowed": 0}}
-        await admin.patch(f"{BUDGETS}/web/status", patch)
-        await admin.patch(f"{BUDGETS}/web", {"metadata": {"annotations": {"touched": since}}})
-        status = await status_of(admin, currentHealthy=healthy, disruptionsAllowed=healthy)
-        assert list(status.get("disruptedPods") or ()) == kept
 
 
 async def test_switched_off_controller_writes_nothing():

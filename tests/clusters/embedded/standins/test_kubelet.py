@@ -8,10 +8,9 @@ import time
 import pytest
 
 from tests.workloads import condition, eventually, never, pod
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.model.kubelet import READY_SECONDS, RUN_SECONDS
 from webhook.kube.errors import ApiError
-from webhook.kube.instants import epoch, rfc3339
+from webhook.kube.instants import rfc3339
 from webhook.kube.resources import POD
 from webhook.policy.model.values import NOTICE_CONDITION, READY
 
@@ -35,25 +34,6 @@ async def is_gone(admin, name: str) -> bool:
     return False
 
 
-async def test_bound_pod_runs_and_is_ready(admin):
-    """A bound pod is Running and Ready, with start time, address and container states."""
-    await admin.create(PODS, pod("p"))
-    status = (await in_phase(admin, "p", "Running"))["status"]
-    assert condition({"status": status}, "Ready")["status"] == "True"
-    assert condition({"status": status}, "PodScheduled")["status"] == "True"
-    assert abs(epoch(status["startTime"]) - time.time()) < 5
-    assert status["podIP"]
-    assert [(one["name"], one["ready"]) for one in status["containerStatuses"]] == [("c", True)]
-
-
-async def test_addresses_differ(admin):
-    """No two pods have the same address."""
-    for number in range(5):
-        await admin.create(PODS, pod(f"p{number}"))
-    found = [await in_phase(admin, f"p{number}", "Running") for number in range(5)]
-    assert len({one["status"]["podIP"] for one in found}) == 5
-
-
 async def test_deleted_pod_takes_its_time_to_end(admin):
     """A deleted pod is still there during the termination time, then gone."""
     await admin.create(PODS, pod("p"))
@@ -73,15 +53,6 @@ async def test_shorter_grace_period_is_honoured(cluster, admin):
     await in_phase(admin, "p", "Running")
     await admin.delete(f"{PODS}/p", {"gracePeriodSeconds": 1})
     await eventually(lambda: is_gone(admin, "p"), 3)
-
-
-async def test_force_delete_is_immediate(cluster, admin):
-    """Grace period 0 removes the pod at once."""
-    cluster._controllers.kubelet.termination_seconds = 30.0
-    await admin.create(PODS, pod("p"))
-    await in_phase(admin, "p", "Running")
-    await admin.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
-    assert await is_gone(admin, "p")
 
 
 async def test_annotated_pod_succeeds(admin):
@@ -114,20 +85,6 @@ async def test_a_pod_that_was_told_says_that_it_is_ready(admin, ends):
     assert 0.5 <= time.time() - begun < 4  # instants of conditions are whole seconds
 
 
-@pytest.mark.skipped_waits
-async def test_a_pod_that_leaves_keeps_its_grace_period(cluster, admin):
-    """Also if it would have ended by itself before that."""
-    cluster._controllers.kubelet.termination_seconds = 30.0
-    body = pod("p", terminationGracePeriodSeconds=30)
-    body["metadata"]["annotations"] = {RUN_SECONDS: "5"}
-    await admin.create(PODS, body)
-    await in_phase(admin, "p", "Running")
-    await admin.delete(f"{PODS}/p")
-    await asyncio.sleep(20)
-    assert (await admin.get(f"{PODS}/p"))["metadata"]["deletionTimestamp"]
-    await eventually(lambda: is_gone(admin, "p"), 20)
-
-
 async def test_pod_of_the_same_name_is_not_mistaken_for_its_predecessor(admin):
     """A pod made again under the same name survives the end of the first."""
     await admin.create(PODS, pod("p"))
@@ -137,17 +94,3 @@ async def test_pod_of_the_same_name_is_not_mistaken_for_its_predecessor(admin):
     await admin.create(PODS, pod("p"))
     await asyncio.sleep(0.5)
     assert (await in_phase(admin, "p", "Running"))["metadata"]["uid"] != first["metadata"]["uid"]
-
-
-async def test_switched_off_kubelet_leaves_pods_pending():
-    """Without the kubelet stand-in a bound pod stays Pending."""
-    async with EmbeddedCluster(nodes=1, without=("kubelet",)) as cluster:
-        admin = cluster.api.local()
-        await admin.create(PODS, pod("p"))
-
-        async def bound():
-            return (await admin.get(f"{PODS}/p"))["spec"].get("nodeName")
-
-        await eventually(bound)
-        await asyncio.sleep(0.2)
-        assert (await admin.get(f"{PODS}/p"))["status"]["phase"] == "Pending"

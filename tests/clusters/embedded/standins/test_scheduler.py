@@ -11,7 +11,6 @@ from tests.workloads import condition, eventually, never, pod, priority_class
 from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.clusters.scheduling.queue import SchedulingQueue
-from webhook.kube.errors import ApiError
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
@@ -81,17 +80,6 @@ async def test_message_is_kube_schedulers(admin, spec, text):
     assert await message(admin, "p") == text
 
 
-async def test_message_without_victims(admin):
-    """Where only equals are in the way, there are no preemption victims."""
-    await admin.create(PODS, pod("one", cpu="800m"))
-    await bound(admin, "one")
-    await admin.create(PODS, pod("two", cpu="800m"))
-    assert await message(admin, "two") == (
-        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
-        "1 No preemption victims found for incoming pod."
-    )
-
-
 async def test_message_without_nodes():
     """Without any node the message says so."""
     cluster, admin = await started(nodes=0)
@@ -99,29 +87,6 @@ async def test_message_without_nodes():
     assert await message(admin, "p") == "no nodes available to schedule pods"
     await admin.create(NODE.path(), node("late"))
     assert await bound(admin, "p") == "late"
-    await cluster.stop()
-
-
-async def test_preemption_marks_nominates_and_removes():
-    """kube-scheduler's own preemption: nomination, DisruptionTarget, victim gone, preemptor bound, event."""
-    cluster, admin = await started(termination_seconds=0.5)
-    await admin.create(PODS, pod("victim", cpu="800m", priorityClassName="low"))
-    await bound(admin, "victim")
-    await admin.create(PODS, pod("big", cpu="800m", priorityClassName="high"))
-
-    async def nominated():
-        return (await admin.get(f"{PODS}/big"))["status"].get("nominatedNodeName")
-
-    assert await eventually(nominated) == "node-1"
-    target = condition(await admin.get(f"{PODS}/victim"), "DisruptionTarget")
-    assert (target["status"], target["reason"]) == ("True", "PreemptionByScheduler")
-    assert await bound(admin, "big") == "node-1"
-
-    async def told():
-        events, _ = await admin.list("/apis/events.k8s.io/v1/events", dict)
-        return [one for one in events if one["reason"] == "Preempted" and one["regarding"]["name"] == "victim"]
-
-    assert (await eventually(told))[0]["related"]["name"] == "big"
     await cluster.stop()
 
 
@@ -133,17 +98,6 @@ async def test_preemption_can_be_left_out():
     await admin.create(PODS, pod("big", cpu="800m", priorityClassName="high"))
     assert await message(admin, "big") == "0/1 nodes are available: 1 Insufficient cpu."
     await cluster.stop()
-
-
-async def test_nomination_of_a_lower_pod_reserves_nothing(admin):
-    """A pod of higher priority takes the space that is promised to a lower one."""
-    await admin.create(PODS, pod("occupant", cpu="500m"))
-    await bound(admin, "occupant")
-    await admin.create(PODS, pod("promised", cpu="900m", priorityClassName="low"))
-    await message(admin, "promised")
-    await admin.patch(f"{PODS}/promised/status", {"status": {"nominatedNodeName": "node-1"}})
-    await admin.create(PODS, pod("above", cpu="400m", priorityClassName="meek"))
-    assert await bound(admin, "above") == "node-1"
 
 
 async def test_cleared_nomination_wakes_those_it_kept_out(admin):
@@ -158,15 +112,6 @@ async def test_cleared_nomination_wakes_those_it_kept_out(admin):
     await message(admin, "below")
     await admin.patch(f"{PODS}/promised/status", {"status": {"nominatedNodeName": None}})
     assert await bound(admin, "below") == "node-1"
-
-
-async def test_binding_clears_the_nomination(admin):
-    """A bound pod carries no nomination any more."""
-    await admin.create(PODS, pod("p", schedulingGates=[{"name": "wait"}]))
-    await admin.patch(f"{PODS}/p/status", {"status": {"nominatedNodeName": "node-1"}})
-    await admin.patch(f"{PODS}/p", {"spec": {"schedulingGates": None}})
-    await bound(admin, "p")
-    assert "nominatedNodeName" not in (await admin.get(f"{PODS}/p"))["status"]
 
 
 async def test_gated_and_foreign_pods_are_left_alone(admin):
@@ -214,15 +159,6 @@ async def test_cordoned_node_takes_nothing_until_uncordoned(admin):
     assert "1 node(s) were unschedulable" in await message(admin, "p")
     await admin.patch(NODE.path(None, "node-1"), {"spec": {"unschedulable": None}})
     await bound(admin, "p", seconds=3)
-
-
-async def test_pods_spread_over_the_emptiest_nodes():
-    """Equal pods go to different nodes while there are empty ones."""
-    cluster, admin = await started(nodes=4)
-    for number in range(4):
-        await admin.create(PODS, pod(f"p{number}", cpu="200m"))
-    assert len({await bound(admin, f"p{number}") for number in range(4)}) == 4
-    await cluster.stop()
 
 
 async def test_no_node_is_ever_overbooked():
@@ -273,17 +209,6 @@ async def test_burst_on_many_nodes_is_handled_at_once():
     await cluster.stop()
 
 
-async def test_absent_scheduler_binds_nothing():
-    """Without the scheduler stand-in pods wait for somebody's binding, and take it once."""
-    cluster, admin = await started(without=("scheduler",))
-    await admin.create(PODS, pod("p"))
-    body = {"kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": "node-1"}}
-    await admin.create(f"{PODS}/p/binding", body)
-    with pytest.raises(ApiError, match='already assigned to node "node-1"'):
-        await admin.create(f"{PODS}/p/binding", body)
-    await cluster.stop()
-
-
 def queued(name: str, priority: int) -> tuple[str, Pod]:
     made = Pod(metadata=ObjectMeta(name=name, namespace="default", uid=name), spec=PodSpec(priority=priority))
     return name, made
@@ -292,15 +217,6 @@ def queued(name: str, priority: int) -> tuple[str, Pod]:
 async def popped(queue: SchedulingQueue) -> str:
     async with asyncio.timeout(3):
         return (await queue.pop()).key
-
-
-async def test_queue_goes_by_priority_then_age():
-    """The most important pod is tried first; of equals the one that came first."""
-    queue = SchedulingQueue()
-    for name, priority in (("a", 1), ("b", 5), ("c", 5), ("d", 9)):
-        key, made = queued(name, priority)
-        queue.add(key, made, compile_pod(made))
-    assert [await popped(queue) for _ in range(4)] == ["d", "b", "c", "a"]
 
 
 async def test_failed_pod_waits_for_an_event_and_then_behind_fresh_ones():

@@ -6,9 +6,8 @@ import asyncio
 import base64
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -30,13 +29,11 @@ class WebhookCallError(Exception):
     """A webhook that could not be asked or gave no usable answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Where a webhook is: the URL as errors show it, the host and port to connect to, the name in the certificate."""
+class Destination(NamedTuple):
+    """Where a webhook is: the URL as errors show it, the one to connect to, and the host with its port."""
 
     shown: str
     url: str
-    server_name: str
     host: str
 
 
@@ -63,7 +60,7 @@ class WebhookClient:
                     data=encoded_review(request),
                     headers=headers,
                     ssl=_trust(str(webhook.client.get("caBundle") or "")),
-                    server_hostname=destination.server_name,
+                    server_hostname=destination.host.partition(":")[0],
                     allow_redirects=False,
                 ) as response,
             ):
@@ -98,8 +95,7 @@ class WebhookClient:
         query = f"timeout={webhook.timeout}s"
         url = webhook.client.get("url")
         if url:
-            parts = urlsplit(str(url))
-            return Destination(f"{url}?{query}", f"{url}?{query}", parts.hostname or "", parts.netloc)
+            return Destination(f"{url}?{query}", f"{url}?{query}", urlsplit(str(url)).netloc)
         service: Mapping[str, Any] = webhook.client.get("service") or {}
         namespace, name, port = service.get("namespace", ""), service.get("name", ""), service.get("port") or 443
         path = str(service.get("path") or "/").lstrip("/")
@@ -111,7 +107,7 @@ class WebhookClient:
             if not self._service_exists(namespace, name):
                 missing = f'service "{name}" not found'
             raise WebhookCallError(f'failed to call webhook: Post "{shown}": {missing}')
-        return Destination(shown, f"https://{address}/{path}?{query}", server_name, f"{server_name}:{port}")
+        return Destination(shown, f"https://{address}/{path}?{query}", f"{server_name}:{port}")
 
 
 def _failure(error: Exception) -> str:
