@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cached_property
+
+import msgspec
 
 from webhook.clusters.embedded.merging import fieldsets
 from webhook.clusters.embedded.merging.fieldsets import Path, Paths
@@ -28,65 +30,54 @@ _VALUES = ("template", "strategy", "updateStrategy", "jobTemplate", "metadata", 
 """Fields that are never absent in Kubernetes' own types, and so are not what a manager adds."""
 
 
-@dataclass(frozen=True)
-class ManagedFieldsEntry:
+Key = tuple[str, str, str, str]
+"""Manager, operation, version and sub-resource: what makes it another row."""
+
+
+class ManagedFieldsEntry(msgspec.Struct, rename="camel", omit_defaults=True, dict=True):
     """One row of managedFields."""
 
     manager: str
     operation: str
-    version: str
-    subresource: str
-    fields: Object
-    """FieldsV1, which most writes only look into."""
+    api_version: str
     time: str
+    fields_type: str
+    fields_v1: Object
+    subresource: str = ""
 
     @cached_property
     def paths(self) -> Paths:
         """The fields as a set."""
-        return fieldsets.decode(self.fields)
+        return fieldsets.decode(self.fields_v1)
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
+    def key(self) -> Key:
         """What makes it another row."""
-        return self.manager, self.operation, self.version, self.subresource
+        return self.manager, self.operation, self.api_version, self.subresource
+
+
+def entry_of(key: Key, paths: Iterable[Path], at: str = "") -> ManagedFieldsEntry:
+    """A row for these fields, from now or since then."""
+    manager, operation, version, subresource = key
+    instant, fields = at or rfc3339(time.time()), fieldsets.encode(paths)
+    return ManagedFieldsEntry(manager, operation, version, instant, "FieldsV1", fields, subresource)
 
 
 def read(obj: Object) -> list[ManagedFieldsEntry]:
     """The rows of an object; rows that are malformed are left out."""
-    return [
-        ManagedFieldsEntry(
-            row["manager"],
-            row.get("operation", "Update"),
-            row.get("apiVersion", ""),
-            row.get("subresource", ""),
-            row.get("fieldsV1") or {},
-            row.get("time", ""),
-        )
-        for row in obj["metadata"].get("managedFields") or ()
-        if isinstance(row, dict) and row.get("manager")
-    ]
+    entries = []
+    for row in obj["metadata"].get("managedFields") or ():
+        with suppress(msgspec.ValidationError):
+            entries.append(msgspec.convert(row, ManagedFieldsEntry))
+    return entries
 
 
 def write(obj: Object, entries: list[ManagedFieldsEntry]) -> None:
     """Set the rows of an object: applied ones first, then by time, as Kubernetes sorts them."""
-    rows = []
-    for entry in sorted(entries, key=lambda entry: (entry.operation != "Apply", entry.time, *entry.key)):
-        row: Object = {
-            "manager": entry.manager,
-            "operation": entry.operation,
-            "apiVersion": entry.version,
-            "time": entry.time,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": entry.fields,
-        }
-        if entry.subresource:
-            row["subresource"] = entry.subresource
-        if entry.fields:
-            rows.append(row)
-    if rows:
-        obj["metadata"]["managedFields"] = rows
-    else:
-        obj["metadata"].pop("managedFields", None)
+    ordered = sorted(entries, key=lambda entry: (entry.operation != "Apply", entry.time, *entry.key))
+    obj["metadata"]["managedFields"] = [msgspec.to_builtins(entry) for entry in ordered if entry.fields_v1]
+    if not obj["metadata"]["managedFields"]:
+        del obj["metadata"]["managedFields"]
 
 
 def strip(resource: ApiResource, subresource: str, obj: Object) -> Object:
@@ -115,13 +106,11 @@ def updated(resource: ApiResource, old: Object | None, new: Object, change: Writ
     before, after = strip(resource, subresource, old or blank(resource)), strip(resource, subresource, new)
     changed, removed = fieldsets.differences(schemas.of_resource(resource), before, after)
     key = (change.manager, "Update", resource.api_version, subresource if subresource in ("status", "scale") else "")
-    mine = next((entry for entry in entries if entry.key == key), ManagedFieldsEntry(*key, {}, ""))
-    others = [entry for entry in entries if entry is not mine]
-    if changed or removed:
-        others = [_without(entry, changed, removed) for entry in others]
+    mine = next((entry for entry in entries if entry.key == key), entry_of(key, ()))
+    others = [_without(entry, changed, removed) for entry in entries if entry is not mine]
     paths = _without(mine, set(), removed).paths | changed
     if paths != mine.paths or changed:
-        mine = ManagedFieldsEntry(*key, fieldsets.encode(paths), rfc3339(time.time()))
+        mine = entry_of(key, paths)
     write(new, [*others, mine])
 
 
@@ -131,7 +120,7 @@ def _without(entry: ManagedFieldsEntry, changed: set[Path], removed: set[Path]) 
         for path in entry.paths - changed
         if not any(path[:length] in removed for length in range(1, len(path) + 1))
     }
-    return entry if left == entry.paths else ManagedFieldsEntry(*entry.key, fieldsets.encode(left), entry.time)
+    return entry if left == entry.paths else entry_of(entry.key, left, entry.time)
 
 
 def blank(resource: ApiResource) -> Object:

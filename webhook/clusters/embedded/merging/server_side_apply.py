@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from contextlib import suppress
 from typing import Any
@@ -17,7 +16,6 @@ from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
-from webhook.kube.instants import rfc3339
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -73,16 +71,14 @@ class Application:
         entries = [] if old is None else managed_fields.read(old)
         mine = self._mine(entries)
         if mine is None or mine.paths != self._paths:
-            mine = ManagedFieldsEntry(*self._key(resource), fieldsets.encode(self._paths), rfc3339(time.time()))
+            mine = managed_fields.entry_of(self._key(resource), self._paths)
         others = [entry for entry in entries if entry.key != mine.key]
         if old is not None:
             taken = self._changed(old, new) & self._paths
-            others = [
-                ManagedFieldsEntry(*entry.key, fieldsets.encode(entry.paths - taken), entry.time) for entry in others
-            ]
+            others = [managed_fields.entry_of(entry.key, entry.paths - taken, entry.time) for entry in others]
         managed_fields.write(new, [*others, mine])
 
-    def _key(self, resource: ApiResource) -> tuple[str, str, str, str]:
+    def _key(self, resource: ApiResource) -> managed_fields.Key:
         subresource = self._change.subresource if self._change.subresource == "status" else ""
         return self._change.manager, "Apply", resource.api_version, subresource
 
@@ -112,7 +108,7 @@ class Application:
         causes = []
         for entry, path in conflicts:
             subresource = f' with subresource "{entry.subresource}"' if entry.subresource else ""
-            manager, shown = f'"{entry.manager}"{subresource} using {entry.version}', fieldsets.shown(path)
+            manager, shown = f'"{entry.manager}"{subresource} using {entry.api_version}', fieldsets.shown(path)
             by_manager[manager].append(shown)
             causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": shown})
         texts = [
