@@ -15,7 +15,6 @@ from tests.policy.builders import (
     table,
     update,
 )
-from webhook.policy.model.rules import Enforcement
 
 
 def validate(expression, **more):
@@ -54,43 +53,84 @@ def test_expressions(expression, outcome):
     assert outcomes(engine(rules(validate(expression))), request) == {"p/v": outcome}
 
 
-@pytest.mark.parametrize(
-    ("enforcement", "denies", "warns"), [("enforce", True, False), ("warn", False, True), ("audit", False, True)]
-)
-def test_an_expression_that_errors(enforcement, denies, warns):
-    """It denies under enforce and warns otherwise, naming the expression."""
-    (verdict,) = engine(rules(validate("object.spec.nope > 1"), enforcement=enforcement)).judge(create(pod()))
-    assert (verdict.outcome, verdict.denies, verdict.warns) == ("error", denies, warns)
-    assert "'object.spec.nope > 1'" in verdict.message
-    assert '"nope"' in verdict.message
+def at(level, expression="false"):
+    """A rule with an enforcement of its own."""
+    return f"{{name: v, enforcement: {level}, validate: {{expression: {expression!r}}}}}"
 
 
-@pytest.mark.parametrize(
-    ("enforcement", "denies", "warns"), [("enforce", True, False), ("warn", False, True), ("audit", False, False)]
-)
-def test_a_violation_by_enforcement(enforcement, denies, warns):
-    """It denies, warns or is left for the audit log; a rule's own enforcement wins over its policy's."""
-    for spec in (
-        rules(validate("false"), enforcement=enforcement),
-        rules(f"{{name: v, enforcement: {enforcement}, validate: {{expression: 'false'}}}}", enforcement="enforce"),
-    ):
-        (verdict,) = engine(spec).judge(create(pod()))
-        assert (verdict.denies, verdict.warns) == (denies, warns)
+def under(level, rule, **parts):
+    """A policy with an enforcement."""
+    return rules(rule, enforcement=level, **parts)
 
 
-@table(
-    "more, words",
-    {
-        "message": ({"message": "no"}, "no (rule p/v)"),
-        "made by CEL": ({"messageExpression": "'\"pod \" + object.metadata.name'"}, "pod a (rule p/v)"),
-        "CEL that errors": ({"message": "no", "messageExpression": "object.metadata.nope"}, "no (rule p/v)"),
-        "none": ({}, "the expression '1 > 2' is false (rule p/v)"),
-    },
-)
-def test_messages(more, words):
-    """What the author is told, and the rule it comes from."""
-    (verdict,) = engine(rules(validate("1 > 2", **more))).judge(create(pod()))
-    assert verdict.message == words
+def conditioned(*expressions):
+    """Conditions c, c1 and so on."""
+    rows = (f"{{name: c{place or ''}, expression: {text!r}}}" for place, text in enumerate(expressions))
+    return {"conditions": f"[{', '.join(rows)}]"}
+
+
+DENIES, WARNS, SILENT = (True, False), (False, True), (False, False)
+FALSE, ODD, NOPE = validate("false"), validate("object.spec.nope > 1"), conditioned("object.nope")
+FAILED = "expression 'object.spec.nope > 1': "
+CEL_MESSAGE = validate("1 > 2", messageExpression="'\"pod \" + object.metadata.name'")
+NEW, TEMPLATE = create(pod()), deployment(pod())
+VERDICTS = {
+    "an error, under enforce as nothing is said": (rules(ODD), NEW, "v error", DENIES, FAILED),
+    "an error under enforce": (under("enforce", ODD), NEW, "v error", DENIES, '"nope"'),
+    "an error under warn": (under("warn", ODD), NEW, "v error", WARNS, FAILED),
+    "an error under audit": (under("audit", ODD), NEW, "v error", WARNS, FAILED),
+    "an error on a template": (rules(ODD), TEMPLATE, "v error", WARNS, FAILED),
+    "a violation on a template": (rules(FALSE), TEMPLATE, "v deny", DENIES, "is false"),
+    "a violation, as nothing is said": (rules(FALSE), NEW, "v deny", DENIES, "is false"),
+    "a violation under enforce": (under("enforce", FALSE), NEW, "v deny", DENIES, "is false"),
+    "a violation under warn": (under("warn", FALSE), NEW, "v deny", WARNS, "is false"),
+    "a violation under audit": (under("audit", FALSE), NEW, "v deny", SILENT, "is false"),
+    "a rule's own enforce": (under("warn", at("enforce")), NEW, "v deny", DENIES, "is false"),
+    "a rule's own warn": (under("enforce", at("warn")), NEW, "v deny", WARNS, "is false"),
+    "a rule's own audit": (under("enforce", at("audit")), NEW, "v deny", SILENT, "is false"),
+    "a message": (rules(validate("1 > 2", message="no")), NEW, "v deny", DENIES, "no (rule p/v)"),
+    "a message made by CEL": (rules(CEL_MESSAGE), NEW, "v deny", DENIES, "pod a (rule p/v)"),
+    "a message by CEL that errors": (
+        rules(validate("1 > 2", message="no", messageExpression="object.metadata.nope")),
+        NEW,
+        "v deny",
+        DENIES,
+        "no (rule p/v)",
+    ),
+    "no message": (rules(validate("1 > 2")), NEW, "v deny", DENIES, "the expression '1 > 2' is false (rule p/v)"),
+    "a condition that is met": (rules(FALSE, **conditioned("true")), NEW, "v deny", DENIES, "is false"),
+    "a condition that errors, told once": (
+        rules(FALSE, at("warn").replace("v", "w", 1), **NOPE),
+        NEW,
+        "c error",
+        DENIES,
+        "condition c of policy p",
+    ),
+    "one that errors follows the strictest rule": (
+        rules(at("warn"), **NOPE),
+        NEW,
+        "c error",
+        WARNS,
+        "condition c of policy p",
+    ),
+}
+
+
+@table("spec, request_, said, effect, words", VERDICTS)
+def test_one_verdict(spec, request_, said, effect, words):
+    """What a rule or a condition says, whether that denies or warns, and in which words.
+
+    A template lacks what defaulting gives its pods, which are judged again.
+    """
+    (verdict,) = engine(spec).judge(request_)
+    assert (f"{verdict.id} {verdict.outcome}", (verdict.denies, verdict.warns)) == (f"p/{said}", effect)
+    assert words in verdict.message
+
+
+@pytest.mark.parametrize("expressions", [("false",), ("object.nope", "false"), ("false", "object.nope")])
+def test_a_condition_that_is_false_decides_before_one_that_errors(expressions):
+    """Whatever their order, as in match conditions of the API server."""
+    assert engine(rules(FALSE, **conditioned(*expressions))).judge(NEW) == []
 
 
 DESCRIBED = 'object.kind == "Pod" && object.spec.priority == 7 && object.metadata.namespace == "team-a"'
@@ -112,51 +152,9 @@ def test_what_is_judged(rule, request_, outcome):
     assert outcomes(engine(rules(rule)), request_) == ({} if outcome is None else {"p/v": outcome})
 
 
-def test_an_error_on_a_template_only_warns():
-    """A template lacks what defaulting gives its pods, which are judged again; a violation refuses it all the same."""
-    (error,) = engine(rules(validate("object.spec.serviceAccountName == 'x'"))).judge(deployment(pod()))
-    assert (error.outcome, error.denies, error.warns) == ("error", False, True)
-    (violation,) = engine(rules(validate("has(object.spec.serviceAccountName)"))).judge(deployment(pod()))
-    assert violation.denies
-
-
-CONDITION = "[{name: c, expression: '%s'}]"
-
-
-@table(
-    "expression, said",
-    {"met": ("true", {"p/v": "deny"}), "not met": ("false", {}), "error": ("object.nope", {"p/c": "error"})},
-)
-def test_conditions(expression, said):
-    """A policy applies where its conditions are true; one that errors is an error of the policy, told once."""
-    judging = engine(
-        rules(validate("false"), "{name: w, validate: {expression: 'false'}}", conditions=CONDITION % expression)
-    )
-    found = outcomes(judging, create(pod()))
-    assert found == (said | {"p/w": "deny"} if "p/v" in said else said)
-
-
-@pytest.mark.parametrize("expressions", [("object.nope", "false"), ("false", "object.nope")])
-def test_a_condition_that_is_false_decides_before_one_that_errors(expressions):
-    """Whatever their order, as in match conditions of the API server."""
-    rows = ", ".join(f"{{name: c{place}, expression: {text!r}}}" for place, text in enumerate(expressions))
-    found = engine(rules(validate("false"), conditions=f"[{rows}]")).judge(create(pod()))
-    assert found == []
-
-
-def test_a_condition_that_errors_follows_the_strictest_rule():
-    """It denies only where one of the policy's rules would."""
-    spec = rules("{name: v, enforcement: warn, validate: {expression: 'false'}}", conditions=CONDITION % "object.nope")
-    (verdict,) = engine(spec).judge(create(pod()))
-    assert not verdict.denies
-    assert "condition c of policy p" in verdict.message
-
-
 def test_a_condition_that_errors_never_stops_mutation():
     """Defaults and copies of a policy whose condition errors are left out; mutation denies nobody."""
-    judging = engine(
-        rules("{name: d, defaultPriorityClass: s}", conditions=CONDITION % "object.nope", enforcement="enforce")
-    )
+    judging = engine(rules("{name: d, defaultPriorityClass: s}", **NOPE, enforcement="enforce"))
     assert judging.default_priority_class(create(pod())) is None
     assert judging.judge(create(pod())) == []
 
@@ -166,9 +164,3 @@ def test_expressions_do_not_change_the_request():
     obj = pod()
     engine(rules(validate("size(object.metadata.labels) == 0"))).judge(create(obj))
     assert obj == pod()
-
-
-def test_enforcement_defaults_to_enforce():
-    """A policy that says nothing enforces."""
-    (verdict,) = engine(rules(validate("false"))).judge(create(pod()))
-    assert verdict.enforcement is Enforcement.ENFORCE
