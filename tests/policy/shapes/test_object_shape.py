@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
+from webhook.policy.files.schema import described
 from webhook.policy.shapes.object_shape import FILLED, MAY_BE_ABSENT, REQUIRED, Choice, choice, mapping, shape_of
 from webhook.policy.shapes.shapes import BOOLEAN, ListOf, string
 
@@ -51,9 +52,11 @@ def test_a_struct_says_all():
         ("onlyPart", "only_part", False, part),
     ]
     assert (part.fields[0].shape, part.fields[0].default) == (BOOLEAN, False)
-    described = part.fields[1].schema({})
-    assert (described["enum"], described["default"]) == (["one"], "one")
-    assert described["markdownDescription"] == "How.\n\n- `one`: the first"
+    definitions = {}
+    described(part, definitions)
+    way = definitions["Part"]["properties"]["way"]
+    assert (way["enum"], way["default"]) == (["one"], "one")
+    assert way["markdownDescription"] == "How.\n\n- `one`: the first"
 
 
 @pytest.mark.parametrize("kind", [str, float | None, dict[str, Part], tuple[int, ...]], ids=str)

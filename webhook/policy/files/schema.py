@@ -12,13 +12,15 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.values import Name
 from webhook.policy.shapes.object_shape import ObjectShape, Property, Values, mapping, shape_of
-from webhook.policy.shapes.shapes import Definitions, MapOf, one_of, string
+from webhook.policy.shapes.shapes import ListOf, MapOf, OneOrMore, Scalar, Shape, one_of, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 API_VERSION = "giveway.dev/v1alpha1"
 TEST_KIND = "PolicyTest"
 """Documents of this kind are run by `giveway test` and lie in sub-folders, not beside the policies."""
 
+Definitions = dict[str, dict[str, Any]]
+"""The named parts of a schema."""
 _MAP = dict[str, str]
 _TEXTS = MapOf(string(), string())
 
@@ -58,10 +60,47 @@ DOCUMENTS = {
 """Each kind with its fields."""
 
 
+def described(shape: Shape, definitions: Definitions) -> dict[str, Any]:
+    """The JSON schema (draft 7) of what a shape reads; those of mappings go to the `definitions` that it refers to."""
+    match shape:
+        case Scalar():
+            return dict(shape.json_schema)
+        case ListOf():
+            least = {"minItems": shape.least} if shape.least else {}
+            return {"type": "array", "items": described(shape.of, definitions)} | least
+        case OneOrMore():
+            item = described(shape.of, definitions)
+            return {"anyOf": [item, {"type": "array", "items": item}]}
+        case MapOf():
+            return {"type": "object", "additionalProperties": described(shape.of, definitions)}
+        case ObjectShape():
+            name = "".join(word[:1].upper() + word[1:] for word in shape.title.split())
+            if name not in definitions:
+                made = definitions[name] = {"description": shape.doc, "type": "object", "additionalProperties": False}
+                made["properties"] = {field.name: _property(field, definitions) for field in shape.fields}
+                required = [field.name for field in shape.fields if field.required]
+                made |= {"required": required} if required else {}
+                made |= {"oneOf": [{"required": [name]} for name in shape.alternatives]} if shape.alternatives else {}
+            return {"$ref": f"#/definitions/{name}"}
+    raise TypeError(f"{shape} is no shape")
+
+
+def _property(field: Property, definitions: Definitions) -> dict[str, Any]:
+    """The field's shape with its description; beside a `$ref` draft 7 ignores it, so that goes into `allOf`."""
+    schema, default = described(field.shape, definitions), field.default
+    made: dict[str, Any] = {"allOf": [schema]} if "$ref" in schema else schema
+    made["description"] = field.doc
+    if "markdownDescription" in made:
+        made["markdownDescription"] = f"{field.doc}\n\n{made['markdownDescription']}"
+    if default not in (None, msgspec.NODEFAULT, (), "") and not isinstance(default, msgspec.Struct):
+        made["default"] = field.shape.shown(default) if isinstance(field.shape, Scalar) else list(default)
+    return made
+
+
 def json_schema() -> dict[str, Any]:
     """One schema for every kind of document, chosen by `kind`; the same at every call."""
     definitions: Definitions = {}
-    documents = {kind: record.schema(definitions) for kind, record in DOCUMENTS.items()}
+    documents = {kind: described(record, definitions) for kind, record in DOCUMENTS.items()}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "$id": "https://giveway.dev/schema/v1alpha1.json",

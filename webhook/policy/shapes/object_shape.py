@@ -25,7 +25,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 import msgspec
 
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.shapes import BOOLEAN, INVALID, Definitions, ListOf, Scalar, Shape, one_of
+from webhook.policy.shapes.shapes import BOOLEAN, INVALID, ListOf, Shape, one_of
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind, yaml11
 
 Values = dict[str, Any]
@@ -78,17 +78,6 @@ class Property:
     doc: str
     required: bool = False
     default: Any = None
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """The field's shape with its description; beside a `$ref` draft 7 ignores it, so that goes into `allOf`."""
-        shape, default = self.shape.schema(definitions), self.default
-        described: dict[str, Any] = {"allOf": [shape]} if "$ref" in shape else shape
-        described["description"] = self.doc
-        if "markdownDescription" in described:
-            described["markdownDescription"] = f"{self.doc}\n\n{described['markdownDescription']}"
-        if default not in (None, msgspec.NODEFAULT, (), "") and not isinstance(default, msgspec.Struct):
-            described["default"] = self.shape.shown(default) if isinstance(self.shape, Scalar) else list(default)
-        return described
 
 
 @dataclass(frozen=True)
@@ -143,20 +132,6 @@ class ObjectShape:
             return values
         place = {"source": source} if "source" in self.model.__struct_fields__ else {}
         return self.model(**values, **place)
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A reference to the record's own definition."""
-        name = "".join(word[:1].upper() + word[1:] for word in self.title.split())
-        if name not in definitions:
-            shape: dict[str, Any] = {"description": self.doc, "type": "object", "additionalProperties": False}
-            definitions[name] = shape
-            shape["properties"] = {field.name: field.schema(definitions) for field in self.fields}
-            required = [field.name for field in self.fields if field.required]
-            if required:
-                shape["required"] = required
-            if self.alternatives:
-                shape["oneOf"] = [{"required": [alternative]} for alternative in self.alternatives]
-        return {"$ref": f"#/definitions/{name}"}
 
     def _keys(self, node: YamlMap, reader: Reader) -> dict[str, tuple[YamlNode, YamlNode]]:
         """The known fields that are there; the first of two of one name counts."""

@@ -1,4 +1,4 @@
-"""Shapes: what may stand in a field. Each reads a node, and describes itself as JSON schema (draft 7).
+"""Shapes: what may stand in a field. Each reads a node (`webhook.policy.files.schema` makes a JSON schema of them).
 
 A shape that finds something wrong notes it and returns INVALID; the rest of the file is read all the same.
 """
@@ -30,9 +30,6 @@ from webhook.policy.shapes.yaml_nodes import (
 INVALID: Any = object()
 """Returned for a node that was found wrong."""
 
-Definitions = dict[str, dict[str, Any]]
-"""The named parts of a schema, collected while shapes describe themselves."""
-
 
 class ShapeError(ValueError):
     """A value that may not stand in its field; the message says what would be right."""
@@ -43,9 +40,6 @@ class Shape(Protocol):
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The value, or INVALID with findings."""
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """The JSON schema of the value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +68,6 @@ class Scalar:
         except ShapeError as error:
             reader.error(node, str(error))
             return INVALID
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """As it is."""
-        del definitions
-        return dict(self.json_schema)
 
 
 def string(
@@ -217,11 +206,6 @@ class ListOf:
             return INVALID
         return tuple(value for item in node.items if (value := self.of.read(item, reader)) is not INVALID)
 
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """An array."""
-        shape: dict[str, Any] = {"type": "array", "items": self.of.schema(definitions)}
-        return shape | ({"minItems": self.least} if self.least else {})
-
 
 @dataclass(frozen=True)
 class OneOrMore:
@@ -235,11 +219,6 @@ class OneOrMore:
             return ListOf(self.of).read(node, reader)
         value = self.of.read(node, reader)
         return INVALID if value is INVALID else (value,)
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """Either form."""
-        item = self.of.schema(definitions)
-        return {"anyOf": [item, {"type": "array", "items": item}]}
 
 
 @dataclass(frozen=True)
@@ -263,7 +242,3 @@ class MapOf:
             elif key is not INVALID and value is not INVALID:
                 fields[key] = value
         return fields
-
-    def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """An object of free keys."""
-        return {"type": "object", "additionalProperties": self.of.schema(definitions)}
