@@ -7,9 +7,8 @@ import time
 import pytest
 
 from tests.policy.cel.ends import DIFFER, FAIL, HOLD
-from webhook.policy.cel.differences import differences
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
-from webhook.policy.cel.string_functions import renamed
+from webhook.policy.cel.string_functions import differences, renamed
 
 
 def holds(expression: str) -> bool:

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from msgspec.structs import replace
 
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.policy.cel.differences import differences
 from webhook.policy.cel.fields import unknown_fields
 from webhook.policy.cel.program import LONGEST_EXPRESSION, CelError, CelProblem, Program
+from webhook.policy.cel.string_functions import differences
 from webhook.policy.model.globs import WILDCARD
 from webhook.policy.shapes.findings import Mention, Reader, Severity
 from webhook.policy.shapes.object_shape import FILLED
