@@ -63,8 +63,6 @@ class CompiledPolicy:
         self.defaults: list[tuple[str, str]] = []
         self.copies: list[tuple[str, str]] = []
         self.shields: list[Shield] = []
-        self.uses: list[tuple[int, int, tuple[CompiledPolicy, CompiledRule]]] = []
-        self.defines: list[tuple[int, int, tuple[CompiledPolicy, CompiledRule]]] = []
         self.rules: dict[str, list[CompiledRule]] = {PODS: [], CLASSES: [], GROUPS: []}
         for rule in policy.rules:
             rule_id = f"{self.name}/{rule.name}"
@@ -73,10 +71,6 @@ class CompiledPolicy:
             self.copies += [(key, rule_id) for key in rule.copy_annotations or ()]
             if rule.protect_annotations is not None:
                 self.shields += compile_shields(policy, rule, rule.protect_annotations)
-            if rule.reserve is not None:
-                start, end = rule.reserve.from_, rule.reserve.to
-                self.uses.append((start, end, (self, compile_use(policy, rule, rule.reserve))))
-                self.defines.append((start, end, (self, compile_define(policy, rule, rule.reserve))))
             for kind, compiled in compile_judging(policy, rule, twins):
                 self.rules[kind].append(compiled)
                 if kind == PODS and rule.declaration.judges_groups:
@@ -221,9 +215,14 @@ class Engine:
         for compiled in self._compiled:
             for question in compiled.questions:
                 self._indexes[question].add(compiled.policy.match, compiled)
-        self._ranges: dict[str, RangeIndex[tuple[CompiledPolicy, CompiledRule]]] = {
-            PODS: RangeIndex(row for compiled in self._compiled for row in compiled.uses),
-            CLASSES: RangeIndex(row for compiled in self._compiled for row in compiled.defines),
+        self._ranges = {
+            kind: RangeIndex(
+                (rule.reserve.from_, rule.reserve.to, (compiled, compile_(compiled.policy, rule, rule.reserve)))
+                for compiled in self._compiled
+                for rule in compiled.policy.rules
+                if rule.reserve is not None
+            )
+            for kind, compile_ in ((PODS, compile_use), (CLASSES, compile_define))
         }
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""

@@ -48,7 +48,7 @@ def _document(kind: str, doc: str, spec: ObjectShape) -> ObjectShape:
         ("spec", spec, spec.doc),
     )
     fields = tuple(Property(name, name, shape, text, required=True) for name, shape, text in rows)
-    return ObjectShape(kind, doc, fields, build=build)
+    return ObjectShape(kind, doc, fields, build)
 
 
 DOCUMENTS = {

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -84,16 +85,15 @@ class Property:
 class ObjectShape:
     """A mapping with known fields. Exactly one of the `alternatives`, which are names of fields, must be there.
 
-    The fields are those of `model`, which is made of their values unless `build` makes something else; without either
-    the values are left as they are.
+    The fields are those of `model`, if it is that of a struct. `build` makes what is read of their values.
     """
 
     title: str
     doc: str
     fields: tuple[Property, ...]
+    build: Build
     alternatives: tuple[str, ...] = ()
     model: type[msgspec.Struct] | None = None
-    build: Build | None = None
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """What is made of the fields; INVALID if that is impossible."""
@@ -122,16 +122,7 @@ class ObjectShape:
             self.model.check(values, nodes, reader)
         required = all(field.attribute in values for field in self.fields if field.required)
         complete = not self.alternatives or len(there) == 1
-        return self._made(values, reader.source(node)) if complete and required and reader.errors == errors else INVALID
-
-    def _made(self, values: Values, source: SourcePosition) -> Any:
-        """What the file says in this mapping, which stands at `source`."""
-        if self.build is not None:
-            return self.build(values, source)
-        if self.model is None:
-            return values
-        place = {"source": source} if "source" in self.model.__struct_fields__ else {}
-        return self.model(**values, **place)
+        return self.build(values, reader.source(node)) if complete and required and reader.errors == errors else INVALID
 
     def _keys(self, node: YamlMap, reader: Reader) -> dict[str, tuple[YamlNode, YamlNode]]:
         """The known fields that are there; the first of two of one name counts."""
@@ -182,10 +173,15 @@ def mapping(
                 optional += [name] if NoneType in get_args(hint.__origin__) else []
         text = doc or (model.__doc__ or "").partition("\n")[0]
         others = tuple(optional) if alternatives else ()
-        _SHAPES[model] = ObjectShape(title, text, tuple(fields), others, model, build)
+        _SHAPES[model] = ObjectShape(title, text, tuple(fields), build or partial(_made, model), others, model)
         return model
 
     return derive
+
+
+def _made(model: type[Model], values: Values, source: SourcePosition) -> Model:
+    place = {"source": source} if "source" in model.__struct_fields__ else {}
+    return model(**values, **place)
 
 
 def choice(what: str) -> Callable[[type[Enumeration]], type[Enumeration]]:
