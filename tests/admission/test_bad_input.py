@@ -17,6 +17,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
+from tests.policy.builders import table
 from webhook.admission import mutating
 
 CONTEXT = make_context(make_class("high", 100))
@@ -49,61 +50,48 @@ def error(message, uid=UID, code=400, reason="BadRequest"):
     return {"uid": uid, "allowed": False, "status": status}
 
 
-BAD = [
-    pytest.param(b"", error("the body is empty; an AdmissionReview was expected", ""), id="empty"),
-    pytest.param(b" \n", error("the body is empty; an AdmissionReview was expected", ""), id="blank"),
-    pytest.param(
-        b"hello", error(f"{NO_REVIEW}: JSON is malformed: invalid character (byte 0)", ""), id="not JSON"
-    ),
-    pytest.param(
-        b"[]", error("the body is no AdmissionReview: Expected `object`, got `array`", ""), id="not an object"
-    ),
-    pytest.param(
-        json.dumps(GOOD).encode()[:300], error(f"{NO_REVIEW}: Input data was truncated"), id="truncated"
-    ),
-    pytest.param(b'{"kind": "\xff\xfe"}', None, id="not UTF-8"),
-    pytest.param(having("Pod", "kind"), error("kind is 'Pod'; AdmissionReview was expected"), id="wrong kind"),
-    pytest.param(
+BAD = {
+    "empty": (b"", error("the body is empty; an AdmissionReview was expected", "")),
+    "blank": (b" \n", error("the body is empty; an AdmissionReview was expected", "")),
+    "not JSON": (b"hello", error(f"{NO_REVIEW}: JSON is malformed: invalid character (byte 0)", "")),
+    "not an object": (b"[]", error("the body is no AdmissionReview: Expected `object`, got `array`", "")),
+    "truncated": (json.dumps(GOOD).encode()[:300], error(f"{NO_REVIEW}: Input data was truncated")),
+    "not UTF-8": (b'{"kind": "\xff\xfe"}', None),
+    "wrong kind": (having("Pod", "kind"), error("kind is 'Pod'; AdmissionReview was expected")),
+    "v1beta1": (
         having("admission.k8s.io/v1beta1", "apiVersion"),
         error(
             "apiVersion is 'admission.k8s.io/v1beta1'; only admission.k8s.io/v1 is served"
             " (set admissionReviewVersions: [v1] in the webhook configuration)"
         ),
-        id="v1beta1",
     ),
-    pytest.param(without("request"), error("request is missing", ""), id="no request"),
-    pytest.param(having(None, "request"), error("request is missing", ""), id="request null"),
-    pytest.param(without("request", "uid"), error("request.uid is missing", ""), id="no uid"),
-    pytest.param(
-        having(7, "request", "uid"), error(f"{NO_REVIEW}: Expected `str`, got `int` - at `.request.uid`", ""),
-        id="uid a number",
+    "no request": (without("request"), error("request is missing", "")),
+    "request null": (having(None, "request"), error("request is missing", "")),
+    "no uid": (without("request", "uid"), error("request.uid is missing", "")),
+    "uid a number": (
+        having(7, "request", "uid"),
+        error(f"{NO_REVIEW}: Expected `str`, got `int` - at `.request.uid`", ""),
     ),
-    pytest.param(without("request", "resource"), error("request.resource is missing"), id="no resource"),
-    pytest.param(having(None, "request", "object"), error("request.object is null in a CREATE"), id="object null"),
-    pytest.param(
-        having([], "request", "object"), error("request.object: Expected `object`, got `array`"),
-        id="object a list",
-    ),
-    pytest.param(
+    "no resource": (without("request", "resource"), error("request.resource is missing")),
+    "object null": (having(None, "request", "object"), error("request.object is null in a CREATE")),
+    "object a list": (having([], "request", "object"), error("request.object: Expected `object`, got `array`")),
+    "annotations not strings": (
         having({"a": 1}, "request", "object", "metadata", "annotations"),
         error("request.object: Expected `str`, got `int` - at `.metadata.annotations[...]`"),
-        id="annotations not strings",
     ),
-    pytest.param(
+    "priority a string": (
         having("high", "request", "object", "spec", "priority"),
         error("request.object: Expected `int | null`, got `str` - at `.spec.priority`"),
-        id="priority a string",
     ),
-    pytest.param(
+    "groups a number": (
         having(5, "request", "userInfo", "groups"),
         error("the body is no AdmissionReview: Expected `array`, got `int` - at `.request.userInfo.groups`"),
-        id="groups a number",
     ),
-]  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
-@pytest.mark.parametrize(("body", "expected"), BAD)
+@table("body, expected", BAD)
 def test_what_is_no_review_is_a_well_formed_400(body, expected, phase):
     """The caller learns what is wrong and gets its uid back wherever it can be read."""
     reviewed = ask(CONTEXT, phase, body)

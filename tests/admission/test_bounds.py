@@ -18,6 +18,7 @@ from tests.admission.builders import (
     make_rule,
     response,
 )
+from tests.policy.builders import table
 from webhook.admission import mutating
 from webhook.admission.undecoded import MOST_VALUES, values
 from webhook.admission.webhook import review
@@ -69,15 +70,15 @@ def test_no_name_is_kept():
     assert len(mutating._encoded) <= 1024
 
 
-@pytest.mark.parametrize(
-    ("parts", "refused"),
-    [
-        pytest.param("[" + ",".join(["{}"] * (MOST_VALUES // 2 - 500)) + "]", False, id="as many as may be"),
-        pytest.param("[" + ",".join(["{}"] * (MOST_VALUES // 2 + 1)) + "]", True, id="too many"),
-        pytest.param("[" + ",".join(['",,"'] * 1_000_000) + "]", True, id="too many texts"),
-        pytest.param('"' + ",[{" * MOST_VALUES + '"', False, id="in a text"),
-        pytest.param('"' + '\\"[{,' * MOST_VALUES + '"', False, id="in a text with quotes"),
-    ],
+@table(
+    "parts, refused",
+    {
+        "as many as may be": ("[" + ",".join(["{}"] * (MOST_VALUES // 2 - 500)) + "]", False),
+        "too many": ("[" + ",".join(["{}"] * (MOST_VALUES // 2 + 1)) + "]", True),
+        "too many texts": ("[" + ",".join(['",,"'] * 1_000_000) + "]", True),
+        "in a text": ('"' + ",[{" * MOST_VALUES + '"', False),
+        "in a text with quotes": ('"' + '\\"[{,' * MOST_VALUES + '"', False),
+    },
 )
 def test_values_are_counted_before_they_are_decoded(parts, refused):
     """A review with more values than any honest one is a refusal, not an error, and takes little memory."""
@@ -107,19 +108,16 @@ def test_a_uid_of_another_kind_is_not_decoded(uid):
     assert response(found)["uid"] == ""
 
 
-@pytest.mark.parametrize(
+@table(
     "sent",
-    [
-        pytest.param(make_pod(priorityClassName=LONG), id="class"),
-        pytest.param(make_pod(priorityClassName="high", **{**RESOLVED, "preemptionPolicy": LONG}), id="policy"),
-        pytest.param(make_pod(meta={"labels": {MARK: LONG}}, priorityClassName="high", **RESOLVED), id="mark"),
-        pytest.param(make_pod(meta={"generateName": LONG, "name": ""}, priorityClassName=LONG), id="generateName"),
-        pytest.param(make_pod(meta={"annotations": {PLAN: LONG}}, priorityClassName=LONG), id="annotation"),
-        pytest.param(
-            {"kind": "PriorityClass", "metadata": {"name": LONG}, "value": 2**31, "globalDefault": True},
-            id="class name",
-        ),
-    ],
+    {
+        "class": make_pod(priorityClassName=LONG),
+        "policy": make_pod(priorityClassName="high", **{**RESOLVED, "preemptionPolicy": LONG}),
+        "mark": make_pod(meta={"labels": {MARK: LONG}}, priorityClassName="high", **RESOLVED),
+        "generateName": make_pod(meta={"generateName": LONG, "name": ""}, priorityClassName=LONG),
+        "annotation": make_pod(meta={"annotations": {PLAN: LONG}}, priorityClassName=LONG),
+        "class name": {"kind": "PriorityClass", "metadata": {"name": LONG}, "value": 2**31, "globalDefault": True},
+    },
 )
 def test_answers_are_short_and_name_the_rule(sent):
     """Names and values are cut where a message shows them, so what follows them is still read."""

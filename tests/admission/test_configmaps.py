@@ -3,6 +3,7 @@
 import pytest
 
 from tests.admission.builders import UID, ask, make_context, make_policy, make_review, make_rule, message_of, response
+from tests.policy.builders import table
 from tests.processor_time import within
 from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES, PROBE, answers
 from webhook.policy.cel.program import AllowanceError
@@ -44,14 +45,12 @@ def test_typo():
     assert 'did you mean "priorityClasses"?' in said
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        pytest.param("", "teams: the PriorityPolicy with its 1 rules is gone", id="lost file"),
-        pytest.param(
-            TEAMS.replace("rules:", "enforcement: warn\n  rules:"), "enforcement enforce becomes warn", id="warn"
-        ),
-    ],
+@table(
+    "text, what",
+    {
+        "lost file": ("", "teams: the PriorityPolicy with its 1 rules is gone"),
+        "warn": (TEAMS.replace("rules:", "enforcement: warn\n  rules:"), "enforcement enforce becomes warn"),
+    },
 )
 def test_giving_up_rules(text, what):
     """What is in force is given up only if the ConfigMap says so."""
@@ -69,23 +68,23 @@ def test_other_config_maps_pass():
     assert judged(config_map("no: policy", name="other"))["allowed"]
 
 
-@pytest.mark.parametrize(
-    ("rule", "place", "what"),
-    [
-        pytest.param(
+@table(
+    "rule, place, what",
+    {
+        "a selector without values": (
             "reserve: {from: 1, to: 9, use: [{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}]}",
             "6:112",
             "operator In of key 'a' needs at least one value",
-            id="a selector without values",
         ),
-        pytest.param(
-            "priorityClasses: {allow: [standard]}}\n  exceptions:\n"
-            "  - {match: {namespaces: [a]}, rules: [allowed], reason: r, owner: o, until: '9999-12-31T23:59:59-14:00'",
+        "an end that nobody can write down": (
+            (
+                "priorityClasses: {allow: [standard]}}\n  exceptions:\n  - {match: {namespaces: [a]}, rules: [allowed],"
+                " reason: r, owner: o, until: '9999-12-31T23:59:59-14:00'"
+            ),
             "8:78",
             "lies outside the years 0001 to 9999",
-            id="an end that nobody can write down",
         ),
-    ],
+    },
 )
 def test_what_would_end_a_server(rule, place, what):
     """It is refused with its place: an answer that is no verdict would let it in."""

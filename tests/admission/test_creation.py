@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.admission.builders import HERE, ask, make_context, make_pod, make_review, message_of, patch_of, response
+from tests.policy.builders import table
 from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.policy.model.limits import LabelRate, Limits
 from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy, Preemptors
@@ -48,39 +49,32 @@ def recorded(by: PreemptionPolicy, pod: dict[str, Any]) -> str | None:
     return (result["metadata"].get("annotations") or {}).get(CREATION)
 
 
-@pytest.mark.parametrize(
-    ("by", "meta", "record"),
-    [
-        pytest.param(policy(), {"labels": {"tier": "batch", JOB_SET: "a"}}, None, id="no policy reads any of it"),
-        pytest.param(
-            BY_TIER, {"labels": {"tier": "batch", "app": "x"}}, {"labels": {"tier": "batch"}}, id="a victim's label"
-        ),
-        pytest.param(BY_TIER, {}, {"absent": ["tier"]}, id="a label that the pod does not have"),
-        pytest.param(
+@table(
+    "by, meta, record",
+    {
+        "no policy reads any of it": (policy(), {"labels": {"tier": "batch", JOB_SET: "a"}}, None),
+        "a victim's label": (BY_TIER, {"labels": {"tier": "batch", "app": "x"}}, {"labels": {"tier": "batch"}}),
+        "a label that the pod does not have": (BY_TIER, {}, {"absent": ["tier"]}),
+        "labels of both sides of a pair": (
             policy(PreemptionPair(preemptors=chosen(tier="a"), victims=ZONE)),
             {"labels": {"zone": "z"}},
             {"labels": {"zone": "z"}, "absent": ["tier"]},
-            id="labels of both sides of a pair",
         ),
-        pytest.param(
+        "the label of a rate": (
             policy(per_label=LabelRate(label="team", evictions=1)),
             {"labels": {"team": "a"}},
             {"labels": {"team": "a"}},
-            id="the label of a rate",
         ),
-        pytest.param(
+        "what names a group": (
             policy(groups=GroupDisruption.NEVER),
             {"labels": {JOB_SET: "a"}, "annotations": {VOLCANO: "g"}},
             {"labels": {JOB_SET: "a"}, "annotations": {VOLCANO: "g"}},
-            id="what names a group",
         ),
-        pytest.param(policy(groups=GroupDisruption.GROUP), {}, {}, id="no group"),
-        pytest.param(
-            policy(groups=GroupDisruption.GROUP), {"annotations": {VOLCANO: '"}\\ x'}}, {}, id="no name of a group"
-        ),
-        pytest.param(policy(PreemptionPair(victims=chosen(**{MARK: "a"}))), {}, {}, id="the mark, protected anyway"),
-    ],
-)  # fmt: skip
+        "no group": (policy(groups=GroupDisruption.GROUP), {}, {}),
+        "no name of a group": (policy(groups=GroupDisruption.GROUP), {"annotations": {VOLCANO: '"}\\ x'}}, {}),
+        "the mark, protected anyway": (policy(PreemptionPair(victims=chosen(**{MARK: "a"}))), {}, {}),
+    },
+)
 def test_what_is_recorded(by, meta, record):
     """The labels that the policies read, those that are absent by name, and all that names a group; nothing else."""
     text = recorded(by, make_pod(meta=meta, **SPEC))

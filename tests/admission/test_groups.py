@@ -20,6 +20,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
+from tests.policy.builders import table
 from webhook.admission.context import Context, Objects
 from webhook.admission.review import PodSpecView, PodView
 from webhook.kube.json_patch import apply_json_patch
@@ -59,21 +60,20 @@ def denied_by(answer):
     return answer.get("auditAnnotations", {}).get("denied-by", "")
 
 
-REFUSED = [
-    pytest.param({"priorityClassName": "high", "priority": 950}, "band/top,listed/allowed", id="use and class"),
-    pytest.param({"priority": 950, "priorityClassName": "low"}, "builtin/priority-agrees", id="not its class's value"),
-    pytest.param({"priority": 950}, "builtin/priority-agrees", id="a value without a class"),
-    pytest.param({"priorityClassName": "ghost"}, "builtin/class-exists", id="a class that does not exist"),
-    pytest.param({"priorityClassName": "high"}, "band/top,listed/allowed", id="not resolved yet"),
-    pytest.param(
+REFUSED = {
+    "use and class": ({"priorityClassName": "high", "priority": 950}, "band/top,listed/allowed"),
+    "not its class's value": ({"priority": 950, "priorityClassName": "low"}, "builtin/priority-agrees"),
+    "a value without a class": ({"priority": 950}, "builtin/priority-agrees"),
+    "a class that does not exist": ({"priorityClassName": "ghost"}, "builtin/class-exists"),
+    "not resolved yet": ({"priorityClassName": "high"}, "band/top,listed/allowed"),
+    "another policy than the class": (
         {"priorityClassName": "low", "priority": 10, "preemptionPolicy": "Never"},
         "builtin/preemption-policy-agrees",
-        id="another policy than the class",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("spec", "rules"), REFUSED)
+@table("spec, rules", REFUSED)
 @pytest.mark.parametrize("make", [group, lambda **spec: templates({}, spec)], ids=["group", "template"])
 def test_a_group_may_use_what_a_pod_may(make, spec, rules):
     """Who may not run a pod of a class or value may not make a group of it, nor describe one."""
@@ -150,34 +150,28 @@ def mutated(spec, *objects, policies=()):
 DEFAULT = make_policy("p", make_rule("d", default_priority_class="low"))
 
 
-@pytest.mark.parametrize(
-    ("spec", "objects", "policies", "added"),
-    [
-        pytest.param({}, (), (), {"priority": 0}, id="nothing"),
-        pytest.param({"priorityClassName": "high"}, (HIGH,), (), {"priority": 950}, id="its class"),
-        pytest.param(
-            {}, (LOW,), (DEFAULT,), {"priorityClassName": "low", "priority": 10}, id="the default of a policy"
-        ),
-        pytest.param(
-            {}, (make_class("std", 7, default=True),), (), {"priorityClassName": "std", "priority": 7}, id="the default"
-        ),
-        pytest.param(
+@table(
+    "spec, objects, policies, added",
+    {
+        "nothing": ({}, (), (), {"priority": 0}),
+        "its class": ({"priorityClassName": "high"}, (HIGH,), (), {"priority": 950}),
+        "the default of a policy": ({}, (LOW,), (DEFAULT,), {"priorityClassName": "low", "priority": 10}),
+        "the default": ({}, (make_class("std", 7, default=True),), (), {"priorityClassName": "std", "priority": 7}),
+        "a managed class": (
             {"priorityClassName": "batch"},
             (BATCH,),
             (manage("batch"),),
             {"priority": 500, "preemptionPolicy": "Never"},
-            id="a managed class",
         ),
-        pytest.param(
+        "a class with a twin": (
             {"priorityClassName": "old"},
             (make_class("old", 500), BATCH),
             (manage("batch", old="batch"),),
             {"priorityClassName": "batch", "priority": 500, "preemptionPolicy": "Never"},
-            id="a class with a twin",
         ),
-        pytest.param({"priorityClassName": "ghost"}, (), (), {}, id="no such class"),
-        pytest.param({"priority": 7, "priorityClassName": "low"}, (LOW,), (), {}, id="what disagrees"),
-    ],
+        "no such class": ({"priorityClassName": "ghost"}, (), (), {}),
+        "what disagrees": ({"priority": 7, "priorityClassName": "low"}, (LOW,), (), {}),
+    },
 )
 def test_what_a_group_is_given(spec, objects, policies, added):
     """What a pod in its place would get; what does not agree is left for validation."""
@@ -202,15 +196,15 @@ AS_LOW = {"priorityClassName": "low", "priority": 10, "preemptionPolicy": PREEMP
 AS_BATCH = {"priorityClassName": "batch", "priority": 500, "preemptionPolicy": "Never"}
 
 
-@pytest.mark.parametrize(
-    ("spec", "theirs", "rule"),
-    [
-        pytest.param(AS_LOW, {"priority_class_name": "low", "priority": 10}, "", id="the same"),
-        pytest.param(AS_LOW, {"priority_class_name": "high", "priority": 950}, "builtin/group-priority", id="higher"),
-        pytest.param(AS_LOW, {"priority": 0}, "builtin/group-priority", id="lower"),
-        pytest.param(AS_LOW, {"priority_class_name": "high"}, "", id="a group whose priority does not count"),
-        pytest.param(AS_BATCH, {"priority_class_name": "batch", "priority": 500}, "", id="managed"),
-    ],
+@table(
+    "spec, theirs, rule",
+    {
+        "the same": (AS_LOW, {"priority_class_name": "low", "priority": 10}, ""),
+        "higher": (AS_LOW, {"priority_class_name": "high", "priority": 950}, "builtin/group-priority"),
+        "lower": (AS_LOW, {"priority": 0}, "builtin/group-priority"),
+        "a group whose priority does not count": (AS_LOW, {"priority_class_name": "high"}, ""),
+        "managed": (AS_BATCH, {"priority_class_name": "batch", "priority": 500}, ""),
+    },
 )
 def test_a_pod_has_the_priority_of_its_group(spec, theirs, rule):
     """kube-scheduler preempts by the group's priority, so a pod that differs from it is refused."""
@@ -265,13 +259,13 @@ def patched(context, body):
     return apply_json_patch(body["request"]["object"], patch_of(response(ask(context, "mutate", body))))
 
 
-@pytest.mark.parametrize(
-    ("named", "kept"),
-    [
-        pytest.param("old", "twin", id="the class it was moved from"),
-        pytest.param("twin", "twin", id="the twin"),
-        pytest.param("high", "high", id="another class is left for the API server"),
-    ],
+@table(
+    "named, kept",
+    {
+        "the class it was moved from": ("old", "twin"),
+        "the twin": ("twin", "twin"),
+        "another class is left for the API server": ("high", "high"),
+    },
 )
 def test_a_group_whose_class_has_a_twin_is_applied_again(named, kept):
     """An update that names the class from which the group was moved keeps the twin, also if the policy has none now."""

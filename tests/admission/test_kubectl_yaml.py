@@ -10,6 +10,7 @@ from io import StringIO
 import pytest
 import yaml
 
+from tests.policy.builders import table
 from webhook.admission import kubectl_yaml
 from webhook.admission.kubectl_yaml import Remark, read_yaml, yaml_writer
 
@@ -161,26 +162,24 @@ def test_a_real_kubectl_refuses_the_same(text):
     assert kubectl(f"{HEAD}{text}\n")[0] == 1
 
 
-DOCUMENTS = [
-    pytest.param(f"{HEAD}---\n{HEAD}", 2, id="two"),
-    pytest.param(f"--- # first\n{HEAD}--- # second\n{HEAD}", 2, id="comments after the marks"),
-    pytest.param(f"---\n---\n# nothing\n---\n{HEAD}---\n", 1, id="empty ones"),
-    pytest.param(f"{HEAD}...\n", 1, id="an end mark"),
-    pytest.param(HEAD.replace("\n", "\r\n") + "x: |\r\n  a\r\n---\r\n" + HEAD, 2, id="CRLF"),
-    pytest.param(f"\ufeff{HEAD}---\n\ufeff{HEAD}", 2, id="BOM"),
-    pytest.param(HEAD.encode("utf-16"), 1, id="UTF-16"),
-    pytest.param(f"{HEAD}x: \xff\n".encode("latin-1"), 1, id="not UTF-8"),
-    pytest.param(f"x:\t5\n{HEAD}y: 1\t# tab\n", 1, id="tabs between words"),
-    pytest.param(
-        '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "b": 1e6, "c": 1.0}', 1, id="JSON"
-    ),
-    pytest.param('{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}\n' * 3, 3, id="a row of JSON"),
-    pytest.param("", 0, id="nothing"),
-    pytest.param("# a comment\n", 0, id="a comment"),
-]
+DOCUMENTS = {
+    "two": (f"{HEAD}---\n{HEAD}", 2),
+    "comments after the marks": (f"--- # first\n{HEAD}--- # second\n{HEAD}", 2),
+    "empty ones": (f"---\n---\n# nothing\n---\n{HEAD}---\n", 1),
+    "an end mark": (f"{HEAD}...\n", 1),
+    "CRLF": (HEAD.replace("\n", "\r\n") + "x: |\r\n  a\r\n---\r\n" + HEAD, 2),
+    "BOM": (f"\ufeff{HEAD}---\n\ufeff{HEAD}", 2),
+    "UTF-16": (HEAD.encode("utf-16"), 1),
+    "not UTF-8": (f"{HEAD}x: \xff\n".encode("latin-1"), 1),
+    "tabs between words": (f"x:\t5\n{HEAD}y: 1\t# tab\n", 1),
+    "JSON": ('{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "b": 1e6, "c": 1.0}', 1),
+    "a row of JSON": ('{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}\n' * 3, 3),
+    "nothing": ("", 0),
+    "a comment": ("# a comment\n", 0),
+}
 
 
-@pytest.mark.parametrize(("text", "count"), DOCUMENTS)
+@table("text, count", DOCUMENTS)
 def test_documents(text, count):
     """Each is one, however the file says so."""
     assert [value["kind"] for value in values(text)] == ["ConfigMap"] * count
@@ -194,7 +193,7 @@ def test_without_libyaml_the_parser_in_python_reads(monkeypatch):
 
 
 @pytest.mark.kubectl
-@pytest.mark.parametrize(("text", "count"), DOCUMENTS)
+@table("text, count", DOCUMENTS)
 def test_a_real_kubectl_finds_the_same_documents(text, count):
     """Each with the same content."""
     code, objects = kubectl(text)

@@ -19,6 +19,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
+from tests.policy.builders import table
 from webhook.policy.model.rules import Validate
 from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK, POD_SCALE_UP_DELAY, PROTECTION_DURATION
 
@@ -104,13 +105,13 @@ OWNS_CLASS = [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:priorityClassNam
 OWNS_OTHER = [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:containers": {}}}}]
 
 
-@pytest.mark.parametrize(
-    ("managed_fields", "expected"),
-    [
-        pytest.param(OWNS_OTHER, ("batch", 10, "Never"), id="the plugin named it"),
-        pytest.param(OWNS_CLASS, ("std", 7, PREEMPT), id="the user named it"),
-        pytest.param(None, ("std", 7, PREEMPT), id="nobody can tell"),
-    ],
+@table(
+    "managed_fields, expected",
+    {
+        "the plugin named it": (OWNS_OTHER, ("batch", 10, "Never")),
+        "the user named it": (OWNS_CLASS, ("std", 7, PREEMPT)),
+        "nobody can tell": (None, ("std", 7, PREEMPT)),
+    },
 )
 def test_a_policys_default_replaces_the_global_one_unless_the_user_chose_it(managed_fields, expected):
     """The global default that the Priority plugin filled in gives way to the policy's; the user's own choice stays."""
@@ -119,23 +120,21 @@ def test_a_policys_default_replaces_the_global_one_unless_the_user_chose_it(mana
     assert priority_of(mutated(context, make_pod(meta=meta, **PLUGIN_STD))) == expected
 
 
-@pytest.mark.parametrize(
-    ("meta", "expected"),
-    [
-        pytest.param({}, {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}, id="no annotations at all"),
-        pytest.param({"annotations": None}, {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}, id="null"),
-        pytest.param({"annotations": {}}, {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}, id="empty"),
-        pytest.param(
+@table(
+    "meta, expected",
+    {
+        "no annotations at all": ({}, {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}),
+        "null": ({"annotations": None}, {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}),
+        "empty": ({"annotations": {}}, {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}),
+        "the pod's own stays": (
             {"annotations": {CAN_BE_PREEMPTED: "false", "a": "b"}},
             {CAN_BE_PREEMPTED: "false", "a": "b", PROTECTION_DURATION: "30"},
-            id="the pod's own stays",
         ),
-        pytest.param(
+        "the pod's empty ones stay": (
             {"annotations": {CAN_BE_PREEMPTED: "", PROTECTION_DURATION: ""}},
             {CAN_BE_PREEMPTED: "", PROTECTION_DURATION: ""},
-            id="the pod's empty ones stay",
         ),
-    ],
+    },
 )
 def test_annotations_are_copied_where_the_pod_has_none(meta, expected):
     """A pod takes over its class's annotations, never at the cost of its own."""
@@ -150,43 +149,37 @@ def test_annotations_are_not_copied_without_a_policy():
     assert "annotations" not in result["metadata"]
 
 
-@pytest.mark.parametrize(
-    ("objects", "policies", "spec", "mark"),
-    [
-        pytest.param((BATCH,), (manage("batch"),), {"priorityClassName": "batch"}, "managed", id="managed"),
-        pytest.param((BATCH,), (manage("b*"),), {"priorityClassName": "batch"}, "managed", id="managed by glob"),
-        pytest.param((BATCH,), (), {"priorityClassName": "batch"}, None, id="not managed"),
-        pytest.param((HIGH,), (manage("high"),), {"priorityClassName": "high"}, None, id="managed, but not Never"),
-        pytest.param((BATCH,), (manage("batch"), DEFAULTS), {}, "managed", id="by policy default"),
-        pytest.param(
-            (ONLINE, TWIN), (manage(online="online-managed"),), {"priorityClassName": "online"}, "managed", id="twin"
+@table(
+    "objects, policies, spec, mark",
+    {
+        "managed": ((BATCH,), (manage("batch"),), {"priorityClassName": "batch"}, "managed"),
+        "managed by glob": ((BATCH,), (manage("b*"),), {"priorityClassName": "batch"}, "managed"),
+        "not managed": ((BATCH,), (), {"priorityClassName": "batch"}, None),
+        "managed, but not Never": ((HIGH,), (manage("high"),), {"priorityClassName": "high"}, None),
+        "by policy default": ((BATCH,), (manage("batch"), DEFAULTS), {}, "managed"),
+        "twin": ((ONLINE, TWIN), (manage(online="online-managed"),), {"priorityClassName": "online"}, "managed"),
+        "the twin itself": (
+            (TWIN,),
+            (manage(online="online-managed"),),
+            {"priorityClassName": "online-managed"},
+            "managed",
         ),
-        pytest.param(
-            (TWIN,), (manage(online="online-managed"),), {"priorityClassName": "online-managed"}, "managed",
-            id="the twin itself",
-        ),
-        pytest.param(
-            (BATCH,), (manage("batch"),), {"priorityClassName": "batch", "priority": 3}, None, id="disagreement"
-        ),
-    ],
-)  # fmt: skip
+        "disagreement": ((BATCH,), (manage("batch"),), {"priorityClassName": "batch", "priority": 3}, None),
+    },
+)
 def test_pods_of_managed_classes_are_marked(objects, policies, spec, mark):
     """The mark goes to pods whose class is managed and Never, and to no other."""
     result = mutated(make_context(*objects, policies=policies), make_pod(**spec))
     assert result["metadata"].get("labels", {}).get(MARK) == mark
 
 
-@pytest.mark.parametrize(
-    ("objects", "policies", "spec", "words"),
-    [
-        pytest.param(
-            (HIGH,), (manage("high"),), {"priorityClassName": "high"}, "kube-scheduler preempts", id="not Never"
-        ),
-        pytest.param(
-            (ONLINE,), (manage(online="gone"),), {"priorityClassName": "online"}, "twin gone", id="twin missing"
-        ),
-        pytest.param((), (DEFAULTS,), {}, "gives PriorityClass batch, which does not exist", id="default missing"),
-    ],
+@table(
+    "objects, policies, spec, words",
+    {
+        "not Never": ((HIGH,), (manage("high"),), {"priorityClassName": "high"}, "kube-scheduler preempts"),
+        "twin missing": ((ONLINE,), (manage(online="gone"),), {"priorityClassName": "online"}, "twin gone"),
+        "default missing": ((), (DEFAULTS,), {}, "gives PriorityClass batch, which does not exist"),
+    },
 )
 def test_what_mutation_could_not_do_is_a_warning(objects, policies, spec, words):
     """Mutation never refuses; it says what it left undone."""
@@ -241,13 +234,13 @@ def test_mirror_pods_are_never_patched():
     assert answer == {"uid": answer["uid"], "allowed": True}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        pytest.param({"priority": 5, "preemptionPolicy": "Never"}, {}, (None, 5, "Never"), id="dropped: put back"),
-        pytest.param({"priority": 5}, {"priority": 6}, (None, 6, None), id="changed: left for validation"),
-        pytest.param({}, {}, (None, None, None), id="never resolved: left alone"),
-    ],
+@table(
+    "old, new, expected",
+    {
+        "dropped: put back": ({"priority": 5, "preemptionPolicy": "Never"}, {}, (None, 5, "Never")),
+        "changed: left for validation": ({"priority": 5}, {"priority": 6}, (None, 6, None)),
+        "never resolved: left alone": ({}, {}, (None, None, None)),
+    },
 )
 def test_an_update_preserves_priority(old, new, expected):
     """An UPDATE that leaves out priority or policy keeps them; nothing is resolved again."""
@@ -280,14 +273,14 @@ def test_the_applied_rules_are_in_the_audit_annotations():
     assert answer["auditAnnotations"] == {"applied": "teams/default,copy/both"}
 
 
-@pytest.mark.parametrize(
-    ("managed", "given", "expected"),
-    [
-        pytest.param(True, {"preemptionPolicy": PREEMPT}, "Never", id="defaulted by the API server"),
-        pytest.param(True, {}, "Never", id="absent"),
-        pytest.param(True, {"preemptionPolicy": "Never"}, "Never", id="already Never"),
-        pytest.param(False, {"preemptionPolicy": PREEMPT}, PREEMPT, id="not managed"),
-    ],
+@table(
+    "managed, given, expected",
+    {
+        "defaulted by the API server": (True, {"preemptionPolicy": PREEMPT}, "Never"),
+        "absent": (True, {}, "Never"),
+        "already Never": (True, {"preemptionPolicy": "Never"}, "Never"),
+        "not managed": (False, {"preemptionPolicy": PREEMPT}, PREEMPT),
+    },
 )
 def test_a_new_managed_class_becomes_never(managed, given, expected):
     """kube-scheduler leaves preemption to the reconciler only where the class says Never."""
@@ -296,17 +289,17 @@ def test_a_new_managed_class_becomes_never(managed, given, expected):
     assert mutated(context, body).get("preemptionPolicy") == expected
 
 
-@pytest.mark.parametrize(
-    ("patterns", "prefix", "expected"),
-    [
-        pytest.param(("giveway-*",), "giveway-", "Never", id="the glob begins like the prefix"),
-        pytest.param(("giveway-*",), "give", "Never", id="the glob goes further than the prefix"),
-        pytest.param(("*",), "x-", "Never", id="every name"),
-        pytest.param(("giveway-*",), "online-", None, id="no name with this prefix"),
-        pytest.param(("giveway-web",), "giveway-", None, id="the rest is random, so no single name is meant"),
-        pytest.param(("*",), "system-", None, id="system classes are never managed"),
-        pytest.param(("*",), "", None, id="neither name nor prefix"),
-    ],
+@table(
+    "patterns, prefix, expected",
+    {
+        "the glob begins like the prefix": (("giveway-*",), "giveway-", "Never"),
+        "the glob goes further than the prefix": (("giveway-*",), "give", "Never"),
+        "every name": (("*",), "x-", "Never"),
+        "no name with this prefix": (("giveway-*",), "online-", None),
+        "the rest is random, so no single name is meant": (("giveway-web",), "giveway-", None),
+        "system classes are never managed": (("*",), "system-", None),
+        "neither name nor prefix": (("*",), "", None),
+    },
 )
 def test_a_class_with_a_generated_name_becomes_never(patterns, prefix, expected):
     """The API server makes the name after mutation, so a class is managed when its name may turn out to be."""
@@ -314,17 +307,17 @@ def test_a_class_with_a_generated_name_becomes_never(patterns, prefix, expected)
     assert mutated(make_context(policies=(manage(*patterns),)), body).get("preemptionPolicy") == expected
 
 
-@pytest.mark.parametrize(
-    ("meta", "given", "words"),
-    [
-        pytest.param({"name": "online-a"}, {"preemptionPolicy": PREEMPT}, ["online-a was made Never"], id="set"),
-        pytest.param({"name": "online-a"}, {}, ['Write "preemptionPolicy: Never" in the manifest'], id="what to write"),
-        pytest.param({"generateName": "online-"}, {}, ["PriorityClass online-* was made Never"], id="generated name"),
-        pytest.param({"name": "online-a"}, {}, ["PreemptionPolicy preempt manages it"], id="why"),
-        pytest.param({"name": "online-a"}, {"preemptionPolicy": "Never"}, [], id="Never already"),
-        pytest.param({"name": "other"}, {"preemptionPolicy": PREEMPT}, [], id="not managed"),
-    ],
-)  # fmt: skip
+@table(
+    "meta, given, words",
+    {
+        "set": ({"name": "online-a"}, {"preemptionPolicy": PREEMPT}, ["online-a was made Never"]),
+        "what to write": ({"name": "online-a"}, {}, ['Write "preemptionPolicy: Never" in the manifest']),
+        "generated name": ({"generateName": "online-"}, {}, ["PriorityClass online-* was made Never"]),
+        "why": ({"name": "online-a"}, {}, ["PreemptionPolicy preempt manages it"]),
+        "Never already": ({"name": "online-a"}, {"preemptionPolicy": "Never"}, []),
+        "not managed": ({"name": "other"}, {"preemptionPolicy": PREEMPT}, []),
+    },
+)
 def test_who_makes_a_managed_class_is_told(meta, given, words):
     """A class that was made Never comes with a warning: what, why, and what to write."""
     body = {"kind": "PriorityClass", "metadata": meta, "value": 5, **given}
@@ -375,21 +368,20 @@ def test_a_policy_with_an_expression_changes_nothing_else(phase):
         assert ask(plain, phase, body).body == ask(whole, phase, body).body
 
 
-@pytest.mark.parametrize(
-    ("policies", "spec", "warning"),
-    [
-        pytest.param(
-            (DEFAULTS,), {}, "a pod that names no PriorityClass gets batch here, by rule teams/default", id="default"
-        ),
-        pytest.param(
+@table(
+    "policies, spec, warning",
+    {
+        "default": ((DEFAULTS,), {}, "a pod that names no PriorityClass gets batch here, by rule teams/default"),
+        "twin": (
             (manage(online="online-managed"),),
             {"priorityClassName": "online"},
-            "the pod gets PriorityClass online-managed, the twin of online: giveway preempts for it, and kube-scheduler"
-            " does not (PreemptionPolicy preempt)",
-            id="twin",
+            (
+                "the pod gets PriorityClass online-managed, the twin of online: giveway preempts for it, and"
+                " kube-scheduler does not (PreemptionPolicy preempt)"
+            ),
         ),
-        pytest.param((DEFAULTS, manage(online="online-managed")), {"priorityClassName": "high"}, None, id="own class"),
-    ],
+        "own class": ((DEFAULTS, manage(online="online-managed")), {"priorityClassName": "high"}, None),
+    },
 )
 def test_the_author_is_told_of_a_class_that_mutation_gave(policies, spec, warning):
     """What the author did not write is said once, where `kubectl` shows it; what was written is not commented."""

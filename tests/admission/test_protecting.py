@@ -18,6 +18,7 @@ from tests.admission.builders import (
     message_of,
     response,
 )
+from tests.policy.builders import table
 from webhook.admission.context import RECONCILER, Context
 from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.match import RequestMatch, Subject
@@ -65,9 +66,7 @@ def judged(body: dict[str, Any], context: Context = CONTEXT) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("subresource", ["", "status"], ids=["pod", "status"])
-@pytest.mark.parametrize(
-    ("before", "after"), [(None, "x"), ("x", "y"), ("x", None)], ids=["set", "changed", "removed"]
-)  # fmt: skip
+@pytest.mark.parametrize(("before", "after"), [(None, "x"), ("x", "y"), ("x", None)], ids=["set", "changed", "removed"])
 @pytest.mark.parametrize("key", [*OWN, CAN_BE_PREEMPTED, PROTECTION_DURATION])
 def test_a_protected_annotation_is_refused_whichever_way(key, before, after, subresource):
     """The same key gets the same answer through the pod and through its status."""
@@ -140,15 +139,15 @@ def test_a_status_update_is_judged_by_nothing_else():
 
 
 @pytest.mark.parametrize("sub_resource", ["", "status"])
-@pytest.mark.parametrize(
-    ("change", "allowed"),
-    [
-        pytest.param({"annotations": {CAN_BE_PREEMPTED: "true"}}, False, id="a shielded annotation"),
-        pytest.param({"annotations": {PLAN: "{}"}}, False, id="a plan"),
-        pytest.param({"labels": {}}, False, id="the mark"),
-        pytest.param({"finalizers": []}, True, id="a finalizer"),
-        pytest.param({"labels": {MARK: "managed", "a": "b"}}, True, id="another label"),
-    ],
+@table(
+    "change, allowed",
+    {
+        "a shielded annotation": ({"annotations": {CAN_BE_PREEMPTED: "true"}}, False),
+        "a plan": ({"annotations": {PLAN: "{}"}}, False),
+        "the mark": ({"labels": {}}, False),
+        "a finalizer": ({"finalizers": []}, True),
+        "another label": ({"labels": {MARK: "managed", "a": "b"}}, True),
+    },
 )
 def test_a_pod_that_is_being_deleted_keeps_its_protected_keys(sub_resource, change, allowed):
     """Nothing holds up what is on its way out, and until it is gone its keys decide about other pods."""

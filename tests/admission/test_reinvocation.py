@@ -20,6 +20,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
+from tests.policy.builders import table
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     DECISION,
@@ -89,23 +90,25 @@ def annotations_of(pod: dict[str, Any]) -> dict[str, str]:
     return {key: value for key, value in found.items() if key not in (GIVEN, POD_SCALE_UP_DELAY)}
 
 
-CASES = [
-    pytest.param({}, "prod", {}, None, id="copied, and no class to copy from: taken back"),
-    pytest.param({}, "other", {CAN_BE_PREEMPTED: "false"}, None, id="copied: replaced, and the rest taken back"),
-    pytest.param({}, "offline", {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}, "managed", id="the same class"),
-    pytest.param({}, "online", {}, "managed", id="a class that is managed too, with a twin"),
-    pytest.param({CAN_BE_PREEMPTED: "true"}, "prod", {CAN_BE_PREEMPTED: "true"}, None, id="the user's own stays"),
-    pytest.param(
-        {PROTECTION_DURATION: "60", "a": "b"}, "other",
-        {PROTECTION_DURATION: "60", "a": "b", CAN_BE_PREEMPTED: "false"}, None, id="the user's own of two",
+CASES = {
+    "copied, and no class to copy from: taken back": ({}, "prod", {}, None),
+    "copied: replaced, and the rest taken back": ({}, "other", {CAN_BE_PREEMPTED: "false"}, None),
+    "the same class": ({}, "offline", {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}, "managed"),
+    "a class that is managed too, with a twin": ({}, "online", {}, "managed"),
+    "the user's own stays": ({CAN_BE_PREEMPTED: "true"}, "prod", {CAN_BE_PREEMPTED: "true"}, None),
+    "the user's own of two": (
+        {PROTECTION_DURATION: "60", "a": "b"},
+        "other",
+        {PROTECTION_DURATION: "60", "a": "b", CAN_BE_PREEMPTED: "false"},
+        None,
     ),
-]  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
     ("fields", "numbers"), [(True, True), (True, False), (False, True)], ids=["plugin", "no-plugin", "no-fields"]
 )
-@pytest.mark.parametrize(("given", "name", "annotations", "mark"), CASES)
+@table("given, name, annotations, mark", CASES)
 def test_what_giveway_gave_follows_the_class(given, name, annotations, mark, fields, numbers):  # noqa: PLR0917
     """After the class changed the pod is as if it had been sent with the new class, and nobody is blamed."""
     pod = make_pod(meta={"annotations": given} if given else {}, priorityClassName="offline")
@@ -158,9 +161,10 @@ def test_a_record_touches_no_annotation_that_policies_do_not_copy():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "null", "[]", '{"class":1}', "{", '{"copied":{"a":1}}', "x" * 70_000],
+    "text",
+    ["", "null", "[]", '{"class":1}', "{", '{"copied":{"a":1}}', "x" * 70_000],
     ids=["empty", "null", "list", "class", "cut", "value", "long"],
-)  # fmt: skip
+)
 def test_a_record_that_is_none_is_taken_off(text):
     """Whatever a pod carries in its place, the answer is a verdict and the record goes."""
     result = mutated(make_pod(meta={"annotations": {GIVEN: text}}, priorityClassName="prod"))
@@ -209,14 +213,14 @@ def test_a_stray_mark_is_taken_off_with_a_warning():
 CONTROLLER = [{"kind": "Rollout", "name": "r", "controller": True}]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "owners", "words"),
-    [
-        pytest.param("prod", "managed", CONTROLLER, "PriorityClass prod is not one that it manages", id="not managed"),
-        pytest.param("offline", "other", CONTROLLER, "its only value is 'managed'", id="another value"),
-        pytest.param("offline", "managed", CONTROLLER, None, id="managed"),
-        pytest.param("prod", "managed", [{**CONTROLLER[0], "controller": False}], None, id="owned, not controlled"),
-    ],
+@table(
+    "name, value, owners, words",
+    {
+        "not managed": ("prod", "managed", CONTROLLER, "PriorityClass prod is not one that it manages"),
+        "another value": ("offline", "other", CONTROLLER, "its only value is 'managed'"),
+        "managed": ("offline", "managed", CONTROLLER, None),
+        "owned, not controlled": ("prod", "managed", [{**CONTROLLER[0], "controller": False}], None),
+    },
 )
 def test_a_mark_that_a_controller_may_select_by_stays_as_it_is(name, value, owners, words):
     """The pod is refused if the mark is not right: with another mark its controller would not see it, and make more."""

@@ -17,6 +17,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
+from tests.policy.builders import table
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.rules import Reserve, Validate
 
@@ -42,13 +43,13 @@ EXPRESSION = make_policy("cel", make_rule("true", validate=Validate(expression="
 
 
 @pytest.mark.parametrize("more", [(), (EXPRESSION,)], ids=["read in part", "read in full"])
-@pytest.mark.parametrize(
-    ("user", "meta", "allowed"),
-    [
-        pytest.param(RUNNER, {}, True, id="a service account that makes a pod itself"),
-        pytest.param(RUNNER, {"ownerReferences": OWNERS}, False, id="and one for a workload"),
-        pytest.param(CONTROLLER, {"ownerReferences": OWNERS}, False, id="a controller"),
-    ],
+@table(
+    "user, meta, allowed",
+    {
+        "a service account that makes a pod itself": (RUNNER, {}, True),
+        "and one for a workload": (RUNNER, {"ownerReferences": OWNERS}, False),
+        "a controller": (CONTROLLER, {"ownerReferences": OWNERS}, False),
+    },
 )
 def test_who_made_the_pod_is_read_from_the_review(more, user, meta, allowed):
     """User and ownerReferences of a review tell who made the pod, however much of it is decoded."""
@@ -85,12 +86,12 @@ def test_what_a_controller_writes_for_a_workload_is_judged_like_its_pods():
     assert judged(context, replica_set, user)["allowed"] is True
 
 
-@pytest.mark.parametrize(
-    ("match", "refused"),
-    [
-        pytest.param({"namespaces": ("team-a",), "subjects": (Subject("Group", "other"),)}, True, id="by namespace"),
-        pytest.param({"subjects": DEV}, False, id="by subjects"),
-    ],
+@table(
+    "match, refused",
+    {
+        "by namespace": ({"namespaces": ("team-a",), "subjects": (Subject("Group", "other"),)}, True),
+        "by subjects": ({"subjects": DEV}, False),
+    },
 )
 def test_a_template_is_judged_by_the_default_that_its_pods_get(match, refused):
     """The default of a template is what a controller's pods will get, not what the author's own pods would."""

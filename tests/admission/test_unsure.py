@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.admission.builders import (
     ask,
     make_class,
@@ -17,6 +15,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
+from tests.policy.builders import table
 from webhook.admission.context import Context, Overlay
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
@@ -28,19 +27,17 @@ NEW_DEFAULT = {"kind": "PriorityClass", "metadata": {"name": "mine"}, "value": 5
 NONE = {"priority": 0, "preemptionPolicy": PREEMPT}
 POLICY_DEFAULT = make_policy("teams", make_rule("default", default_priority_class="batch"))
 
-HINGES = [
-    pytest.param("mutate", make_pod(priorityClassName="new"), (), "new", id="unknown class, mutation"),
-    pytest.param("validate", make_pod(priorityClassName="new"), (), "new", id="unknown class, validation"),
-    pytest.param("validate", make_workload("Job", priorityClassName="new"), (), "new", id="unknown class, template"),
-    pytest.param("mutate", make_pod(priorityClassName="high", priority=7), (HIGH,), "high", id="stale class, mutation"),
-    pytest.param("validate", make_pod(priorityClassName="high", priority=7), (HIGH,), "high", id="stale class"),
-    pytest.param("validate", make_pod(**NONE), (DEFAULT,), "dflt", id="default deleted meanwhile"),
-    pytest.param("validate", NEW_DEFAULT, (DEFAULT,), "dflt", id="other default deleted meanwhile"),
-    pytest.param("mutate", make_pod(), (POLICY_DEFAULT,), "batch", id="policy default not known"),
-    pytest.param(
-        "mutate", make_pod(priorityClassName="high"), (HIGH, manage(high="high-managed")), "high-managed", id="twin"
-    ),
-]
+HINGES = {
+    "unknown class, mutation": ("mutate", make_pod(priorityClassName="new"), (), "new"),
+    "unknown class, validation": ("validate", make_pod(priorityClassName="new"), (), "new"),
+    "unknown class, template": ("validate", make_workload("Job", priorityClassName="new"), (), "new"),
+    "stale class, mutation": ("mutate", make_pod(priorityClassName="high", priority=7), (HIGH,), "high"),
+    "stale class": ("validate", make_pod(priorityClassName="high", priority=7), (HIGH,), "high"),
+    "default deleted meanwhile": ("validate", make_pod(**NONE), (DEFAULT,), "dflt"),
+    "other default deleted meanwhile": ("validate", NEW_DEFAULT, (DEFAULT,), "dflt"),
+    "policy default not known": ("mutate", make_pod(), (POLICY_DEFAULT,), "batch"),
+    "twin": ("mutate", make_pod(priorityClassName="high"), (HIGH, manage(high="high-managed")), "high-managed"),
+}
 
 
 def context_of(*things):
@@ -48,7 +45,7 @@ def context_of(*things):
     return make_context(*objects, policies=tuple(thing for thing in things if thing not in objects))
 
 
-@pytest.mark.parametrize(("phase", "obj", "things", "name"), HINGES)
+@table("phase, obj, things, name", HINGES)
 def test_an_answer_names_the_class_it_hinges_on(phase, obj, things, name):
     """Nothing is refused, or left undone, for a class that was not looked up live."""
     assert ask(context_of(*things), phase, make_review(obj)).answer.unsure == {("priorityclasses", name)}

@@ -18,6 +18,7 @@ from tests.admission.builders import (
     message_of,
     response,
 )
+from tests.policy.builders import table
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.priority import MatchCondition
 from webhook.policy.model.rules import Definers, ProtectAnnotations, Reserve, Validate
@@ -31,29 +32,33 @@ def judged(context, obj, old=None, **more):
     return response(ask(context, "validate", make_review(obj, old, **more)))
 
 
-REFUSED = [
-    pytest.param(make_body(value=2**31), "builtin/int32", "does not fit an int32", id="above int32"),
-    pytest.param(make_body(value=-(2**31) - 1), "builtin/int32", "does not fit an int32", id="below int32"),
-    pytest.param(
-        make_body(value=1000000001), "builtin/highest-value",
-        "maximum allowed value of a user defined priority is 1000000000", id="above a billion",
+REFUSED = {
+    "above int32": (make_body(value=2**31), "builtin/int32", "does not fit an int32"),
+    "below int32": (make_body(value=-(2**31) - 1), "builtin/int32", "does not fit an int32"),
+    "above a billion": (
+        make_body(value=1000000001),
+        "builtin/highest-value",
+        "maximum allowed value of a user defined priority is 1000000000",
     ),
-    pytest.param(
-        make_body("system-mine"), "builtin/system-prefix",
-        "priority class names with 'system-' prefix are reserved for system use only", id="system prefix",
+    "system prefix": (
+        make_body("system-mine"),
+        "builtin/system-prefix",
+        "priority class names with 'system-' prefix are reserved for system use only",
     ),
-    pytest.param(
-        make_body("system-node-critical", 5), "builtin/system-prefix", "reserved for system use only",
-        id="a system class of another value",
+    "a system class of another value": (
+        make_body("system-node-critical", 5),
+        "builtin/system-prefix",
+        "reserved for system use only",
     ),
-    pytest.param(
-        make_body(globalDefault=True), "builtin/one-default",
-        "PriorityClass dflt is already marked as default. Only one default can exist", id="a second default",
+    "a second default": (
+        make_body(globalDefault=True),
+        "builtin/one-default",
+        "PriorityClass dflt is already marked as default. Only one default can exist",
     ),
-]  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("body", "rule", "words"), REFUSED)
+@table("body, rule, words", REFUSED)
 def test_a_class_kubernetes_would_refuse_is_refused_in_its_words(body, rule, words):
     """The limits of PriorityClasses hold here as they do in the API server."""
     answer = judged(make_context(make_class("dflt", 3, default=True)), body)
@@ -61,15 +66,15 @@ def test_a_class_kubernetes_would_refuse_is_refused_in_its_words(body, rule, wor
     assert answer["auditAnnotations"] == {"denied-by": rule}
 
 
-@pytest.mark.parametrize(
+@table(
     "body",
-    [
-        pytest.param(make_body(value=-2147483648), id="the lowest int32"),
-        pytest.param(make_body(value=1000000000), id="a billion exactly"),
-        pytest.param(make_body("system-node-critical", 2000001000), id="Kubernetes' own class"),
-        pytest.param(make_body("system-cluster-critical", 2000000000), id="Kubernetes' other class"),
-        pytest.param(make_body("dflt", globalDefault=True), id="the default itself"),
-    ],
+    {
+        "the lowest int32": make_body(value=-2147483648),
+        "a billion exactly": make_body(value=1000000000),
+        "Kubernetes' own class": make_body("system-node-critical", 2000001000),
+        "Kubernetes' other class": make_body("system-cluster-critical", 2000000000),
+        "the default itself": make_body("dflt", globalDefault=True),
+    },
 )
 def test_a_class_kubernetes_would_take_passes(body):
     """What the API server takes passes without a word."""
@@ -77,25 +82,25 @@ def test_a_class_kubernetes_would_take_passes(body):
     assert answer == {"uid": answer["uid"], "allowed": True}
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        pytest.param({"value": 6}, "value may not be changed in an update (now 5, requested 6)", id="value"),
-        pytest.param({"preemptionPolicy": "Never"}, "preemptionPolicy may not be changed", id="policy"),
-    ],
+@table(
+    "change, words",
+    {
+        "value": ({"value": 6}, "value may not be changed in an update (now 5, requested 6)"),
+        "policy": ({"preemptionPolicy": "Never"}, "preemptionPolicy may not be changed"),
+    },
 )
 def test_value_and_policy_of_a_class_are_immutable(change, words):
     """A class keeps its value and policy; whoever wants others makes a new class."""
     assert words in message_of(judged(make_context(), make_body(**change), make_body()))
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
-    [
-        pytest.param({"preemptionPolicy": "PreemptLowerPriority"}, id="the default policy, spelled out"),
-        pytest.param({"description": "x"}, id="description"),
-        pytest.param({"metadata": {"name": "mine", "annotations": {"a": "b"}}}, id="annotations"),
-    ],
+    {
+        "the default policy, spelled out": {"preemptionPolicy": "PreemptLowerPriority"},
+        "description": {"description": "x"},
+        "annotations": {"metadata": {"name": "mine", "annotations": {"a": "b"}}},
+    },
 )
 def test_the_rest_of_a_class_may_change(change):
     """Descriptions and annotations of a class are mutable."""
@@ -150,22 +155,19 @@ def guarded(**match):
     return make_context(policies=(msgspec.structs.replace(policy, conditions=(failing,)),))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "allowed"),
-    [
-        pytest.param(of_band(), None, {"root"}, id="deletion"),
-        pytest.param(of_band(**OWNED), None, {"root", COLLECTOR}, id="deletion of one with an owner"),
-        pytest.param(make_body(value=5), None, {"root", "alice", COLLECTOR}, id="deletion outside the band"),
-        pytest.param(
-            of_band(going=True), of_band(going=True, annotations={"a": "b"}), {"root"}, id="change of one that goes"
-        ),
-        pytest.param(
+@table(
+    "old, new, allowed",
+    {
+        "deletion": (of_band(), None, {"root"}),
+        "deletion of one with an owner": (of_band(**OWNED), None, {"root", COLLECTOR}),
+        "deletion outside the band": (make_body(value=5), None, {"root", "alice", COLLECTOR}),
+        "change of one that goes": (of_band(going=True), of_band(going=True, annotations={"a": "b"}), {"root"}),
+        "a finalizer of one that goes": (
             of_band(going=True, finalizers=["a/b"]),
             of_band(going=True),
             {"root", "alice", COLLECTOR},
-            id="a finalizer of one that goes",
         ),
-    ],
+    },
 )
 def test_a_class_goes_by_those_who_may_define_it(old, new, allowed):
     """No expression sees it. The garbage collector deletes for an owner: the reference to it was judged when added."""
@@ -189,14 +191,14 @@ def test_the_refusal_of_a_deletion_names_who_may():
     assert judged(others, None, of_band(), operation="DELETE")["allowed"] is True
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "allowed"),
-    [
-        pytest.param([], [GONE], False, id="a new owner"),
-        pytest.param([GONE], [{**GONE, "name": "other"}], False, id="the uid under another name"),
-        pytest.param([GONE], [{**GONE, "blockOwnerDeletion": False}], True, id="the same owner"),
-        pytest.param([GONE], [], True, id="none any more"),
-    ],
+@table(
+    "before, after, allowed",
+    {
+        "a new owner": ([], [GONE], False),
+        "the uid under another name": ([GONE], [{**GONE, "name": "other"}], False),
+        "the same owner": ([GONE], [{**GONE, "blockOwnerDeletion": False}], True),
+        "none any more": ([GONE], [], True),
+    },
 )
 def test_an_owner_of_a_class_is_added_by_those_who_may_define_it(before, after, allowed):
     """Garbage collection deletes a class whose owner does not exist, so an owner is judged like a deletion."""
@@ -212,17 +214,17 @@ def test_an_owner_of_a_class_is_added_by_those_who_may_define_it(before, after, 
 KEY = "example.com/may-go"
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "user", "allowed"),
-    [
-        pytest.param({}, {KEY: "true"}, "alice", False, id="set"),
-        pytest.param({KEY: "false"}, {KEY: "true"}, "alice", False, id="changed"),
-        pytest.param({KEY: "false"}, {}, "alice", False, id="removed"),
-        pytest.param({KEY: "false"}, {KEY: "true"}, "root", True, id="by who may"),
-        pytest.param({KEY: "true"}, {KEY: "true", "a": "b"}, "alice", True, id="another one"),
-        pytest.param(None, {KEY: "true"}, "alice", False, id="on a new class"),
-        pytest.param(None, {KEY: "true"}, "root", True, id="on a new class, by who may"),
-    ],
+@table(
+    "before, after, user, allowed",
+    {
+        "set": ({}, {KEY: "true"}, "alice", False),
+        "changed": ({KEY: "false"}, {KEY: "true"}, "alice", False),
+        "removed": ({KEY: "false"}, {}, "alice", False),
+        "by who may": ({KEY: "false"}, {KEY: "true"}, "root", True),
+        "another one": ({KEY: "true"}, {KEY: "true", "a": "b"}, "alice", True),
+        "on a new class": (None, {KEY: "true"}, "alice", False),
+        "on a new class, by who may": (None, {KEY: "true"}, "root", True),
+    },
 )
 @pytest.mark.parametrize("going", [False, True])
 def test_annotations_of_classes_are_protected(before, after, user, allowed, going):

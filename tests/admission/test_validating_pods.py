@@ -17,6 +17,7 @@ from tests.admission.builders import (
     message_of,
     response,
 )
+from tests.policy.builders import table
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.rules import Enforcement, PriorityClasses, ProtectAnnotations, Reserve, Validate
 from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK
@@ -35,41 +36,51 @@ def judged(context, obj, old=None, **more):
     return response(ask(context, "validate", make_review(obj, old, **more)))
 
 
-REFUSED = [
-    pytest.param(
-        {"priorityClassName": "ghost"}, {}, "builtin/class-exists", "no PriorityClass with name ghost was found",
-        id="unknown class",
+REFUSED = {
+    "unknown class": (
+        {"priorityClassName": "ghost"},
+        {},
+        "builtin/class-exists",
+        "no PriorityClass with name ghost was found",
     ),
-    pytest.param({}, {}, "builtin/priority-resolved", "were never filled in", id="never resolved, no class"),
-    pytest.param(
-        {"priorityClassName": "high"}, {}, "builtin/priority-resolved", "were never filled in", id="never resolved"
+    "never resolved, no class": ({}, {}, "builtin/priority-resolved", "were never filled in"),
+    "never resolved": ({"priorityClassName": "high"}, {}, "builtin/priority-resolved", "were never filled in"),
+    "half resolved": (
+        {"priorityClassName": "high", "priority": 100},
+        {},
+        "builtin/priority-resolved",
+        "never filled in",
     ),
-    pytest.param(
-        {"priorityClassName": "high", "priority": 100}, {}, "builtin/priority-resolved", "never filled in",
-        id="half resolved",
+    "other priority than the class": (
+        {**RESOLVED, "priority": 7},
+        {},
+        "builtin/priority-agrees",
+        "spec.priority is 7, but PriorityClass high has 100",
     ),
-    pytest.param(
-        {**RESOLVED, "priority": 7}, {}, "builtin/priority-agrees",
-        "spec.priority is 7, but PriorityClass high has 100", id="other priority than the class",
+    "raw priority": (
+        {"priority": 2000000000},
+        {},
+        "builtin/priority-agrees",
+        "spec.priority is 2000000000, but a pod without a PriorityClass has 0",
     ),
-    pytest.param(
-        {"priority": 2000000000}, {}, "builtin/priority-agrees",
-        "spec.priority is 2000000000, but a pod without a PriorityClass has 0", id="raw priority",
+    "other policy than the class": (
+        {**RESOLVED, "preemptionPolicy": "Never"},
+        {},
+        "builtin/preemption-policy-agrees",
+        f"spec.preemptionPolicy is Never, but PriorityClass high has {PREEMPT}",
     ),
-    pytest.param(
-        {**RESOLVED, "preemptionPolicy": "Never"}, {}, "builtin/preemption-policy-agrees",
-        f"spec.preemptionPolicy is Never, but PriorityClass high has {PREEMPT}", id="other policy than the class",
+    "stray mark": (RESOLVED, MARKED, "builtin/mark", "PriorityClass high is not one that it manages"),
+    "mark without a class": (
+        {"priority": 0, "preemptionPolicy": PREEMPT},
+        MARKED,
+        "builtin/mark",
+        "no PriorityClass is named",
     ),
-    pytest.param(RESOLVED, MARKED, "builtin/mark", "PriorityClass high is not one that it manages", id="stray mark"),
-    pytest.param(
-        {"priority": 0, "preemptionPolicy": PREEMPT}, MARKED, "builtin/mark", "no PriorityClass is named",
-        id="mark without a class",
-    ),
-    pytest.param(MANAGED, {"labels": {MARK: "mine"}}, "builtin/mark", "its only value is 'managed'", id="other mark"),
-]  # fmt: skip
+    "other mark": (MANAGED, {"labels": {MARK: "mine"}}, "builtin/mark", "its only value is 'managed'"),
+}
 
 
-@pytest.mark.parametrize(("spec", "meta", "rule", "words"), REFUSED)
+@table("spec, meta, rule, words", REFUSED)
 def test_a_pod_that_does_not_agree_with_its_class_is_refused(spec, meta, rule, words):
     """A pod whose priority, policy, class or mark disagree, or that was never resolved, does not get in."""
     answer = judged(make_context(HIGH, BATCH, policies=(manage("batch"),)), make_pod(meta=meta, **spec))
@@ -79,19 +90,19 @@ def test_a_pod_that_does_not_agree_with_its_class_is_refused(spec, meta, rule, w
     assert answer["status"]["reason"] == "Forbidden"
 
 
-@pytest.mark.parametrize(
-    ("spec", "meta"),
-    [
-        pytest.param(RESOLVED, {}, id="as its class says"),
-        pytest.param({"priority": 0, "preemptionPolicy": PREEMPT}, {}, id="no class"),
-        pytest.param(MANAGED, MARKED, id="managed and marked"),
-        pytest.param(
-            {"priorityClassName": "high"}, {"annotations": {"kubernetes.io/config.mirror": "x"}},
-            id="a mirror pod, which is never patched",
+@table(
+    "spec, meta",
+    {
+        "as its class says": (RESOLVED, {}),
+        "no class": ({"priority": 0, "preemptionPolicy": PREEMPT}, {}),
+        "managed and marked": (MANAGED, MARKED),
+        "a mirror pod, which is never patched": (
+            {"priorityClassName": "high"},
+            {"annotations": {"kubernetes.io/config.mirror": "x"}},
         ),
-        pytest.param({"priorityClassName": "ghost"}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, id="being deleted"),
-    ],
-)  # fmt: skip
+        "being deleted": ({"priorityClassName": "ghost"}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+    },
+)
 def test_a_pod_that_agrees_passes(spec, meta):
     """What is resolved as its class says gets in without a word."""
     answer = judged(make_context(HIGH, BATCH, policies=(manage("batch"),)), make_pod(meta=meta, **spec))
@@ -112,28 +123,20 @@ def test_a_pod_without_class_must_have_the_global_default():
     assert "spec.priority is 0, but the default PriorityClass std has 7" in message_of(answer)
 
 
-CHANGES = [
-    pytest.param(RESOLVED, {}, {**RESOLVED, "priority": 7}, {}, "builtin/priority-immutable", id="priority"),
-    pytest.param(
-        RESOLVED, {}, {**RESOLVED, "preemptionPolicy": "Never"}, {}, "builtin/priority-immutable", id="policy"
-    ),
-    pytest.param(
-        RESOLVED, {}, {**RESOLVED, "priorityClassName": "batch"}, {}, "builtin/priority-immutable", id="class"
-    ),
-    pytest.param(RESOLVED, {}, {"priorityClassName": "high"}, {}, "builtin/priority-immutable", id="removed"),
-    pytest.param(MANAGED, {}, MANAGED, MARKED, "builtin/mark", id="mark set"),
-    pytest.param(MANAGED, MARKED, MANAGED, {}, "builtin/mark", id="mark removed"),
-    pytest.param(MANAGED, MARKED, MANAGED, {"labels": {MARK: "x"}}, "builtin/mark", id="mark changed"),
-    pytest.param(
-        RESOLVED, {}, RESOLVED, {"annotations": {CAN_BE_PREEMPTED: "false"}}, "builtin/shield", id="annotation set"
-    ),
-    pytest.param(
-        RESOLVED, {"annotations": {CAN_BE_PREEMPTED: "true"}}, RESOLVED, {}, "builtin/shield", id="annotation removed"
-    ),
-]
+CHANGES = {
+    "priority": (RESOLVED, {}, {**RESOLVED, "priority": 7}, {}, "builtin/priority-immutable"),
+    "policy": (RESOLVED, {}, {**RESOLVED, "preemptionPolicy": "Never"}, {}, "builtin/priority-immutable"),
+    "class": (RESOLVED, {}, {**RESOLVED, "priorityClassName": "batch"}, {}, "builtin/priority-immutable"),
+    "removed": (RESOLVED, {}, {"priorityClassName": "high"}, {}, "builtin/priority-immutable"),
+    "mark set": (MANAGED, {}, MANAGED, MARKED, "builtin/mark"),
+    "mark removed": (MANAGED, MARKED, MANAGED, {}, "builtin/mark"),
+    "mark changed": (MANAGED, MARKED, MANAGED, {"labels": {MARK: "x"}}, "builtin/mark"),
+    "annotation set": (RESOLVED, {}, RESOLVED, {"annotations": {CAN_BE_PREEMPTED: "false"}}, "builtin/shield"),
+    "annotation removed": (RESOLVED, {"annotations": {CAN_BE_PREEMPTED: "true"}}, RESOLVED, {}, "builtin/shield"),
+}
 
 
-@pytest.mark.parametrize(("spec", "meta", "new_spec", "new_meta", "rule"), CHANGES)
+@table("spec, meta, new_spec, new_meta, rule", CHANGES)
 def test_what_a_pod_was_created_with_stays(spec, meta, new_spec, new_meta, rule):
     """Priority, mark and preemptibility of a running pod do not change."""
     context = make_context(HIGH, BATCH, policies=(manage("batch"),))
@@ -142,15 +145,15 @@ def test_what_a_pod_was_created_with_stays(spec, meta, new_spec, new_meta, rule)
     assert rule in answer["auditAnnotations"]["denied-by"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "meta"),
-    [
-        pytest.param({"priorityClassName": "gone"}, {}, id="its class is gone"),
-        pytest.param({**RESOLVED, "priority": 7}, {}, id="it never agreed"),
-        pytest.param({}, {}, id="it was never resolved"),
-        pytest.param(RESOLVED, MARKED, id="its mark is a stray one"),
-        pytest.param(RESOLVED, {}, id="its class is not allowed any more"),
-    ],
+@table(
+    "spec, meta",
+    {
+        "its class is gone": ({"priorityClassName": "gone"}, {}),
+        "it never agreed": ({**RESOLVED, "priority": 7}, {}),
+        "it was never resolved": ({}, {}),
+        "its mark is a stray one": (RESOLVED, MARKED),
+        "its class is not allowed any more": (RESOLVED, {}),
+    },
 )
 def test_an_update_is_judged_by_what_it_changes(spec, meta):
     """A label or an image of an old pod can change whatever the rules say of such a pod today."""
@@ -176,18 +179,16 @@ def test_a_mirror_pod_carries_no_record_of_what_it_was_given():
     assert "a mirror pod gets nothing" in message_of(answer)
 
 
-@pytest.mark.parametrize(
-    ("spec", "refused"),
-    [
-        pytest.param(RESOLVED, "", id="as its class says"),
-        pytest.param({}, "", id="never filled in"),
-        pytest.param({"priorityClassName": "ghost"}, "builtin/class-exists", id="a class that does not exist"),
-        pytest.param({"priorityClassName": "high", "priority": 3}, "builtin/priority-agrees", id="another value"),
-        pytest.param({"priority": 2_000_000_000}, "builtin/priority-agrees", id="a value without a class"),
-        pytest.param(
-            {**RESOLVED, "preemptionPolicy": "Never"}, "builtin/preemption-policy-agrees", id="another policy"
-        ),
-    ],
+@table(
+    "spec, refused",
+    {
+        "as its class says": (RESOLVED, ""),
+        "never filled in": ({}, ""),
+        "a class that does not exist": ({"priorityClassName": "ghost"}, "builtin/class-exists"),
+        "another value": ({"priorityClassName": "high", "priority": 3}, "builtin/priority-agrees"),
+        "a value without a class": ({"priority": 2_000_000_000}, "builtin/priority-agrees"),
+        "another policy": ({**RESOLVED, "preemptionPolicy": "Never"}, "builtin/preemption-policy-agrees"),
+    },
 )
 def test_pods_of_the_system_are_judged_as_the_priority_plugin_does(spec, refused):
     """Without the plugin giveway refuses what it refuses, and asks no policy."""
@@ -205,19 +206,15 @@ RESERVED = make_policy(
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-@pytest.mark.parametrize(
-    ("spec", "meta", "policies", "words"),
-    [
-        pytest.param(
-            {"priorityClassName": "ghost"}, {}, (), "no PriorityClass with name ghost was found", id="unknown"
-        ),
-        pytest.param(
-            {**RESOLVED, "priority": 7}, {}, (), "spec.priority is 7, but PriorityClass high has 100", id="value"
-        ),
-        pytest.param({"priorityClassName": "high"}, {}, (NO_HIGH,), "teams/allowed", id="class not allowed"),
-        pytest.param({"priorityClassName": "high"}, {}, (RESERVED,), "system/critical", id="reserved range"),
-        pytest.param({"priorityClassName": "high"}, MARKED, (), "builtin/mark", id="mark"),
-    ],
+@table(
+    "spec, meta, policies, words",
+    {
+        "unknown": ({"priorityClassName": "ghost"}, {}, (), "no PriorityClass with name ghost was found"),
+        "value": ({**RESOLVED, "priority": 7}, {}, (), "spec.priority is 7, but PriorityClass high has 100"),
+        "class not allowed": ({"priorityClassName": "high"}, {}, (NO_HIGH,), "teams/allowed"),
+        "reserved range": ({"priorityClassName": "high"}, {}, (RESERVED,), "system/critical"),
+        "mark": ({"priorityClassName": "high"}, MARKED, (), "builtin/mark"),
+    },
 )
 def test_the_author_of_a_workload_sees_what_its_pods_would_meet(kind, spec, meta, policies, words):
     """A template whose pods would be refused is refused when it is applied."""
@@ -226,14 +223,14 @@ def test_the_author_of_a_workload_sees_what_its_pods_would_meet(kind, spec, meta
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job"])
-@pytest.mark.parametrize(
-    ("requirement", "refused"),
-    [
-        pytest.param({"operator": "DoesNotExist"}, True, id="without the mark"),
-        pytest.param({"operator": "NotIn", "values": ["managed"]}, True, id="with another mark"),
-        pytest.param({"operator": "NotIn", "values": ["x"]}, False, id="not with a mark that nobody sets"),
-        pytest.param({"operator": "In"}, False, id="not a selector"),
-    ],
+@table(
+    "requirement, refused",
+    {
+        "without the mark": ({"operator": "DoesNotExist"}, True),
+        "with another mark": ({"operator": "NotIn", "values": ["managed"]}, True),
+        "not with a mark that nobody sets": ({"operator": "NotIn", "values": ["x"]}, False),
+        "not a selector": ({"operator": "In"}, False),
+    },
 )
 def test_a_selector_that_loses_marked_pods(kind, requirement, refused):
     """Such a workload would make pods of a managed class without end."""
@@ -292,13 +289,13 @@ def test_workloads_are_not_patched(kind):
     assert answer == {"uid": answer["uid"], "allowed": True}
 
 
-@pytest.mark.parametrize(
-    ("enforcement", "allowed", "field"),
-    [
-        pytest.param(Enforcement.ENFORCE, False, "status", id="enforce"),
-        pytest.param(Enforcement.WARN, True, "warnings", id="warn"),
-        pytest.param(Enforcement.AUDIT, True, "auditAnnotations", id="audit"),
-    ],
+@table(
+    "enforcement, allowed, field",
+    {
+        "enforce": (Enforcement.ENFORCE, False, "status"),
+        "warn": (Enforcement.WARN, True, "warnings"),
+        "audit": (Enforcement.AUDIT, True, "auditAnnotations"),
+    },
 )
 def test_enforcement_decides_what_a_violation_does(enforcement, allowed, field):
     """Refuse, warn the author, or only leave a trace in the audit log."""
@@ -335,25 +332,24 @@ def mirror_pod(node="n1", *, owner=("Node", "n1"), meta=None, **spec):
 KUBELET = {"username": "system:node:n1", "groups": ["system:nodes", "system:authenticated"]}
 
 
-@pytest.mark.parametrize(
-    ("pod", "user", "denied"),
-    [
-        pytest.param(mirror_pod(), KUBELET, "", id="by its node's kubelet"),
-        pytest.param(mirror_pod(), {**KUBELET, "username": "system:node:n2"}, "builtin/class-exists", id="by another"),
-        pytest.param(mirror_pod(), {**KUBELET, "groups": []}, "builtin/class-exists", id="by a user of that name"),
-        pytest.param(mirror_pod(), {"username": "alice"}, "builtin/class-exists", id="by somebody else"),
-        pytest.param(mirror_pod("n2"), KUBELET, "builtin/class-exists", id="on another node"),
-        pytest.param(mirror_pod(owner=("Node", "n2")), KUBELET, "builtin/class-exists", id="of another node"),
-        pytest.param(mirror_pod(owner=("Job", "n1")), KUBELET, "builtin/class-exists", id="of something else"),
-        pytest.param(mirror_pod(meta={"annotations": {}}), KUBELET, "builtin/class-exists", id="no mirror pod"),
-        pytest.param(mirror_pod(meta=MARKED), KUBELET, "builtin/mark", id="marked"),
-        pytest.param(
+@table(
+    "pod, user, denied",
+    {
+        "by its node's kubelet": (mirror_pod(), KUBELET, ""),
+        "by another": (mirror_pod(), {**KUBELET, "username": "system:node:n2"}, "builtin/class-exists"),
+        "by a user of that name": (mirror_pod(), {**KUBELET, "groups": []}, "builtin/class-exists"),
+        "by somebody else": (mirror_pod(), {"username": "alice"}, "builtin/class-exists"),
+        "on another node": (mirror_pod("n2"), KUBELET, "builtin/class-exists"),
+        "of another node": (mirror_pod(owner=("Node", "n2")), KUBELET, "builtin/class-exists"),
+        "of something else": (mirror_pod(owner=("Job", "n1")), KUBELET, "builtin/class-exists"),
+        "no mirror pod": (mirror_pod(meta={"annotations": {}}), KUBELET, "builtin/class-exists"),
+        "marked": (mirror_pod(meta=MARKED), KUBELET, "builtin/mark"),
+        "no mirror pod, of a node": (
             make_pod(meta={"ownerReferences": [{"kind": "Node", "name": "n1", "controller": True}]}, **RESOLVED),
             {"username": "alice"},
             "builtin/static-pods",
-            id="no mirror pod, of a node",
         ),
-    ],
+    },
 )
 def test_a_kubelet_shows_its_static_pods_whatever_they_are(pod, user, denied):
     """What runs there runs without the API, and counts only if the API has it; nothing of giveway's own is on it."""

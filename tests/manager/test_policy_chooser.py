@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.manager.choosing import KEPT, RANGE, SYSTEM, TEAMS, allow_removal, files, held, names, put
 from tests.manager.test_reload import until
+from tests.policy.builders import table
 from webhook.inspection.scope import read_policies
 from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
@@ -271,16 +272,16 @@ async def test_a_healthy_start_says_nothing_is_broken(start, client, directory):
     assert not [line for line in running.lines() if "broken" in str(line) or line.get("level") == "error"]
 
 
-@pytest.mark.parametrize(
-    ("names", "keys"),
-    [
-        pytest.param(["/a/b c.yaml", "/a/b_c.yaml"], ["b_c.yaml", "b_c_.yaml"], id="files whose names become alike"),
-        pytest.param(["/a/x.yml", "/a/x.yaml"], ["x.yml", "x.yaml"], id="both suffixes"),
-        pytest.param(["prioritypolicy/web", "preemptionpolicy/web"], ["web.yaml", "web_.yaml"], id="objects"),
-        pytest.param(["prioritypolicy/web.v1"], ["web.v1.yaml"], id="an object with a dot in its name"),
-        pytest.param(["a/" + "o" * 253, "b/" + "o" * 253], ["o" * 200 + ".yaml", "o" * 200 + "_.yaml"], id="long"),
-        pytest.param(["/a/.yaml", "/b/.yaml"], [".yaml", "_.yaml"], id="nothing but a suffix"),
-    ],
+@table(
+    "names, keys",
+    {
+        "files whose names become alike": (["/a/b c.yaml", "/a/b_c.yaml"], ["b_c.yaml", "b_c_.yaml"]),
+        "both suffixes": (["/a/x.yml", "/a/x.yaml"], ["x.yml", "x.yaml"]),
+        "objects": (["prioritypolicy/web", "preemptionpolicy/web"], ["web.yaml", "web_.yaml"]),
+        "an object with a dot in its name": (["prioritypolicy/web.v1"], ["web.v1.yaml"]),
+        "long": (["a/" + "o" * 253, "b/" + "o" * 253], ["o" * 200 + ".yaml", "o" * 200 + "_.yaml"]),
+        "nothing but a suffix": (["/a/.yaml", "/b/.yaml"], [".yaml", "_.yaml"]),
+    },
 )
 def test_names_of_policies(names, keys):
     """Every policy gets a key of its own that a ConfigMap takes, and that readers take for a policy file's."""

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from tests.admission.builders import make_class, make_pod, make_review
+from tests.policy.builders import table
 from tests.serving.certificates import Authority
 from tests.serving.conftest import trusting
 from webhook.admission.context import Objects
@@ -269,14 +270,14 @@ async def test_tls_below_1_2_is_refused(start, authority):
             await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=context)
 
 
-@pytest.mark.parametrize(
-    ("files", "words"),
-    [
-        pytest.param({}, "cannot read the certificate", id="no certificate"),
-        pytest.param({"server.crt": "x"}, "server.crt holds no PEM certificate", id="not PEM"),
-        pytest.param({"server.key": "x"}, "server.key is no private key for", id="no key"),
-        pytest.param({"ca.crt": "x"}, "ca.crt holds no usable client CA", id="no client CA"),
-    ],
+@table(
+    "files, words",
+    {
+        "no certificate": ({}, "cannot read the certificate"),
+        "not PEM": ({"server.crt": "x"}, "server.crt holds no PEM certificate"),
+        "no key": ({"server.key": "x"}, "server.key is no private key for"),
+        "no client CA": ({"ca.crt": "x"}, "ca.crt holds no usable client CA"),
+    },
 )
 def test_what_is_wrong_with_a_certificate_is_said(authority, tmp_path, files, words):
     """The text names the file."""

@@ -6,7 +6,7 @@ import pytest
 
 from tests.native import apiserver
 from tests.native.comparing import RECONCILER, Both, pod_request
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     CREATION,
@@ -259,17 +259,17 @@ def named_class(value, **metadata):
     return {"kind": "PriorityClass", "metadata": {"name": "huge", **metadata}, "value": value}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "user", "refused"),
-    [
-        pytest.param(named_class(950000000), None, "alice", True, id="deleted"),
-        pytest.param(named_class(950000000), None, COLLECTOR, True, id="collected without an owner"),
-        pytest.param(named_class(950000000, **OWNED), None, COLLECTOR, False, id="collected for its owner"),
-        pytest.param(named_class(950000000, **OWNED), None, "alice", True, id="deleted though it has an owner"),
-        pytest.param(named_class(950000000), named_class(950000000, **OWNED), "alice", True, id="given an owner"),
-        pytest.param(named_class(200), None, "alice", False, id="deleted outside the band"),
-        pytest.param(named_class(200), named_class(200, **OWNED), "alice", False, id="given an owner outside"),
-    ],
+@table(
+    "old, new, user, refused",
+    {
+        "deleted": (named_class(950000000), None, "alice", True),
+        "collected without an owner": (named_class(950000000), None, COLLECTOR, True),
+        "collected for its owner": (named_class(950000000, **OWNED), None, COLLECTOR, False),
+        "deleted though it has an owner": (named_class(950000000, **OWNED), None, "alice", True),
+        "given an owner": (named_class(950000000), named_class(950000000, **OWNED), "alice", True),
+        "deleted outside the band": (named_class(200), None, "alice", False),
+        "given an owner outside": (named_class(200), named_class(200, **OWNED), "alice", False),
+    },
 )
 def test_a_class_of_a_band_goes_by_nobody_elses_hand(both, old, new, user, refused):
     """Who may delete a class, and make one with its name, would decide about everybody's pods of it."""

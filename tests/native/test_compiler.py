@@ -5,7 +5,7 @@ import pytest
 
 from tests.native import apiserver
 from tests.native.comparing import RECONCILER, SETTINGS, Both, pod_request
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.native.compiler import compile_policies
@@ -127,18 +127,17 @@ def test_enforcement_is_what_the_binding_does(enforcement, actions):
     assert [made[-3]["spec"], made[-1]["spec"]] == wanted
 
 
-@pytest.mark.parametrize(
-    ("spec", "rule", "reason"),
-    [
-        pytest.param(rules(DEFAULT), "p/default", "which class is the global default", id="default class"),
-        pytest.param(rules(COPY), "p/copy", "give the classes", id="copied annotations"),
-        pytest.param(
+@table(
+    "spec, rule, reason",
+    {
+        "default class": (rules(DEFAULT), "p/default", "which class is the global default"),
+        "copied annotations": (rules(COPY), "p/copy", "give the classes"),
+        "annotations at CREATE": (
             rules(f"{{name: s, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}], operations: [CREATE]}}}}"),
             "p/s",
             "at CREATE it turns on what the pod's class says",
-            id="annotations at CREATE",
         ),
-    ],
+    },
 )
 def test_without_the_classes_what_needs_them_is_named(spec, rule, reason):
     """Nothing is left out silently."""
@@ -211,13 +210,13 @@ def test_a_class_that_the_table_does_not_know_yet():
     assert not outcome.allowed
 
 
-@pytest.mark.parametrize(
-    ("twin", "moved"),
-    [
-        pytest.param(one_class("online-high", 7, "Never"), True, id="of the same value"),
-        pytest.param(one_class("online-high", 8, "Never"), False, id="of another value"),
-        pytest.param(one_class("online-high", 7), False, id="that is not Never"),
-    ],
+@table(
+    "twin, moved",
+    {
+        "of the same value": (one_class("online-high", 7, "Never"), True),
+        "of another value": (one_class("online-high", 8, "Never"), False),
+        "that is not Never": (one_class("online-high", 7), False),
+    },
 )
 def test_a_twin_takes_pods_by_what_it_is_now(twin, moved):
     """Without any table: the class of the pod stands in the pod, the twin is a parameter."""

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.native.comparing import Both, pod_request
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 
 BAND = "{name: band, reserve: {from: 900, to: 1000, use: {namespaces: [ops]}}}"
 ALLOWED = "{name: allowed, priorityClasses: {allow: [low, high]}}"
@@ -27,15 +27,15 @@ def asked(namespace="a", version="v1alpha2", user="alice", **spec):
 
 
 @pytest.mark.parametrize("version", ["v1alpha2", "v1"])
-@pytest.mark.parametrize(
-    ("request_", "refused"),
-    [
-        pytest.param({"priorityClassName": "low", "priority": 5}, "", id="allowed"),
-        pytest.param({"priorityClassName": "high", "priority": 950}, "p/band", id="a reserved value"),
-        pytest.param({"priorityClassName": "high", "priority": 950, "namespace": "ops"}, "", id="with the right"),
-        pytest.param({"priorityClassName": "x", "priority": 7}, "p/allowed", id="a class that is not allowed"),
-        pytest.param({}, "", id="neither class nor priority"),
-    ],
+@table(
+    "request_, refused",
+    {
+        "allowed": ({"priorityClassName": "low", "priority": 5}, ""),
+        "a reserved value": ({"priorityClassName": "high", "priority": 950}, "p/band"),
+        "with the right": ({"priorityClassName": "high", "priority": 950, "namespace": "ops"}, ""),
+        "a class that is not allowed": ({"priorityClassName": "x", "priority": 7}, "p/allowed"),
+        "neither class nor priority": ({}, ""),
+    },
 )
 def test_both_judge_a_group_alike(request_, refused, version):
     """The same refusal in the same words; expressions over pods say nothing of groups."""

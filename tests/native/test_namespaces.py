@@ -6,7 +6,7 @@ import pytest
 
 from tests.native import apiserver
 from tests.native.comparing import Both, pod_request
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 from webhook.native.objects import (
     CompiledCondition,
     Validation,
@@ -27,35 +27,32 @@ OBJECTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("spec", "refused"),
-    [
-        pytest.param(rules(BAND, exclude="{namespaceSelector: {matchLabels: {sandbox: '1'}}}"), "team-a", id="exclude"),
-        pytest.param(rules(BAND, match=IN_TEAMS), "team-a", id="match"),
-        pytest.param(
+@table(
+    "spec, refused",
+    {
+        "exclude": (rules(BAND, exclude="{namespaceSelector: {matchLabels: {sandbox: '1'}}}"), "team-a"),
+        "match": (rules(BAND, match=IN_TEAMS), "team-a"),
+        "a condition": (
             rules(BAND, conditions="[{name: c, expression: \"'team' in namespaceObject.metadata.labels\"}]"),
             "team-a",
-            id="a condition",
         ),
-        pytest.param(
+        "a condition that guards itself": (
             rules(
                 BAND,
                 conditions="[{name: c, expression: \"namespaceObject != null && 'team' in"
                 ' namespaceObject.metadata.labels"}]',
             ),
             "team-a",
-            id="a condition that guards itself",
         ),
-        pytest.param(
+        "a condition that fails beside one that is false": (
             rules(
                 BAND,
                 conditions="[{name: a, expression: 'object.spec.missing == 1'},"
                 " {name: b, expression: \"!('team' in namespaceObject.metadata.labels)\"}]",
             ),
             "sandbox",
-            id="a condition that fails beside one that is false",
         ),
-    ],
+    },
 )
 def test_a_range_is_held_where_the_policy_applies_and_nowhere_else(spec, refused):
     """The namespaces that are meant are refused by the rule and not by an expression that fails; others pass."""

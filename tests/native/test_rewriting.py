@@ -2,67 +2,63 @@
 
 import pytest
 
+from tests.policy.builders import table
 from webhook.native.rewriting import InexpressibleError, condition
 
 
-@pytest.mark.parametrize(
-    ("written", "given"),
-    [
-        pytest.param("'a' in object.metadata.labels", "'a' in object.metadata.?labels.orValue({})", id="labels"),
-        pytest.param(
+@table(
+    "written, given",
+    {
+        "labels": ("'a' in object.metadata.labels", "'a' in object.metadata.?labels.orValue({})"),
+        "an optional annotation": (
             'object.metadata.annotations[?"a"].orValue("") == "b"',
             'object.metadata.?annotations.orValue({})[?"a"].orValue("") == "b"',
-            id="an optional annotation",
         ),
-        pytest.param(
+        "what is optional already": (
             "namespaceObject.metadata.?labels[?'a'].hasValue()",
             "namespaceObject.metadata.?labels[?'a'].hasValue()",
-            id="what is optional already",
         ),
-        pytest.param("has(object.metadata.labels)", "true", id="labels are always there"),
-        pytest.param("has(object.metadata.labels.a)", "has(object.metadata.?labels.orValue({}).a)", id="one label"),
-        pytest.param("request.name != ''", "request.?name.orValue(\"\") != ''", id="a name that may be generated"),
-        pytest.param("object.spec.hostNetwork", "(object.spec.hostNetwork) == true", id="of unknown type"),
-        pytest.param(
+        "labels are always there": ("has(object.metadata.labels)", "true"),
+        "one label": ("has(object.metadata.labels.a)", "has(object.metadata.?labels.orValue({}).a)"),
+        "a name that may be generated": ("request.name != ''", "request.?name.orValue(\"\") != ''"),
+        "of unknown type": ("object.spec.hostNetwork", "(object.spec.hostNetwork) == true"),
+        "literals stay": (
             '\'object.metadata.labels\' == r\'priorityClass\' + """cel.bind"""',
             '\'object.metadata.labels\' == r\'priorityClass\' + """cel.bind"""',
-            id="literals stay",
         ),
-        pytest.param("true // object\n && 1 == 1", "true \n && 1 == 1", id="comments go"),
-        pytest.param("oldObject == null", "oldObject == null", id="null"),
-        pytest.param(
+        "comments go": ("true // object\n && 1 == 1", "true \n && 1 == 1"),
+        "null": ("oldObject == null", "oldObject == null"),
+        "loops": (
             "object.spec.containers.all(c, c.name != 'metadata.labels')",
             "object.spec.containers.all(c, c.name != 'metadata.labels')",
-            id="loops",
         ),
-    ],
+    },
 )
 def test_what_may_be_absent_becomes_optional(written, given):
     """The API server passes no empty fields, and wants to know that an expression is a bool."""
     assert condition(written) == given
 
 
-@pytest.mark.parametrize(
-    ("written", "reason"),
-    [
-        pytest.param("priorityClass.value > 1", "reads priorityClass", id="the class"),
-        pytest.param("cel.bind(a, 1, a == 1)", "uses cel.bind", id="bind"),
-        pytest.param("object == oldObject", "uses object as a whole", id="whole object"),
-        pytest.param("object['spec'].a == 1", "uses object as a whole", id="by index"),
-        pytest.param("object.metadata == oldObject.metadata", "uses object.metadata as a whole", id="whole metadata"),
-        pytest.param("object.metadata.?labels.hasValue()", "tests whether object.metadata has labels", id="has labels"),
-        pytest.param("object.metadata.managedFields.size() > 0", "reads managedFields", id="managedFields"),
-        pytest.param("namespaceObject.?spec.hasValue()", "reads namespaceObject.spec, which giveway", id="more of it"),
-        pytest.param(
+@table(
+    "written, reason",
+    {
+        "the class": ("priorityClass.value > 1", "reads priorityClass"),
+        "bind": ("cel.bind(a, 1, a == 1)", "uses cel.bind"),
+        "whole object": ("object == oldObject", "uses object as a whole"),
+        "by index": ("object['spec'].a == 1", "uses object as a whole"),
+        "whole metadata": ("object.metadata == oldObject.metadata", "uses object.metadata as a whole"),
+        "has labels": ("object.metadata.?labels.hasValue()", "tests whether object.metadata has labels"),
+        "managedFields": ("object.metadata.managedFields.size() > 0", "reads managedFields"),
+        "more of it": ("namespaceObject.?spec.hasValue()", "reads namespaceObject.spec, which giveway"),
+        "more of the metadata of a namespace": (
             "namespaceObject.metadata.?generation.hasValue()",
             "reads namespaceObject.metadata.generation",
-            id="more of the metadata of a namespace",
         ),
-        pytest.param("request.uid == ''", "reads request.uid", id="uid"),
-        pytest.param("'a' in request", "reads request as a whole", id="whole request"),
-        pytest.param("[1].all(object, object == 1)", "names a variable of its own object", id="own variable"),
-        pytest.param("'ab'.reverse() == 'ba'", "uses reverse()", id="a newer function"),
-    ],
+        "uid": ("request.uid == ''", "reads request.uid"),
+        "whole request": ("'a' in request", "reads request as a whole"),
+        "own variable": ("[1].all(object, object == 1)", "names a variable of its own object"),
+        "a newer function": ("'ab'.reverse() == 'ba'", "uses reverse()"),
+    },
 )
 def test_what_the_api_server_cannot_be_given_is_named(written, reason):
     """Each with the reason, so that it stays with the webhook."""

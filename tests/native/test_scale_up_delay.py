@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
-
 from tests.native.comparing import Both, pod_request
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 from webhook.policy.model.values import GIVEN, MARK, POD_SCALE_UP_DELAY
 
 Json = dict[str, Any]
@@ -48,25 +46,25 @@ def sent(name: str, own: str | None = None) -> Json:
     return {"kind": "Pod", "metadata": meta, "spec": {"containers": [], "priorityClassName": name}}
 
 
-@pytest.mark.parametrize(
-    ("given", "pod", "expected"),
-    [
-        pytest.param(both(), sent("giveway-a"), "5s", id="by default"),
-        pytest.param(both(), sent("old"), "5s", id="moved to a twin"),
-        pytest.param(both(more=", delay: 4s"), sent("giveway-a"), "5s", id="a shorter delay"),
-        pytest.param(both(more=", delay: 5s"), sent("giveway-a"), None, id="a delay that gives nodes time"),
-        pytest.param(both(more=", delay: 3m, scaleUpDelay: 10s"), sent("giveway-a"), "10s", id="said beside a delay"),
-        pytest.param(both(more=", scaleUpDelay: 1h30m"), sent("giveway-a"), "5400s", id="long"),
-        pytest.param(both(more=", scaleUpDelay: 500ms"), sent("giveway-a"), "500ms", id="parts of a second"),
-        pytest.param(both(more=", scaleUpDelay: 0s"), sent("giveway-a"), None, id="off"),
-        pytest.param(both(), sent("giveway-a", own="2s"), "2s", id="the author's own"),
-        pytest.param(both(), sent("giveway-a", own=""), "", id="the author's own, empty"),
-        pytest.param(both(), sent("giveway-says"), None, id="the class says it, and nothing copies it"),
-        pytest.param(both(COPY), sent("giveway-says"), "1m", id="copied from the class"),
-        pytest.param(both(COPY), sent("giveway-a"), "5s", id="nothing to copy"),
-        pytest.param(both(), sent("plain"), None, id="a class that nobody manages"),
-        pytest.param(both(), sent("giveway-by-itself"), None, id="kube-scheduler preempts for it"),
-    ],
+@table(
+    "given, pod, expected",
+    {
+        "by default": (both(), sent("giveway-a"), "5s"),
+        "moved to a twin": (both(), sent("old"), "5s"),
+        "a shorter delay": (both(more=", delay: 4s"), sent("giveway-a"), "5s"),
+        "a delay that gives nodes time": (both(more=", delay: 5s"), sent("giveway-a"), None),
+        "said beside a delay": (both(more=", delay: 3m, scaleUpDelay: 10s"), sent("giveway-a"), "10s"),
+        "long": (both(more=", scaleUpDelay: 1h30m"), sent("giveway-a"), "5400s"),
+        "parts of a second": (both(more=", scaleUpDelay: 500ms"), sent("giveway-a"), "500ms"),
+        "off": (both(more=", scaleUpDelay: 0s"), sent("giveway-a"), None),
+        "the author's own": (both(), sent("giveway-a", own="2s"), "2s"),
+        "the author's own, empty": (both(), sent("giveway-a", own=""), ""),
+        "the class says it, and nothing copies it": (both(), sent("giveway-says"), None),
+        "copied from the class": (both(COPY), sent("giveway-says"), "1m"),
+        "nothing to copy": (both(COPY), sent("giveway-a"), "5s"),
+        "a class that nobody manages": (both(), sent("plain"), None),
+        "kube-scheduler preempts for it": (both(), sent("giveway-by-itself"), None),
+    },
 )
 def test_marked_pods_say_how_long_nodes_wait(given, pod, expected):
     """On pods with the mark, if neither the pod nor its class says it; still there if the manifest is sent again."""

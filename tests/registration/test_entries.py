@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.admission.builders import ask, make_context, make_pod, make_review, make_workload, response
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 from webhook.admission.context import RECONCILER, Context
 from webhook.admission.webhook import HANDLERS
 from webhook.clusters.embedded.admission_chain.webhook_configurations import conditions_hold
@@ -58,7 +58,7 @@ CHANGES = {
     "policy": {"spec": {"preemptionPolicy": "Never"}},
     "toleration": {"spec": {"tolerations": [{"operator": "Exists"}]}},
     "containers": {"spec": {"containers": [{"name": n, "image": "i"} for n in "abc"]}},
-}  # fmt: skip
+}
 OLD = make_pod(
     meta={"labels": {"app": "web"}, "finalizers": ["job"]}, priority=0, preemptionPolicy="PreemptLowerPriority"
 )
@@ -108,28 +108,28 @@ def test_an_update_that_does_not_travel_is_judged_like_no_change(name, changes):
         assert verdict(context, OLD, new) == verdict(context, OLD, copy.deepcopy(OLD))
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "asked"),
-    [
-        pytest.param("classes", "leader-annotation", False, id="annotation-of-a-leader-election"),
-        pytest.param("classes", "leader-label", False, id="label-of-a-leader-election"),
-        pytest.param("labels", "leader-label", True, id="labels-that-a-rule-reads"),
-        pytest.param("labels", "leader-annotation", False, id="annotations-that-no-rule-reads"),
-        pytest.param("spec", "toleration", True, id="spec-that-a-rule-reads"),
-        pytest.param("none", "toleration", False, id="spec-that-nothing-reads"),
-        pytest.param("who", "leader-annotation", True, id="a-rule-on-who-asks"),
-        pytest.param("who", "finalizer", False, id="a-rule-on-who-asks-and-finalizers"),
-        pytest.param("everything", "finalizer", True, id="a-rule-on-all-of-it"),
-        pytest.param("none", "nothing", False, id="no-change"),
-        pytest.param("none", "preemptible-empty", True, id="an-empty-protected-annotation"),
-        pytest.param("none", "mark", True, id="mark"),
-        pytest.param("none", "priority", True, id="priority"),
-        pytest.param("none", "priority-gone", True, id="priority-taken-away"),
-        pytest.param("none", "class", True, id="class"),
-        pytest.param("none", "policy", True, id="preemption-policy"),
-        pytest.param("protected", "annotation-protected", True, id="annotation-protected-by-policy"),
-        pytest.param("selected", "label-selected", True, id="label-that-brings-a-rule-in"),
-    ],
+@table(
+    "name, changes, asked",
+    {
+        "annotation-of-a-leader-election": ("classes", "leader-annotation", False),
+        "label-of-a-leader-election": ("classes", "leader-label", False),
+        "labels-that-a-rule-reads": ("labels", "leader-label", True),
+        "annotations-that-no-rule-reads": ("labels", "leader-annotation", False),
+        "spec-that-a-rule-reads": ("spec", "toleration", True),
+        "spec-that-nothing-reads": ("none", "toleration", False),
+        "a-rule-on-who-asks": ("who", "leader-annotation", True),
+        "a-rule-on-who-asks-and-finalizers": ("who", "finalizer", False),
+        "a-rule-on-all-of-it": ("everything", "finalizer", True),
+        "no-change": ("none", "nothing", False),
+        "an-empty-protected-annotation": ("none", "preemptible-empty", True),
+        "mark": ("none", "mark", True),
+        "priority": ("none", "priority", True),
+        "priority-taken-away": ("none", "priority-gone", True),
+        "class": ("none", "class", True),
+        "preemption-policy": ("none", "policy", True),
+        "annotation-protected-by-policy": ("protected", "annotation-protected", True),
+        "label-that-brings-a-rule-in": ("selected", "label-selected", True),
+    },
 )
 def test_only_updates_of_what_is_read_travel(name, changes, asked):
     """An UPDATE waits for the webhook only where a policy in force or a built-in rule looks at what it changes."""
@@ -148,13 +148,13 @@ def test_every_new_pod_travels_and_none_that_goes(name):
 
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("kind", PLAIN)
-@pytest.mark.parametrize(
+@table(
     "pod",
-    [
-        pytest.param({"metadata": {}, "spec": {}}, id="bare"),
-        pytest.param({"metadata": {"labels": {}, "annotations": {}}, "spec": {"priority": 1}}, id="empty"),
-        pytest.param(OLD, id="full"),
-    ],
+    {
+        "bare": {"metadata": {}, "spec": {}},
+        "empty": {"metadata": {"labels": {}, "annotations": {}}, "spec": {"priority": 1}},
+        "full": OLD,
+    },
 )
 def test_no_condition_fails_on_any_object(name, kind, pod):
     """A condition that fails refuses the request under `Fail`: none does, on what has no optional field at all."""
@@ -244,9 +244,7 @@ def test_no_entry_keeps_the_cluster_from_starting(kind, entry):
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "asked"), [pytest.param("giveway-policies", True, id="policies"), pytest.param("other", False, id="other")]
-)
+@table("name, asked", {"policies": ("giveway-policies", True), "other": ("other", False)})
 def test_the_policies_are_judged_when_they_are_applied(name, asked):
     """The ConfigMap of the policies travels, no other one does."""
     entry = by_name(PLAIN, "policies.validate.giveway.dev")
@@ -303,16 +301,16 @@ def test_nothing_waits_for_what_stands_in_for_the_plugin(name):
     assert (entry["failurePolicy"], entry["timeoutSeconds"]) == ("Ignore", 5)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "asked"),
-    [
-        pytest.param({"priority": 7}, {}, True, id="priority-left-out"),
-        pytest.param({"preemptionPolicy": "Never"}, {}, True, id="policy-left-out"),
-        pytest.param({"priority": 7}, {"priority": 7}, False, id="complete"),
-        pytest.param({"priority": 7}, {"priority": 8}, False, id="changed"),
-        pytest.param({}, {}, False, id="never-resolved"),
-        pytest.param({}, {"priority": 7}, False, id="added"),
-    ],
+@table(
+    "old, new, asked",
+    {
+        "priority-left-out": ({"priority": 7}, {}, True),
+        "policy-left-out": ({"preemptionPolicy": "Never"}, {}, True),
+        "complete": ({"priority": 7}, {"priority": 7}, False),
+        "changed": ({"priority": 7}, {"priority": 8}, False),
+        "never-resolved": ({}, {}, False),
+        "added": ({}, {"priority": 7}, False),
+    },
 )
 def test_only_incomplete_updates_are_completed(old, new, asked):
     """Without the plugin an update that leaves out what was resolved gets it back; no other update travels for that."""
@@ -320,16 +318,16 @@ def test_only_incomplete_updates_are_completed(old, new, asked):
     assert travels(entry, update({"metadata": {}, "spec": new}, {"metadata": {}, "spec": old})) is asked
 
 
-@pytest.mark.parametrize(
-    ("new", "asked"),
-    [
-        pytest.param({"spec": {"priorityClassName": "b"}}, True, id="another class"),
-        pytest.param({"spec": {}}, True, id="no class"),
-        pytest.param({"labels": {"a": "b"}, "annotations": {}}, True, id="nothing left of what was given"),
-        pytest.param({"labels": {}}, False, id="the mark is taken away"),
-        pytest.param({"annotations": {}}, False, id="the record is taken away"),
-        pytest.param({"annotations": {GIVEN: "{}", "a": "b"}}, False, id="any other change"),
-    ],
+@table(
+    "new, asked",
+    {
+        "another class": ({"spec": {"priorityClassName": "b"}}, True),
+        "no class": ({"spec": {}}, True),
+        "nothing left of what was given": ({"labels": {"a": "b"}, "annotations": {}}, True),
+        "the mark is taken away": ({"labels": {}}, False),
+        "the record is taken away": ({"annotations": {}}, False),
+        "any other change": ({"annotations": {GIVEN: "{}", "a": "b"}}, False),
+    },
 )
 def test_a_manifest_that_is_sent_again_is_completed(new, asked):
     """What names another class, or has nothing left of what giveway gave the pod, travels; and no other update."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 from webhook.admission.configmaps import answers
 from webhook.kube.errors import ApiError
 from webhook.policy.model.policies import Policies
@@ -185,18 +185,18 @@ async def test_an_api_server_that_drops_fields_is_not_written_to_for_ever(caplog
     assert caplog.text.count("needs Kubernetes 1.30") == len(PATHS)
 
 
-@pytest.mark.parametrize(
+@table(
     "change",
-    [
-        pytest.param(lambda hooks: hooks.clear(), id="emptied"),
-        pytest.param(lambda hooks: hooks.pop(), id="one-gone"),
-        pytest.param(lambda hooks: hooks[0].update(failurePolicy="Ignore"), id="opened"),
-        pytest.param(lambda hooks: hooks[0].update(objectSelector={"matchLabels": {"a": "b"}}), id="narrowed"),
-        pytest.param(lambda hooks: hooks[0].update(matchConditions=[{"name": "x", "expression": "false"}]), id="cel"),
-        pytest.param(lambda hooks: hooks[0]["rules"][0].update(operations=["DELETE"]), id="rule"),
-        pytest.param(lambda hooks: hooks[0]["clientConfig"].pop("caBundle"), id="trust"),
-        pytest.param(lambda hooks: hooks.append({**hooks[0], "name": "x.y.z"}), id="one-too-many"),
-    ],
+    {
+        "emptied": lambda hooks: hooks.clear(),
+        "one-gone": lambda hooks: hooks.pop(),
+        "opened": lambda hooks: hooks[0].update(failurePolicy="Ignore"),
+        "narrowed": lambda hooks: hooks[0].update(objectSelector={"matchLabels": {"a": "b"}}),
+        "cel": lambda hooks: hooks[0].update(matchConditions=[{"name": "x", "expression": "false"}]),
+        "rule": lambda hooks: hooks[0]["rules"][0].update(operations=["DELETE"]),
+        "trust": lambda hooks: hooks[0]["clientConfig"].pop("caBundle"),
+        "one-too-many": lambda hooks: hooks.append({**hooks[0], "name": "x.y.z"}),
+    },
 )
 @pytest.mark.parametrize("kind", PATHS)
 async def test_what_somebody_changes_is_put_back(kind, change):
@@ -224,12 +224,12 @@ async def test_trust_belongs_to_whoever_renews_it():
     assert {entry["clientConfig"]["caBundle"] for path in PATHS.values() for entry in api.webhooks(path)} == {"renewed"}
 
 
-@pytest.mark.parametrize(
+@table(
     "settings",
-    [
-        pytest.param({"target": WebhookTarget(url="https://10.0.0.1:9443")}, id="url"),
-        pytest.param({"target": WebhookTarget(), "owns_trust": True}, id="told-so"),
-    ],
+    {
+        "url": {"target": WebhookTarget(url="https://10.0.0.1:9443")},
+        "told-so": {"target": WebhookTarget(), "owns_trust": True},
+    },
 )
 async def test_where_nobody_else_renews_it_the_file_is_what_is_trusted(settings):
     """A webhook outside the cluster, or certificates from elsewhere: every entry follows the file."""
@@ -305,16 +305,16 @@ async def test_without_objects_nothing_is_made():
         await until(lambda: complete(api))
 
 
-@pytest.mark.parametrize(
-    ("deployment", "removed"),
-    [
-        pytest.param({"metadata": {}, "spec": {"replicas": 2}}, False, id="rollout"),
-        pytest.param({"metadata": {}, "spec": {"replicas": 1}}, False, id="one-replica-less"),
-        pytest.param({"metadata": {}, "spec": {}}, False, id="replicas-by-default"),
-        pytest.param({"metadata": {}, "spec": {"replicas": 0}}, True, id="scaled-to-nothing"),
-        pytest.param({"metadata": {"deletionTimestamp": "x"}, "spec": {"replicas": 2}}, True, id="being-deleted"),
-        pytest.param(None, True, id="gone"),
-    ],
+@table(
+    "deployment, removed",
+    {
+        "rollout": ({"metadata": {}, "spec": {"replicas": 2}}, False),
+        "one-replica-less": ({"metadata": {}, "spec": {"replicas": 1}}, False),
+        "replicas-by-default": ({"metadata": {}, "spec": {}}, False),
+        "scaled-to-nothing": ({"metadata": {}, "spec": {"replicas": 0}}, True),
+        "being-deleted": ({"metadata": {"deletionTimestamp": "x"}, "spec": {"replicas": 2}}, True),
+        "gone": (None, True),
+    },
 )
 async def test_the_last_thing_a_server_does(deployment, removed):
     """It empties the configurations if nobody follows it, and only then."""

@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from tests.admission.builders import make_class, make_pod, make_review
+from tests.policy.builders import table
 from webhook.admission.context import Objects
 from webhook.cli.certs import command
 
@@ -33,13 +34,13 @@ async def test_only_who_has_the_certificate_gets_in(start, tmp_path):
             await running.post("/mutate", GOOD)
 
 
-@pytest.mark.parametrize(
-    ("options", "host"),
-    [
-        pytest.param((), "giveway-webhook.giveway-system.svc", id="usual"),
-        pytest.param(("--system-namespace", "a"), "giveway-webhook.a.svc", id="another-namespace"),
-        pytest.param(("--url", "https://10.0.0.1:9443/base"), "10.0.0.1:9443", id="outside"),
-    ],
+@table(
+    "options, host",
+    {
+        "usual": ((), "giveway-webhook.giveway-system.svc"),
+        "another-namespace": (("--system-namespace", "a"), "giveway-webhook.a.svc"),
+        "outside": (("--url", "https://10.0.0.1:9443/base"), "10.0.0.1:9443"),
+    },
 )
 def test_the_files_lead_to_each_other(tmp_path, options, host):
     """kube-apiserver finds the kubeconfig by its configuration, and the certificate by the Service's name."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.admission.builders import make_class, make_pod, make_review
 from tests.admission.builders import response as response_of
-from tests.policy.builders import engine, rules
+from tests.policy.builders import engine, rules, table
 from webhook.admission.context import OWN_NAMESPACE, Objects
 from webhook.admission.webhook import review
 from webhook.serving import review_handler
@@ -60,16 +60,16 @@ def threads(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(
-    ("body", "beside"),
-    [
-        pytest.param(make_review(make_pod(tolerations=["a" * 200] * 100)), False, id="20 KiB in long texts"),
-        pytest.param(make_review(make_pod(tolerations=[{}] * 5000)), True, id="15 KiB in empty maps"),
-        pytest.param(make_review(make_pod(tolerations=["a" * 400] * 100)), True, id="40 KiB"),
-        pytest.param(pod_of(5), False, id="little to evaluate"),
-        pytest.param(pod_of(200), True, id="much to evaluate"),
-        pytest.param(config_map({"a.yaml": ""}), True, id="policies"),
-    ],
+@table(
+    "body, beside",
+    {
+        "20 KiB in long texts": (make_review(make_pod(tolerations=["a" * 200] * 100)), False),
+        "15 KiB in empty maps": (make_review(make_pod(tolerations=[{}] * 5000)), True),
+        "40 KiB": (make_review(make_pod(tolerations=["a" * 400] * 100)), True),
+        "little to evaluate": (pod_of(5), False),
+        "much to evaluate": (pod_of(200), True),
+        "policies": (config_map({"a.yaml": ""}), True),
+    },
 )
 async def test_what_is_dear(start, threads, body, beside):
     """Reviews of many bytes, of many small values, and of much to evaluate: with the answer that they get here."""

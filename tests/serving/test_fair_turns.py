@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
+from tests.policy.builders import table
 from webhook.serving.fair_turns import FairTurns
 
 
@@ -29,12 +28,12 @@ class Waiting:
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(
-    ("asked", "order"),
-    [
-        pytest.param(["a1 a", "a2 a", "a3 a", "b1 b", "c1 c"], "a1 b1 c1 a2 a3", id="by address"),
-        pytest.param(["a1 a x", "a2 a x", "a3 a y", "b1 b x", "b2 b x"], "a1 b1 a3 b2 a2", id="by share within"),
-    ],
+@table(
+    "asked, order",
+    {
+        "by address": (["a1 a", "a2 a", "a3 a", "b1 b", "c1 c"], "a1 b1 c1 a2 a3"),
+        "by share within": (["a1 a x", "a2 a x", "a3 a y", "b1 b x", "b2 b x"], "a1 b1 a3 b2 a2"),
+    },
 )
 async def test_who_asks_for_many_waits_for_his_own(asked, order):
     """One of each address has its turn before any has a second one, and so within an address by share."""

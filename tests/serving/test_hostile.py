@@ -13,6 +13,7 @@ import pytest
 
 from tests.admission.builders import make_class, make_pod, make_review
 from tests.manager.test_reload import until
+from tests.policy.builders import table
 from webhook.admission.context import Objects
 from webhook.component_base import listener
 from webhook.serving import bodies, connections
@@ -72,12 +73,12 @@ async def metric(running, name: str, **labels: str) -> float:
     return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(wanted))
 
 
-@pytest.mark.parametrize(
+@table(
     "sent",
-    [
-        pytest.param(chunked(b" " * 30_000, 1), id="chunks-of-one-byte"),
-        pytest.param((head(2) + b"{}") * 300, id="requests-in-a-row"),
-    ],
+    {
+        "chunks-of-one-byte": chunked(b" " * 30_000, 1),
+        "requests-in-a-row": (head(2) + b"{}") * 300,
+    },
 )
 async def test_what_is_dear_to_parse_ends_its_connection(running, connect, sent):
     """What has more lines than any request is not parsed, so others have their turn."""
@@ -304,25 +305,19 @@ async def test_a_connection_must_begin_a_request_in_time(running, connect, monke
     assert await metric(running, "giveway_connections_closed_total", reason="head") == 1
 
 
-@pytest.mark.parametrize(
+@table(
     "garbage",
-    [
-        pytest.param(b"\x16\x03\x01 no HTTP at all\r\n\r\n", id="no HTTP"),
-        pytest.param(b"POST /mutate HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n", id="a broken head"),
-        pytest.param(b"POST /mutate HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", id="a long head"),
-        pytest.param(
-            b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-            id="broken chunks",
+    {
+        "no HTTP": b"\x16\x03\x01 no HTTP at all\r\n\r\n",
+        "a broken head": b"POST /mutate HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
+        "a long head": b"POST /mutate HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+        "broken chunks": b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "a negative length": (
+            b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: -1\r\n\r\n"
         ),
-        pytest.param(
-            b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: -1\r\n\r\n",
-            id="a negative length",
-        ),
-        pytest.param(
-            b"GET /mutate HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" * 50, id="upgrades"
-        ),
-    ],
+        "upgrades": b"GET /mutate HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" * 50,
+    },
 )
 async def test_garbage_is_refused_without_a_traceback(start, connect, caplog, capsys, garbage):
     """Whoever reaches the port cannot fill the log with tracebacks."""
@@ -346,12 +341,12 @@ async def test_probes_are_answered_beside_connections_that_hang(running):
         writer.close()
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
-    [
-        pytest.param([b"x: " + b"x" * 3000], id="long"),
-        pytest.param([b"x%d: " % number + b"x" * 1000 for number in range(60)], id="many"),
-    ],
+    {
+        "long": [b"x: " + b"x" * 3000],
+        "many": [b"x%d: " % number + b"x" * 1000 for number in range(60)],
+    },
 )
 async def test_a_head_that_does_not_end_takes_little(running, connect, fields):
     """It is refused before it is whole, so that a thousand of them do not take the memory."""

@@ -9,6 +9,7 @@ import re
 import pytest
 
 from tests.admission.builders import make_pod, make_review
+from tests.policy.builders import table
 from tests.serving.test_hostile import ended, metric
 
 pytestmark = pytest.mark.slow
@@ -27,14 +28,14 @@ async def answer(reader) -> tuple[list[bytes], bytes]:
     return head.split(b"\r\n"), await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", head)[1]))
 
 
-@pytest.mark.parametrize(
-    ("sent", "stays"),
-    [
-        pytest.param(request(), True, id="HTTP/1.1"),
-        pytest.param(request("web", "Connection: close"), False, id="HTTP/1.1, the client closes"),
-        pytest.param(request(version="1.0"), False, id="HTTP/1.0"),
-        pytest.param(request("web", "Connection: keep-alive", version="1.0"), True, id="HTTP/1.0, the client stays"),
-    ],
+@table(
+    "sent, stays",
+    {
+        "HTTP/1.1": (request(), True),
+        "HTTP/1.1, the client closes": (request("web", "Connection: close"), False),
+        "HTTP/1.0": (request(version="1.0"), False),
+        "HTTP/1.0, the client stays": (request("web", "Connection: keep-alive", version="1.0"), True),
+    },
 )
 async def test_the_same_whether_it_comes_whole_or_in_parts(running, connect, sent, stays):
     """The body, what is kept of the connection, and what is logged."""
