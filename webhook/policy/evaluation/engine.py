@@ -22,7 +22,6 @@ from webhook.policy.evaluation.rules import (
     Verdict,
     compile_define,
     compile_judging,
-    compile_shields,
     compile_use,
     excepted_text,
     failed_text,
@@ -60,17 +59,17 @@ class CompiledPolicy:
         )
         self._exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
         self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
-        self.defaults: list[tuple[str, str]] = []
-        self.copies: list[tuple[str, str]] = []
-        self.shields: list[Shield] = []
+        named = [(rule, f"{policy.name}/{rule.name}") for rule in policy.rules]
+        self.defaults = [(rule.default_priority_class, id_) for rule, id_ in named if rule.default_priority_class]
+        self.copies = [(key, rule_id) for rule, rule_id in named for key in rule.copy_annotations or ()]
+        self.shields = [
+            Shield(kind, policy, rule, body)
+            for rule in policy.rules
+            if (body := rule.protect_annotations) is not None
+            for kind in body.resources
+        ]
         self.rules: dict[str, list[CompiledRule]] = {PODS: [], CLASSES: [], GROUPS: []}
         for rule in policy.rules:
-            rule_id = f"{self.name}/{rule.name}"
-            if rule.default_priority_class is not None:
-                self.defaults.append((rule.default_priority_class, rule_id))
-            self.copies += [(key, rule_id) for key in rule.copy_annotations or ()]
-            if rule.protect_annotations is not None:
-                self.shields += compile_shields(policy, rule, rule.protect_annotations)
             for kind, compiled in compile_judging(policy, rule, twins):
                 self.rules[kind].append(compiled)
                 if kind == PODS and rule.declaration.judges_groups:
@@ -162,13 +161,11 @@ class RuleEvaluation:
                 verdict = said.get(f"{policy.name}/{rule.name}")
                 if verdict is not None:
                     yield _traced(verdict)
-                elif applicability is None:
-                    applied, why = _unasked(rule, self.attributes)
-                    yield RuleTrace(policy.name, rule.name, applied, "allow" if applied else "skip", why)
                 elif isinstance(applicability, Verdict):
                     yield RuleTrace(policy.name, rule.name, applied=False, outcome="error", why=applicability.message)
                 else:
-                    yield RuleTrace(policy.name, rule.name, applied=False, outcome="skip", why=applicability)
+                    applied, why = (False, applicability) if applicability else _unasked(rule, self.attributes)
+                    yield RuleTrace(policy.name, rule.name, applied, "allow" if applied else "skip", why)
         nobody = "no protected annotation changes without the right to it"
         yield _traced(said.get(f"{BUILTIN}/{SHIELD}", Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "skip", nobody)))
 
@@ -209,12 +206,10 @@ class Engine:
         self.policies = policies
         twins = originals(policies.preemption)
         self._compiled = [CompiledPolicy(policy, twins) for policy in policies.priority]
-        self._indexes: dict[str, MatchIndex[CompiledPolicy]] = {
-            question: MatchIndex() for question in (PODS, CLASSES, GROUPS, _SHIELD, _DEFAULT, _COPY)
+        self._indexes = {
+            question: MatchIndex((row.policy.match, row) for row in self._compiled if question in row.questions)
+            for question in (PODS, CLASSES, GROUPS, _SHIELD, _DEFAULT, _COPY)
         }
-        for compiled in self._compiled:
-            for question in compiled.questions:
-                self._indexes[question].add(compiled.policy.match, compiled)
         self._ranges = {
             kind: RangeIndex(
                 (rule.reserve.from_, rule.reserve.to, (compiled, compile_(compiled.policy, rule, rule.reserve)))

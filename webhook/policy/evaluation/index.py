@@ -20,23 +20,21 @@ class MatchIndex(Generic[T]):
     A candidate may still not match; an entry that is no candidate cannot match.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[tuple[RequestMatch, T]]) -> None:
         self._entries: list[T] = []
         self._always: list[int] = []
         self._by_namespace: dict[str, list[int]] = defaultdict(list)
-
-    def add(self, match: RequestMatch, entry: T) -> None:
-        """Add an entry; candidates come in the order of adding."""
-        place, names = len(self._entries), set(match.namespaces or (WILDCARD,))
-        self._entries.append(entry)
-        if any(WILDCARD in name for name in names):
-            self._always.append(place)
-        else:
-            for name in names:
-                self._by_namespace[name].append(place)
+        for place, (match, entry) in enumerate(rows):
+            names = set(match.namespaces or (WILDCARD,))
+            self._entries.append(entry)
+            if any(WILDCARD in name for name in names):
+                self._always.append(place)
+            else:
+                for name in names:
+                    self._by_namespace[name].append(place)
 
     def candidates(self, attributes: RequestAttributes) -> Iterable[T]:
-        """The entries that could match, in the order of adding, each once; all of them about a PriorityClass."""
+        """The entries that could match, in their order, each once; all of them about a PriorityClass."""
         if attributes.kind != PODS or not self._by_namespace:
             return self._entries
         named = self._by_namespace.get(attributes.request.namespace, ())

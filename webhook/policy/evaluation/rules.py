@@ -19,7 +19,7 @@ import msgspec
 from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
 from webhook.policy.cel.program import CelRuntimeError, Program, TooLargeError, compile_bool, compile_text
-from webhook.policy.evaluation.matching import Rights, Test, anyone_of, definers, definers_text, parts_of, rights_text
+from webhook.policy.evaluation.matching import anyone_of, definers, definers_text, parts_of, rights_text
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.priority import PolicyException, PriorityPolicy
@@ -247,23 +247,18 @@ def failed_text(program: Program, error: CelRuntimeError) -> str:
     return f"could not be evaluated: expression {program.text!r}: {error}; {FAILED_INSTEAD}"
 
 
-@dataclass(frozen=True, slots=True)
 class Shield:
-    """A compiled `protectAnnotations` rule, for one kind of objects."""
+    """A compiled `protectAnnotations` rule, for one kind of objects. No PriorityClass lies in a namespace."""
 
-    kind: str
-    policy: str
-    rule: str
-    enforcement: Enforcement
-    keys: frozenset[str]
-    operations: tuple[str, ...]
-    within: list[Test]
-    allowed: Rights
-    who: str
+    def __init__(self, kind: str, policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> None:
+        allow = [right for right in body.allow if kind == PODS or not right.in_namespaces]
+        self.kind, self.policy, self.rule, self.enforcement = kind, policy.name, rule.name, rule.enforcement
+        self.keys, self._operations = frozenset(body.keys), body.operations
+        self._within, self.allowed, self._who = parts_of(policy.match, gives=True), anyone_of(allow), rights_text(allow)
 
     def speaks(self, key: str, operation: str) -> bool:
         """Whether it is about changes of this annotation by this operation."""
-        return key in self.keys and operation in self.operations
+        return key in self.keys and operation in self._operations
 
     def may(self, attributes: RequestAttributes) -> bool:
         """Whether the rule allows the change; the policy's own `match` is part of the right and holds as what gives."""
@@ -271,7 +266,7 @@ class Shield:
 
     def _outside(self, attributes: RequestAttributes) -> list[str]:
         """The parts of the policy's `match` that do not hold."""
-        return [reason for part in self.within if (reason := part(attributes)) is not None]
+        return [reason for part in self._within if (reason := part(attributes)) is not None]
 
     def verdict(self, attributes: RequestAttributes, key: str, change: AnnotationChange) -> Verdict:
         """What the rule says of the change of an annotation that it protects."""
@@ -279,26 +274,9 @@ class Shield:
             return Verdict(self.policy, self.rule, self.enforcement, "allow")
         outside = self._outside(attributes)
         within = f"{WITHIN}{' and '.join(outside)})" if outside else ""
-        leaves = f"rule {self.policy}/{self.rule} leaves that to {self.who}{self.allowed.missing(attributes)}{within}"
+        leaves = f"rule {self.policy}/{self.rule} leaves that to {self._who}{self.allowed.missing(attributes)}{within}"
         text = _refusal(attributes, key, change, leaves)
         return Verdict(self.policy, self.rule, self.enforcement, "deny", text)
-
-
-def compile_shields(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> Iterator[Shield]:
-    """Compile a `protectAnnotations` body; no PriorityClass lies in a namespace that has a right."""
-    for kind in body.resources:
-        allow = [right for right in body.allow if kind == PODS or not right.in_namespaces]
-        yield Shield(
-            kind,
-            policy.name,
-            rule.name,
-            rule.enforcement,
-            frozenset(body.keys),
-            body.operations,
-            parts_of(policy.match, gives=True),
-            anyone_of(allow),
-            rights_text(allow),
-        )
 
 
 def shield_verdicts(
