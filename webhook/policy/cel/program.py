@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache, lru_cache
 from typing import Any
 
@@ -50,13 +50,18 @@ def _types() -> Any:
 
 @cache
 def _env() -> Any:
+    return environment(VARIABLES)
+
+
+def environment(variables: Iterable[str], functions: Iterable[Any] = ()) -> Any:
+    """An environment of the library with these variables of any type and, besides its own, these functions."""
     from cel_expr_python import cel  # noqa: PLC0415 - see _types
     from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415
 
     return cel.NewEnv(
-        variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
+        variables=dict.fromkeys(variables, cel.Type.DYN),
         extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
-        functions=declared(cel),
+        functions=[*functions, *declared(cel)],
     )
 
 
@@ -199,13 +204,7 @@ class Program(msgspec.Struct, frozen=True):
 
     def evaluate(self, inputs: Inputs) -> Any:
         """The value, however long it takes. Raises CelRuntimeError."""
-        try:
-            value = self.expression.eval(inputs.activation())
-        except Exception as error:  # the binding raises bare RuntimeError, and others for odd input
-            raise CelRuntimeError(_plain(str(error))) from error
-        if value.type() == _types().ERROR:
-            raise CelRuntimeError(_plain(str(value.value())))
-        return value.value()
+        return evaluated(self.expression, inputs.activation())
 
     def holds(self, inputs: Inputs) -> bool:
         """Whether the expression is true. Raises CelRuntimeError, also for a value that is no bool."""
@@ -249,22 +248,39 @@ def is_certain(program: Program) -> bool:
 def _compile(text: str, wanted: Any, words: str) -> Program:
     if len(text) > LONGEST_EXPRESSION:
         raise CelError([CelProblem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")])
+    program = compiled(_env(), text, VARIABLES)
+    kind = program.expression.return_type()
+    if kind not in (wanted, _types().DYN):
+        raise CelError([CelProblem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
+    return program
+
+
+def compiled(env: Any, text: str, variables: Collection[str]) -> Program:
+    """Compile an expression in an environment that has these variables. Raises CelError."""
     try:
-        expression = _env().compile(renamed(text))
+        expression = env.compile(renamed(text))
     except Exception as error:
         rows = [(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(str(error))]
         # What follows a syntax error is only its consequence.
         rows = next(([row] for row in sorted(rows) if row[2].startswith("Syntax error")), list(dict.fromkeys(rows)))
-        problems = [CelProblem(line, column, plain_words(text, VARIABLES)) for line, column, text in rows]
+        problems = [CelProblem(line, column, plain_words(text, variables)) for line, column, text in rows]
         raise CelError(problems or [CelProblem(1, 1, _plain(str(error)))]) from error
-    kind = expression.return_type()
-    if kind not in (wanted, _types().DYN):
-        raise CelError([CelProblem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
     try:
         tree = parse(expression.serialize())
-        return Program(text, expression, Cost(tree, VARIABLES), tree)
+        return Program(text, expression, Cost(tree, variables), tree)
     except CostError as error:
         raise CelError([CelProblem(1, 1, str(error))]) from error
+
+
+def evaluated(expression: Any, activation: Any) -> Any:
+    """The value of an expression of the library. Raises CelRuntimeError."""
+    try:
+        value = expression.eval(activation)
+    except Exception as error:  # the binding raises bare RuntimeError, and others for odd input
+        raise CelRuntimeError(_plain(str(error))) from error
+    if value.type() == _types().ERROR:
+        raise CelRuntimeError(_plain(str(value.value())))
+    return value.value()
 
 
 def _plain(report: str) -> str:

@@ -16,10 +16,16 @@ from typing import Any, Protocol
 import msgspec
 
 from webhook.kube.bounded import bounded_cache
-from webhook.policy.cel import string_functions
-from webhook.policy.cel.ast import parse
-from webhook.policy.cel.cost import BUDGET, Cost, CostError
-from webhook.policy.cel.program import CelError, CelProblem, CelRuntimeError
+from webhook.policy.cel.cost import BUDGET
+from webhook.policy.cel.program import (
+    CelError,
+    CelProblem,
+    CelRuntimeError,
+    Program,
+    compiled,
+    environment,
+    evaluated,
+)
 from webhook.preemption.devices.opaque import FUNCTIONS
 
 LONGEST_SELECTOR = 10 * 1024
@@ -65,10 +71,9 @@ class DeviceFacts(Protocol):
 class SelectorProgram:
     """A compiled selector. What it says of a device is remembered by what it reads of it."""
 
-    def __init__(self, text: str, expression: Any, cost: Cost) -> None:
+    def __init__(self, text: str, program: Program) -> None:
         self.text = text
-        self._expression = expression
-        self._cost = cost
+        self._program = program
         self._reads = _reads(text)
         self._known: dict[tuple[Any, ...], bool | str] = {}
 
@@ -104,16 +109,13 @@ class SelectorProgram:
             "capacity": {domain: dict(values) for domain, values in device.capacity.items()},
         }
         elements = max(map(len, (data["attributes"], data["capacity"], *device.attributes.values())), default=0)
-        if self._cost.bound(len(msgspec.json.encode(data)), elements) > BUDGET:
+        if self._program.cost.bound(len(msgspec.json.encode(data)), elements) > BUDGET:
             return f"it could take more than {BUDGET / 1e6:.0f} ms"
         try:
-            value = self._expression.eval(_env().Activation({"device": data}))
-            given = value.value()
-        except Exception as error:  # noqa: BLE001 - the binding raises bare RuntimeError, and others for odd input
-            return _plain(str(error))
-        if isinstance(given, bool):
-            return given
-        return _plain(str(given)) if value.type() == _error_type() else "it gave no bool"
+            given = evaluated(self._program.expression, _env().Activation({"device": data}))
+        except CelRuntimeError as error:
+            return str(error)
+        return given if isinstance(given, bool) else "it gave no bool"
 
 
 @bounded_cache(256, LONGEST_SELECTOR)
@@ -121,14 +123,7 @@ def device_selector(text: str) -> SelectorProgram:
     """Compile a selector. Raises CelError."""
     if len(text) > LONGEST_SELECTOR:
         raise CelError([CelProblem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_SELECTOR}")])
-    try:
-        expression = _env().compile(string_functions.renamed(_with_empty_domains(text)))
-    except Exception as error:
-        raise CelError([CelProblem(1, 1, _plain(str(error)))]) from error
-    try:
-        return SelectorProgram(text, expression, Cost(parse(expression.serialize()), ("device",)))
-    except CostError as error:
-        raise CelError([CelProblem(1, 1, str(error))]) from error
+    return SelectorProgram(text, compiled(_env(), _with_empty_domains(text), ("device",)))
 
 
 def _with_empty_domains(text: str) -> str:
@@ -166,7 +161,6 @@ def _unquoted(text: str) -> str:
 @cache
 def _env() -> Any:
     from cel_expr_python import cel  # noqa: PLC0415 - loaded with the first expression: it takes 15 MB
-    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415
 
     types = {"string": cel.Type.STRING, "int": cel.Type.INT, "bool": cel.Type.BOOL, "dyn": cel.Type.DYN}
     types["double"] = cel.Type.DOUBLE
@@ -180,26 +174,4 @@ def _env() -> Any:
             impl=declared.implementation,
         )
         functions.setdefault(declared.name, []).append(overload)
-    return cel.NewEnv(
-        variables={"device": cel.Type.DYN},
-        functions=[
-            *(cel.FunctionDecl(name, overloads) for name, overloads in functions.items()),
-            *string_functions.declared(cel),
-        ],
-        extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
-    )
-
-
-@cache
-def _error_type() -> Any:
-    from cel_expr_python import cel  # noqa: PLC0415 - see _env
-
-    return cel.Type.ERROR
-
-
-def _plain(report: str) -> str:
-    """The first line of the library's report, without its status codes."""
-    line = re.sub(r"\s*\[[A-Z_]+\]\s*$", "", report.strip()).splitlines()[0] if report.strip() else "unknown error"
-    line = re.sub(r"^ERROR: <input>:-?\d+:-?\d+: ", "", re.sub(r"^(?:[A-Z_]+: )+(?!<)", "", line))
-    line = re.sub(r"^(?:ERROR: )?<input>:-?\d+:-?\d+: ", "", line).removesuffix(" (in container '')")
-    return string_functions.plain(line)
+    return environment(("device",), [cel.FunctionDecl(name, overloads) for name, overloads in functions.items()])
