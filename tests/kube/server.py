@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
@@ -224,6 +225,20 @@ class Server:
         finally:
             self.watches.remove(queue)
         return stream
+
+
+def write_kubeconfig(path: Path, url: str, user: dict[str, Any], **cluster: Any) -> str:
+    """Write a kubeconfig with one context; its path as a text."""
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "clusters": [{"name": "c", "cluster": {"server": url, **cluster}}],
+        "contexts": [{"name": "it", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(json.dumps(config))  # JSON is YAML
+    return str(path)
 
 
 async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.kube.server import Server, answer, cut, delay, reply, until
+from tests.kube.server import answer, cut, delay, reply, until
 from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
@@ -17,12 +17,6 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.transport import split_lines
 
 PODS = resources.POD.path("team-a")
-
-
-@pytest.fixture
-async def server():
-    async with Server() as started:
-        yield started
 
 
 @pytest.fixture

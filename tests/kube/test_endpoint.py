@@ -1,7 +1,6 @@
 """Finding the cluster and being let in: kubeconfig, plugins, tokens, proxies, the pod's service account."""
 
 import base64
-import json
 import os
 import stat
 import subprocess
@@ -9,18 +8,12 @@ import sys
 
 import pytest
 
-from tests.kube.server import Server, answer
+from tests.kube.server import answer, write_kubeconfig
 from webhook.kube import endpoint as endpoints
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
 
 NAMESPACES = "/api/v1/namespaces"
-
-
-@pytest.fixture
-async def server():
-    async with Server() as started:
-        yield started
 
 
 @pytest.fixture(autouse=True)
@@ -29,19 +22,6 @@ def nowhere(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "HTTPS_PROXY", "HTTP_PROXY"):
         monkeypatch.delenv(name, raising=False)
-
-
-def write_kubeconfig(path, url, user, **cluster):
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "clusters": [{"name": "c", "cluster": {"server": url, **cluster}}],
-        "contexts": [{"name": "it", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path.write_text(json.dumps(config))  # JSON is YAML
-    return str(path)
 
 
 def authorizations(server):

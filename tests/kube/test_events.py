@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.kube.server import Server, answer, cut, delay, until
+from tests.kube.server import answer, cut, delay, until
 from webhook.kube import events, resources
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder, Occurrence, reference
@@ -16,12 +16,6 @@ pytestmark = pytest.mark.skipped_waits
 POD = reference(resources.POD, ObjectMeta(name="web-1", namespace="team-a", uid="u1"))
 OTHER = reference(resources.POD, ObjectMeta(name="vip", namespace="team-b", uid="u2"))
 NODE = reference(resources.NODE, ObjectMeta(name="n1", uid="u3"))
-
-
-@pytest.fixture
-async def server():
-    async with Server() as started:
-        yield started
 
 
 @pytest.fixture

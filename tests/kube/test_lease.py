@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.kube.server import Server, answer, delay, until
+from tests.kube.server import answer, delay, until
 from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.lease import LeaderElector
@@ -14,12 +14,6 @@ pytestmark = pytest.mark.skipped_waits
 
 PATH = resources.LEASE.path("giveway-system", "giveway")
 QUICK = {"lease_duration": 1.0, "renew_deadline": 0.6, "retry_period": 0.1}
-
-
-@pytest.fixture
-async def server():
-    async with Server() as started:
-        yield started
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Being let in over TLS: authorities, client certificates, server names, and files that change."""
 
 import base64
-import json
 import ssl
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certs.authority import KeyPair, make_authority, make_serving, pem
-from tests.kube.server import Server
+from tests.kube.server import Server, write_kubeconfig
 from webhook.kube import endpoint as endpoints
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
@@ -54,25 +53,14 @@ async def server(tmp_path, authority):
         yield started
 
 
-def write_kubeconfig(path, cluster, user):
-    config = {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path.write_text(json.dumps(config))
-    return str(path)
-
-
 def encoded(content):
     return base64.b64encode(content).decode()
 
 
-def embedded_in(authority, url, user="alice"):
+def embedded_in(authority, user="alice"):
     """Cluster and user with certificates inside the kubeconfig."""
     pair = client_pair(authority, user)
-    cluster = {"server": url, "certificate-authority-data": encoded(pem(authority.certificate))}
+    cluster = {"certificate-authority-data": encoded(pem(authority.certificate))}
     return cluster, {
         "client-certificate-data": encoded(pem(pair.certificate)),
         "client-key-data": encoded(pair.key_pem()),
@@ -81,7 +69,8 @@ def embedded_in(authority, url, user="alice"):
 
 async def test_a_client_certificate_lets_in(server, authority, tmp_path):
     """A kubeconfig's certificate and key, inside it, authenticate over TLS."""
-    async with await Client.connect(write_kubeconfig(tmp_path / "k", *embedded_in(authority, server.url))) as client:
+    cluster, user = embedded_in(authority)
+    async with await Client.connect(write_kubeconfig(tmp_path / "k", server.url, user, **cluster)) as client:
         assert await client.list(NAMESPACES) == ([], "100")
 
 
@@ -94,10 +83,10 @@ async def test_without_a_certificate_nobody_gets_in(server, tmp_path):
 
 async def test_a_server_of_another_authority_is_not_believed(server, authority, tmp_path):
     """A server that the kubeconfig's authority did not sign gets no request at all."""
-    cluster, user = embedded_in(authority, server.url)
+    cluster, user = embedded_in(authority)
     other = make_authority(NOW, DAY)
     cluster["certificate-authority-data"] = encoded(pem(other.certificate))
-    async with await Client.connect(write_kubeconfig(tmp_path / "k", cluster, user)) as client:
+    async with await Client.connect(write_kubeconfig(tmp_path / "k", server.url, user, **cluster)) as client:
         with pytest.raises(ApiError, match="certificate verify failed"):
             await client.list(NAMESPACES)
     assert server.requests == []
@@ -112,11 +101,11 @@ async def test_a_server_of_another_authority_is_not_believed(server, authority, 
 )
 async def test_a_server_reached_by_another_name(server, authority, tmp_path, setting):
     """`tls-server-name` checks another name than the address has; `insecure-skip-tls-verify` checks none."""
-    cluster, user = embedded_in(authority, server.url.replace("127.0.0.1", "localhost"))
-    async with await Client.connect(write_kubeconfig(tmp_path / "a", cluster, user)) as client:
+    (cluster, user), url = embedded_in(authority), server.url.replace("127.0.0.1", "localhost")
+    async with await Client.connect(write_kubeconfig(tmp_path / "a", url, user, **cluster)) as client:
         with pytest.raises(ApiError, match="Hostname mismatch"):
             await client.list(NAMESPACES)
-    async with await Client.connect(write_kubeconfig(tmp_path / "b", cluster | setting, user)) as client:
+    async with await Client.connect(write_kubeconfig(tmp_path / "b", url, user, **cluster, **setting)) as client:
         assert await client.list(NAMESPACES) == ([], "100")
 
 
@@ -126,9 +115,9 @@ async def test_certificate_files_that_change_are_used(server, authority, tmp_pat
     stranger = client_pair(make_authority(NOW, DAY), "stranger")
     (tmp_path / "u.crt").write_bytes(pem(stranger.certificate))
     (tmp_path / "u.key").write_bytes(stranger.key_pem())
-    cluster = {"server": server.url, "certificate-authority": str(tmp_path / "ca")}
+    cluster = {"certificate-authority": str(tmp_path / "ca")}
     user = {"client-certificate": str(tmp_path / "u.crt"), "client-key": str(tmp_path / "u.key")}
-    async with await Client.connect(write_kubeconfig(tmp_path / "k", cluster, user)) as client:
+    async with await Client.connect(write_kubeconfig(tmp_path / "k", server.url, user, **cluster)) as client:
         with pytest.raises(ApiError, match="Unreachable"):
             await client.list(NAMESPACES)
         known = client_pair(authority, "alice")
