@@ -105,6 +105,14 @@ CASES = {
 }
 
 
+def test_nobody_is_there():
+    """Nodes without pods, which are full by nominations, are no candidates."""
+    nominated = pod("first", priority=200, cpu="4")
+    nominated["status"] = {"phase": "Pending", "nominatedNodeName": "a1"}
+    data, by = cluster(NODES[:1], [nominated], pod("p", priority=100, cpu="2")), rules(across_nodes=True)
+    assert decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW).selected is None
+
+
 @pytest.mark.parametrize(("pods", "wants", "allowed", "expected"), CASES.values(), ids=CASES)
 def test_who_stands_in_the_way(pods, wants, allowed, expected):
     """Whoever keeps the pod off from another node goes, and nobody else; zone z2 is full of pods that stay."""

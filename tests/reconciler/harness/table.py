@@ -28,6 +28,7 @@ from tests.reconciler.harness.random_clusters import (
 from tests.reconciler.harness.rule_judge import RuleJudge
 from tests.reconciler.harness.spare_judge import SpareJudge
 from tests.reconciler.harness.virtual_time import run
+from tests.reconciler.harness.zones import zones
 
 
 class Judge(Protocol):
@@ -67,6 +68,7 @@ ROWS = {
     "calm": Row((), (SpareJudge, RuleJudge), 1500.0),
     "calm, slow writes": Row((always_slow_writes,), (SpareJudge, RuleJudge), 1500.0),
     "trouble": Row((*TROUBLE, oddities)),
+    "zones": Row((*TROUBLE, zones, kills), happens=("evicts", "make room in zone")),
     "bindings": Row((*TROUBLE, bindings, oddities)),
     "devices": Row((*TROUBLE, devices, oddities)),
     "growth": Row((*TROUBLE, growth, oddities)),

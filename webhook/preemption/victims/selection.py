@@ -189,7 +189,7 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index,
     for here in (groups == group for group in np.flatnonzero(np.bincount(groups))):
         parts.append(_victims_on(state, victims, meters, _pods_of(victims, nodes[here], elsewhere[here])))  # noqa: PERF401
     chosen = _joined(parts)
-    if across and len(nodes):
+    if across and len(chosen.nodes):
         highest = np.full(state.width, -np.inf)
         np.maximum.at(highest, chosen.nodes, state.snapshot.pods.priority[chosen.pods])
         first = np.lexsort((highest[nodes], np.isinf(highest[nodes])))[:_MOST_NODES]
