@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -128,14 +129,11 @@ class RequestAttributes:
             or named != before.get("priorityClassName")
         )
         """Whether the request sets class or value; an UPDATE of anything else is not about priority."""
-        self._inputs: Inputs | None = None
 
-    @property
+    @cached_property
     def inputs(self) -> Inputs:
         """What expressions read; made when the first one asks."""
-        if self._inputs is None:
-            self._inputs = Inputs(self._variables, self.request.allowance)
-        return self._inputs
+        return Inputs(self._variables, self.request.allowance)
 
     @property
     def labels(self) -> Mapping[str, str]:
