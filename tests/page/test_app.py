@@ -1,8 +1,7 @@
-"""The page as it is served: who may ask, what every answer says, and what goes over the stream."""
+"""The page as it is served: who may ask, what every answer says, and what an open page is told."""
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -11,7 +10,6 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from tests.page.pages import EMPTY, busy
-from tests.workloads import eventually
 from webhook.page.app import add_page
 
 
@@ -27,26 +25,22 @@ class Shown:
 
 
 @asynccontextmanager
-async def served(**options):
+async def served(pause=0.0):
     """A server of a page, and a client."""
     shown, app = Shown(), web.Application()
-    streams = add_page(app, shown.look, pause=0.02, **options)
+    add_page(app, shown.look, pause=pause)
     async with TestClient(TestServer(app)) as client:
-        yield client, shown, streams
+        yield client, shown
 
 
-async def message(response):
-    """The next message of a stream, comments and other fields left out."""
-    async with asyncio.timeout(5):
-        while True:
-            line = await response.content.readline()
-            if line.startswith(b"data: "):
-                return msgspec.json.decode(line.removeprefix(b"data: "))
+async def changes(client, **known):
+    """What a page that has these versions of its sections is told."""
+    return await (await client.get("/changes", params=known)).json()
 
 
 async def test_every_answer_has_a_strict_content_security_policy():
     """Nothing but the server's own style sheet and script is let in, and nobody may frame or keep the page."""
-    async with served() as (client, _, _):
+    async with served() as (client, _):
         for path in ("/", "/page.css", "/page.js", "/nowhere"):
             headers = (await client.get(path)).headers
             policy = headers["Content-Security-Policy"]
@@ -72,20 +66,18 @@ async def test_every_answer_has_a_strict_content_security_policy():
 )
 async def test_other_hosts_are_refused(host, status):
     """A web site whose name is made to point at the loopback gets nothing (DNS rebinding)."""
-    async with served() as (client, _, _):
-        for path in ("/", "/stream"):
+    async with served() as (client, _):
+        for path in ("/", "/changes"):
             response = await client.get(path, headers={"Host": host})
             assert response.status == status
             response.close()
 
 
-async def test_the_stream_sends_what_has_changed():
-    """First comes the whole state, then only sections that have changed, and nothing while nothing changes."""
-    async with served() as (client, shown, _):
-        stream = await client.get("/stream")
-        assert stream.headers["Content-Type"].startswith("text/event-stream")
-        first = await message(stream)
-        assert first["sections"].keys() == {
+async def test_an_open_page_gets_what_has_changed():
+    """First the whole state, then only sections that have changed, and nothing while nothing changes."""
+    async with served() as (client, shown):
+        first = (await changes(client))["sections"]
+        assert first.keys() == {
             "summary",
             "ladder",
             "queue",
@@ -95,74 +87,27 @@ async def test_the_stream_sends_what_has_changed():
             "policies",
             "certificates",
         }
-        looks = shown.looks
-        await eventually(lambda: shown.looks >= looks + 3)
+        versions = {name: part["version"] for name, part in first.items()}
+        assert (await changes(client, **versions))["sections"] == {}
         shown.page = msgspec.structs.replace(EMPTY, plans=busy().plans, plans_total=1)
-        second = await message(stream)
+        second = await changes(client, **versions)
         assert second["sections"].keys() == {"summary", "plans"}
         assert second["headline"].startswith("0 pods waiting, 1 plan under way")
-        stream.close()
 
 
-async def test_a_change_while_nobody_watched_is_sent_at_once():
-    """Who comes later gets the newest state."""
-    async with served() as (client, shown, streams):
-        stream = await client.get("/stream")
-        await message(stream)
-        stream.close()
-        await eventually(lambda: not len(streams))
-        shown.page = busy()
-        stream = await client.get("/stream")
-        assert "9 pods waiting" in (await message(stream))["headline"]
-        stream.close()
-
-
-async def test_nobody_looks_while_nobody_watches():
-    """Making the page costs something, so it is made for readers only."""
-    async with served(heartbeat=0.05) as (client, shown, streams):
+async def test_however_many_ask_it_is_made_once_in_a_while():
+    """Making the page costs something, so it is made for readers only, and for all of them at once."""
+    async with served(pause=60.0) as (client, shown):
         assert shown.looks == 0
-        stream = await client.get("/stream")
-        await message(stream)
-        stream.close()
-        await eventually(lambda: not len(streams))
-        await asyncio.sleep(0.1)
-        looks = shown.looks
-        await asyncio.sleep(0.2)
-        assert shown.looks == looks
-
-
-async def test_streams_are_bounded():
-    """Beyond the most there may be, the answer says so; a place that is free again can be had."""
-    async with served(most=2, heartbeat=0.05) as (client, _, streams):
-        first, second = await client.get("/stream"), await client.get("/stream")
-        refused = await client.get("/stream")
-        assert refused.status == 503
-        assert "2 pages are live already" in await refused.text()
-        first.close()
-        await eventually(lambda: len(streams) < 2)
-        third = await client.get("/stream")
-        assert third.status == 200
-        for stream in (second, third):
-            stream.close()
-
-
-async def test_streams_end_when_the_server_stops():
-    """A page that is open does not keep the process from ending."""
-    async with served() as (client, _, streams):
-        stream = await client.get("/stream")
-        await message(stream)
-        async with asyncio.timeout(2):
-            await client.server.close()
-        assert await stream.content.read() is not None
-        assert len(streams) == 0
+        for _ in range(5):
+            await changes(client)
+        assert shown.looks == 1
 
 
 async def test_a_look_that_fails_ends_nothing():
-    """The next one may succeed, and the stream is still there for it."""
-    async with served() as (client, shown, _):
+    """The next one may succeed."""
+    async with served() as (client, shown):
         shown.page = None
-        stream = await client.get("/stream")
-        await eventually(lambda: shown.looks >= 2)
+        assert (await client.get("/changes")).status == 500
         shown.page = busy()
-        assert "9 pods waiting" in (await message(stream))["headline"]
-        stream.close()
+        assert "9 pods waiting" in (await changes(client))["headline"]

@@ -52,7 +52,7 @@ Array.from(document.querySelectorAll("table")).filter((one) => {
 
 async def test_in_a_browser():
     """One browser, one page, looked at in every way: starting it takes longer than all that is asked of it."""
-    async with served() as (client, shown, _), tab() as page:
+    async with served() as (client, shown), tab() as page:
         shown.page = busy()
         url = str(client.make_url("/"))
         for width in (1280, 1000, 801, 390):

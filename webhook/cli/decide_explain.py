@@ -8,7 +8,7 @@ from collections import defaultdict
 from rich.console import Console
 from rich.table import Table
 
-from webhook.cli.output import literal, people_console, print_table
+from webhook.cli.output import literal, people_console, print_rows, print_table
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.ranking import decisive, how_compared, preferred_because, shown_keys
@@ -80,18 +80,17 @@ def _print_plan(console: Console, decision: Decision, selected: Candidate, snaps
     """The victims; then the keys of the best candidates, and the one by which the winner won."""
     elsewhere, grouped = _goes_elsewhere(selected), any(victim.group for victim in selected.victims)
     title = "Victims" if elsewhere else f"Victims on {literal(selected.node)}"
-    table = Table(title=f"{title}, most important first", title_justify="left", box=None, padding=(0, 2))
     more = [*(["node"] if elsewhere else []), *(["goes with all of"] if grouped else [])]
-    for heading in ("pod", "priority", "started", "budgets", *more):
-        table.add_column(heading, justify="right" if heading == "priority" else "left")
+    rows = []
     for victim in selected.victims:
         row = snapshot.pods.find(victim.namespace, victim.name)
         budgets = snapshot.budgets.of(row, strict=strict) if row is not None else []
-        left = ", ".join(f"{literal(budget.name)} ({budget.allowed} left)" for budget in budgets) or "none"
+        left = ", ".join(f"{budget.name} ({budget.allowed} left)" for budget in budgets) or "none"
         started = "not started" if math.isinf(victim.start_time) else rfc3339(victim.start_time)
         also = [*([victim.node] if elsewhere else []), *([victim.group or "none"] if grouped else [])]
-        table.add_row(literal(victim.key), str(victim.priority), started, left, *map(literal, also))
-    print_table(console, table)
+        rows.append((victim.key, str(victim.priority), started, left, *also))
+    console.print(f"\n{title}, most important first")
+    print_rows(console, ("pod", "priority", "started", "budgets", *more), rows, numbers=(1,), most=len(rows), indent=2)
     first, *others = decision.scores(_COMPARED)
     if not others:
         console.print()
@@ -190,9 +189,9 @@ def _print_counted(console: Console, decision: Decision, rest: list[str], hopele
             "no" if name in hopeless else "yes" if name in candidates else "not of those who may go" if asked else ""
         )
         groups[reasons.get(name, "nothing: it fits"), helps].append(name)
-    table = Table(title=f"{_nodes_text(len(rest))} more, by what fails", title_justify="left")
-    for heading in ("nodes", "what fails", "would evictions help", "such as"):
-        table.add_column(heading, justify="right" if heading == "nodes" else "left")
-    for (reason, helps), names in sorted(groups.items(), key=lambda item: -len(item[1])):
-        table.add_row(str(len(names)), literal(reason), helps, literal(listed(names)))
-    print_table(console, table)
+    rows = [
+        (str(len(names)), reason, helps, listed(names))
+        for (reason, helps), names in sorted(groups.items(), key=lambda item: -len(item[1]))
+    ]
+    console.print(f"\n{_nodes_text(len(rest))} more, by what fails")
+    print_rows(console, ("nodes", "what fails", "would evictions help", "such as"), rows, numbers=(0,), most=len(rows))

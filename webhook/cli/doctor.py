@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 
 import click
 import msgspec
-from rich.padding import Padding
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
 from webhook.cli.output import literal, people_console, progress_display
+from webhook.cli.verdicts import fail_on_option, failing, print_verdict
 from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.doctor import CHECKS, examine, left_out
@@ -23,13 +24,8 @@ from webhook.kube.client import Client
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 
-_COLOURS = {
-    FindingSeverity.ERROR: "red",
-    FindingSeverity.WARNING: "yellow",
-    FindingSeverity.INFO: "cyan",
-    FindingSeverity.NOT_CHECKED: "magenta",
-}
-_ORDER = list(_COLOURS)
+_ORDER = list(FindingSeverity)
+_GRAVE = (FindingSeverity.ERROR, FindingSeverity.WARNING, FindingSeverity.INFO)
 _CANARY = "canary"
 _MOST_ALIKE = 20
 """Findings of one kind that are shown to people."""
@@ -37,6 +33,7 @@ _MOST_ALIKE = 20
 
 @click.command("doctor")
 @inspection_options
+@fail_on_option(*_GRAVE, default=FindingSeverity.WARNING)
 @click.option(
     "--canary",
     is_flag=True,
@@ -44,13 +41,12 @@ _MOST_ALIKE = 20
 )
 @inspects
 async def command(
-    kubeconfig: str | None, policies: Path | None, system_namespace: str, layout: str, canary: bool
+    kubeconfig: str | None, policies: Path | None, system_namespace: str, layout: str, fail_on: str, *, canary: bool
 ) -> None:
     """Look for what gets round the policies, for what is broken and for what will break; say why and what to do.
 
     It reads only, but for --canary, which makes a pod that can be scheduled nowhere and its PriorityClass, and deletes
-    both however it ends. The exit code is 1 if there is an error or a warning, else 2 if something could not be
-    checked.
+    both however it ends. It exits with 1 for an error or a warning (--fail-on), else with 2 for what was not checked.
     """
     async with await Client.connect(kubeconfig) as client:
         unknown = ""
@@ -79,7 +75,7 @@ async def command(
     else:
         _print(findings, names)
     severities = {finding.severity for finding in findings}
-    if severities & {FindingSeverity.ERROR, FindingSeverity.WARNING}:
+    if severities & failing(_GRAVE, fail_on):
         raise SystemExit(FOUND)
     if FindingSeverity.NOT_CHECKED in severities:
         raise SystemExit(INCOMPLETE)
@@ -89,35 +85,32 @@ def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
     """The findings as text, gravest first, and how many there are of each kind."""
     console = people_console()
 
-    def indented(text: str, columns: int) -> None:
-        console.print(Padding(text, (0, 0, 0, columns), expand=False))
-
     def alike(finding: ClusterFinding) -> tuple[str, str, str]:
         return finding.severity, finding.check, finding.why
 
     for (severity, check, why), group in groupby(findings, key=alike):
-        console.print(f"[bold {_COLOURS[FindingSeverity(severity)]}]{severity}[/]  [bold]{check}[/bold]")
-        alike_findings = list(group)
-        shared = len({finding.fix for finding in alike_findings}) == 1
-        for finding in alike_findings[:_MOST_ALIKE]:
-            indented(literal(finding.what), 2)
-            if not shared:
-                indented(f"[green]Fix:[/green] {literal(finding.fix)}", 4)
-        if len(alike_findings) > _MOST_ALIKE:
-            console.print(f"  and {len(alike_findings) - _MOST_ALIKE} more like this; --format json lists all of them")
-        indented(f"[dim]Why it matters: {literal(why)}[/dim]", 2)
-        if shared:
-            indented(f"[green]Fix:[/green] {literal(alike_findings[0].fix)}", 2)
+        together = list(group)
+        by_fix = len({finding.fix for finding in together}) > 1
+        lines = []
+        for finding in together[:_MOST_ALIKE]:
+            lines += [literal(finding.what), *([f"  {_fix(finding)}"] if by_fix else [])]
+        if len(together) > _MOST_ALIKE:
+            lines.append(f"and {len(together) - _MOST_ALIKE} more like this; --format json lists all of them")
+        lines.append(f"[dim]Why it matters: {literal(why)}[/dim]")
+        lines += [] if by_fix else [_fix(together[0])]
+        print_verdict(console, severity, f"[bold]{check}[/bold]", *lines)
         console.print()
     quiet = [check for check in checks if all(finding.check != check for finding in findings)]
     if quiet:
         console.print(f"[green]Nothing found:[/green] {', '.join(quiet)}.")
-    counts = {severity: sum(finding.severity is severity for finding in findings) for severity in _ORDER}
-    console.print(
-        ", ".join(
-            f"{count} {severity}{'s' * (count > 1 and severity is not FindingSeverity.NOT_CHECKED)}"
-            for severity, count in counts.items()
-            if count
-        )
-        or "All is well."
-    )
+    counts = Counter(finding.severity for finding in findings)
+    texts = [
+        f"{counts[severity]} {severity}{'s' * (counts[severity] > 1 and severity is not FindingSeverity.NOT_CHECKED)}"
+        for severity in _ORDER
+        if counts[severity]
+    ]
+    console.print(", ".join(texts) or "All is well.")
+
+
+def _fix(finding: ClusterFinding) -> str:
+    return f"[green]Fix:[/green] {literal(finding.fix)}"

@@ -13,7 +13,7 @@ from webhook.cli.called import as_called
 from webhook.cli.options import WebhookUrl, options
 from webhook.cli.output import print_yaml, shown_progress
 from webhook.cli.running import runs
-from webhook.component_base.own_names import RECONCILER, SYSTEM_NAMESPACE
+from webhook.component_base.own_names import APPLIED, IN_FORCE, RECONCILER, SYSTEM_NAMESPACE
 from webhook.component_base.own_names import WEBHOOK as SERVER
 from webhook.installation.applier import Applied, ObjectApplier, TooOldError, UnknownKindError, key_of, ordered
 from webhook.installation.install import (
@@ -40,33 +40,29 @@ from webhook.policy.shapes.findings import PolicyError
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NEXT = """\
-The API server asks giveway about new pods, PriorityClasses and workloads from now on.
+The API server {does} from now on.
 
 What to do next:
   giveway doctor
       what gets round the policies, or is broken
   giveway scan
       what of the running pods the policies would refuse
-  kubectl -n {namespace} get configmap giveway-policies-in-force -o yaml
-      the policies; docs/policies.md says how to write your own
+  kubectl -n {namespace} get configmap {policies} -o yaml
+      the policies; {change}
 
 To let new pods through in an emergency: kubectl label namespace NAME giveway.dev/exempt=
 To take it all out again: giveway uninstall"""
 
-_NATIVE_NEXT = """\
-The API server enforces the policies by itself from now on. No webhook is asked.
-
-What to do next:
-  giveway doctor
-      what gets round the policies, or is broken
-  giveway scan
-      what of the running pods the policies would refuse
-  kubectl -n {namespace} get configmap giveway-policies -o yaml
-      the policies; after a change of them: giveway install --mode native --policies DIR
-
-To let new pods through in an emergency: kubectl label namespace NAME giveway.dev/exempt=
-To take it all out again: giveway uninstall"""
-
+_BY_WEBHOOK = {
+    "does": "asks giveway about new pods, PriorityClasses and workloads",
+    "policies": IN_FORCE,
+    "change": "docs/policies.md says how to write your own",
+}
+_NATIVELY = {
+    "does": "enforces the policies by itself",
+    "policies": APPLIED,
+    "change": "after a change of them: giveway install --mode native --policies DIR",
+}
 _ASKED = "The webhook begins to judge once the API server has reached it."
 _BEGINS = {
     WEBHOOK: _ASKED,
@@ -231,7 +227,7 @@ async def command(
             f"not complete after {wait:.0f} s. Nothing is broken, and no pod is refused that was not before;"
             f" still missing:\n{missing}\nRun the same command again to go on waiting."
         )
-    text = (_NATIVE_NEXT if mode == NATIVE else _NEXT).format(namespace=system_namespace)
+    text = _NEXT.format(namespace=system_namespace, **(_NATIVELY if mode == NATIVE else _BY_WEBHOOK))
     click.echo(f"\n{as_called(text)}")
 
 

@@ -15,7 +15,8 @@ from webhook.admission.context import SYSTEM_CLASSES
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.admission.policytest import tests_of
 from webhook.cli.options import format_option, options
-from webhook.cli.output import people_console, print_table, warn
+from webhook.cli.output import people_console, print_rows, warn
+from webhook.cli.verdicts import fail_on_option, failing
 from webhook.manager.policy_uses import USES
 from webhook.policy.example_requests.findings import example_findings
 from webhook.policy.exceptions import ended_findings, exceptions
@@ -41,13 +42,7 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTICE: 
     multiple=True,
     help="A PriorityClass, or a glob of several, that something else makes. May be repeated.",
 )
-@click.option(
-    "--fail-on",
-    type=click.Choice([severity.value for severity in Severity]),
-    default="error",
-    show_default=True,
-    help="The mildest finding with which lint fails.",
-)
+@fail_on_option(*(severity.value for severity in Severity), default="error")
 @click.option("--explain", is_flag=True, help="Show who may use and define which range, and change which annotations.")
 @click.pass_context
 def command(
@@ -96,8 +91,8 @@ def command(
             _print(results, now)
             for checked in results if explain else ():
                 _explain(checked.policies)
-    severities = list(Severity)
-    if any(_count(findings, severity) for severity in severities[: severities.index(Severity(fail_on)) + 1]):
+    counts = failing([severity.value for severity in Severity], fail_on)
+    if any(finding.severity.value in counts for finding in findings):
         context.exit(1)
 
 
@@ -163,18 +158,17 @@ def _print(results: list[_Checked], now: float) -> None:
 
 def _explain(policies: Policies) -> None:
     """Print every right of a policy set, for those who ask for themselves and for what is made for somebody."""
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table(title="Who may", title_justify="left", show_lines=True)
-    for name in ("what", "right", "who asks for themselves", "what controllers and service accounts make", "by rule"):
-        table.add_column(name, overflow="fold")
-    rows = rights_of(policies)
-    for row in rows:
+    rows = []
+    for row in rights_of(policies):
         by = row.rule if row.enforcement == "enforce" else f"{row.rule} ({row.enforcement}: it gives nothing)"
         by += "" if row.holds == "everywhere" else f"; {row.holds}"
-        table.add_row(*map(Text, (row.about, row.right, row.people, row.controllers, by)))
-    print_table(people_console(), table if rows else "No rule gives a right.")
+        rows.append((row.about, row.right, row.people, row.controllers, by))
+    console, heads = (
+        people_console(),
+        ("what", "right", "who asks for themselves", "what others make for them", "by rule"),
+    )
+    console.print("Who may" if rows else "No rule gives a right.")
+    print_rows(console, heads, rows, most=len(rows))
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:

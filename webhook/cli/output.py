@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,9 +19,13 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _LINE_END = re.compile(r"\s*\n\s*")
+MOST_ROWS = 15
+"""Rows of a table that people see."""
 _LONGEST = 1000
 _UNCUT = 10_000
 """Columns of a pipe: whoever reads it wraps by itself."""
+_BETWEEN = 0.1
+"""Seconds between two drawings of a progress bar."""
 _PAGE = 160
 """Columns of a table in a pipe: beyond that nobody finds a row again, and programs read JSON."""
 
@@ -41,6 +47,33 @@ def print_table(console: Console, table: RenderableType) -> None:
     for column in getattr(table, "columns", ()):
         column.overflow = "fold"
     console.print(table, width=_PAGE if console.width == _UNCUT else None)
+
+
+def print_rows(
+    console: Console,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Collection[int] = (),
+    most: int = MOST_ROWS,
+    indent: int = 0,
+    on_one_line: bool = False,
+) -> None:
+    """Print the first rows of literal texts under their heads, and how many more there are.
+
+    In a pipe a row may be asked for `on_one_line`, however long it is.
+    """
+    from rich.padding import Padding  # noqa: PLC0415 - only for people
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column, head in enumerate(heads):
+        table.add_column(literal(head), justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows[:most]:
+        table.add_row(*map(literal, row))
+    (console.print if on_one_line else partial(print_table, console))(Padding(table, (0, 0, 0, indent), expand=False))
+    if len(rows) > most:
+        console.print(f"{' ' * indent}and {len(rows) - most} more; --format json lists all of them")
 
 
 def warn(text: str) -> None:
@@ -82,9 +115,13 @@ def progress_display(what: str) -> Iterator[Callable[[str, int, int | None], Non
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        task, drawn = bar.add_task(what, total=None), 0.0
 
         def show(label: str, done: int, total: int | None) -> None:
+            nonlocal drawn
+            if (now := time.monotonic()) - drawn < _BETWEEN:
+                return
+            drawn = now
             bar.update(task, description=f"{what} {label}", completed=done, total=total)
 
         yield show

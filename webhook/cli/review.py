@@ -14,7 +14,8 @@ from webhook.admission.objectfiles import ObjectsError, read_documents, read_obj
 from webhook.admission.webhook import Phase, review
 from webhook.cli.options import format_option, options
 from webhook.cli.output import warn
-from webhook.cli.review_tables import FAILING, print_report, trace_table, write_junit
+from webhook.cli.review_tables import cases_of, print_report, print_trace
+from webhook.cli.verdicts import JUDGED, fail_on_option, failing, junit_option, write_junit
 from webhook.inspection.manifests import author, review_manifests
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import RuleTrace
@@ -36,16 +37,8 @@ REFUSED, UNUSABLE = 1, 2
 @click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group of that user. May be repeated.")
 @options("namespace", namespace={"help": "Of manifests that name none."})
 @format_option("text", "json", help_="What is said of manifests, for people or for programs.")
-@click.option(
-    "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file as JUnit XML, too."
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice([*FAILING, "never"]),
-    default="refused",
-    show_default=True,
-    help="From which verdict on a manifest makes the exit code 1.",
-)
+@junit_option
+@fail_on_option(*JUDGED, default="refused")
 @click.option(
     "--phase",
     type=click.Choice(["mutate", "validate"]),
@@ -64,7 +57,7 @@ def command(
     With --phase, FILE… are AdmissionReviews; it exits with 0 if each has a verdict, whatever it is.
     """
     paths = files or (Path("-"),)
-    user, groups, failing = more["user"], more["groups"], FAILING.get(more["fail_on"], ())
+    user, groups, counts = more["user"], more["groups"], failing(JUDGED, more["fail_on"])
     if groups and not user:
         raise click.UsageError("--as-group is a group of the user that --as names")
     if more["explain"] and phase is None:
@@ -90,10 +83,10 @@ def command(
     else:
         print_report(report, named=bool(user))
     if more["junit"] is not None:
-        write_junit(more["junit"], report, failing)
+        write_junit(more["junit"], cases_of(report, counts))
     if any(verdict.problem for verdict in report.judged):
         sys.exit(UNUSABLE)
-    sys.exit(REFUSED if any(verdict.has(failing) for verdict in report.judged) else 0)
+    sys.exit(REFUSED if any(verdict.has(counts) for verdict in report.judged) else 0)
 
 
 def _answer(files: tuple[Path, ...], policies: Path, objects: tuple[Path, ...], phase: Phase, *, explain: bool) -> int:
@@ -107,6 +100,6 @@ def _answer(files: tuple[Path, ...], policies: Path, objects: tuple[Path, ...], 
         reviewed = review(Context(engine, lookup, trace), phase, body)
         click.echo(msgspec.json.format(reviewed.body, indent=2))
         if trace is not None:
-            trace_table(phase, reviewed, trace)
+            print_trace(phase, reviewed, trace)
         codes.append(reviewed.code)
     return UNUSABLE if any(code != 200 for code in codes) else 0

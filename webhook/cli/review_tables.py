@@ -1,24 +1,16 @@
-"""What `giveway review` prints for people, and the JUnit XML that CI systems read."""
+"""What `giveway review` tells of manifests, and of each rule about one AdmissionReview."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from itertools import groupby
-from pathlib import Path
-from xml.etree import ElementTree as ET
-
-from rich.table import Table
-from rich.text import Text
 
 from webhook.admission.webhook import Phase, Reviewed
-from webhook.cli.output import literal, people_console, print_table
-from webhook.component_base.logs import visible
+from webhook.cli.output import literal, people_console, print_rows
+from webhook.cli.verdicts import Case, print_verdict
 from webhook.inspection.judge import CANNOT_BE_JUDGED
-from webhook.inspection.manifests import ManifestReport, ManifestVerdict
+from webhook.inspection.manifests import ManifestReport
 from webhook.policy.evaluation.rules import RuleTrace, without_name
-
-FAILING = {"refused": ("refused",), "warned": ("refused", "warned"), "audited": ("refused", "warned", "audited")}
-"""The verdicts that count as failures, by the mildest of them."""
-COLOURS = {"refused": "red", "warned": "yellow", "audited": "cyan", CANNOT_BE_JUDGED: "magenta"}
 
 
 def print_report(report: ManifestReport, *, named: bool) -> None:
@@ -26,18 +18,14 @@ def print_report(report: ManifestReport, *, named: bool) -> None:
     console = people_console()
     for file, verdicts in groupby(report.judged, key=lambda verdict: verdict.file):
         console.print(f"[bold]{literal(file)}[/bold]")
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
         for verdict in verdicts:
+            title = literal(verdict.title)
             if verdict.problem:
-                table.add_row("[red]not judged[/red]", f"{literal(verdict.title)}\n{literal(verdict.problem)}")
+                print_verdict(console, "not judged", title, literal(verdict.problem))
             elif not verdict.said:
-                table.add_row("[green]allowed[/green]", literal(verdict.title))
+                print_verdict(console, "allowed", title)
             for said in verdict.said:
-                what = f"[{COLOURS[said.verdict]}]{said.verdict}[/]"
-                table.add_row(what, f"{literal(verdict.title)} by {literal(said.rule)}\n{literal(said.message)}")
-        print_table(console, table)
+                print_verdict(console, said.verdict, f"{title} by {literal(said.rule)}", literal(said.message))
         console.print()
     for text in report.warnings:
         console.print(f"[yellow]Warning[/yellow]: {literal(text)}")
@@ -55,50 +43,27 @@ def print_report(report: ManifestReport, *, named: bool) -> None:
         console.print(f"{count} not judged, {literal(why)}")
 
 
-def write_junit(file: Path, report: ManifestReport, failing: tuple[str, ...]) -> None:
-    """Write the format that CI systems read: a suite for each file, a case for each object. Raises OSError."""
-    root = ET.Element("testsuites")
-    for name, group in groupby(report.judged, key=lambda verdict: verdict.file):
-        verdicts = list(group)
-        suite = ET.SubElement(root, "testsuite", name=name, tests=str(len(verdicts)))
-        suite.set("failures", str(sum(verdict.has(failing) for verdict in verdicts)))
-        suite.set("errors", str(sum(bool(verdict.problem) for verdict in verdicts)))
-        for verdict in verdicts:
-            _case(ET.SubElement(suite, "testcase", name=visible(verdict.title), classname=name), verdict, failing)
-    ET.indent(root)
-    file.write_bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True))
+def cases_of(report: ManifestReport, failing: Collection[str]) -> Iterator[Case]:
+    """A suite for each file, a case for each object."""
+    for verdict in report.judged:
+        lines = [f"{said.verdict} by {said.rule}: {without_name(said.rule, said.message)}" for said in verdict.said]
+        failures, said = (lines, []) if verdict.has(failing) else ([], lines)
+        yield Case(verdict.file, verdict.title, failures, said, verdict.problem)
 
 
-def _case(case: ET.Element, verdict: ManifestVerdict, failing: tuple[str, ...]) -> None:
-    if verdict.problem:
-        ET.SubElement(case, "error", message=visible(verdict.problem))
-    lines = [
-        f"{said.verdict} by {said.rule}: {visible(without_name(said.rule, said.message))}" for said in verdict.said
-    ]
-    if verdict.has(failing):
-        ET.SubElement(case, "failure", message=lines[0]).text = "\n".join(lines)
-    elif lines:
-        ET.SubElement(case, "system-out").text = "\n".join(lines)
-
-
-def trace_table(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> None:
+def print_trace(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> None:
     """Print on standard error of every rule whether it applied to an AdmissionReview, and why or why not."""
-    table = Table("rule", "applied", "outcome", "why", box=None, header_style="bold", title_justify="left")
     traced = {f"{row.policy}/{row.rule}" for row in trace}
-    for verdict in reviewed.answer.verdicts:
-        if verdict.id not in traced:
-            why = without_name(verdict.id, verdict.message)
-            table.add_row(verdict.id, "yes", verdict.outcome, Text(visible(why)))
+    rows: list[tuple[str, ...]] = [
+        (verdict.id, "yes", verdict.outcome, without_name(verdict.id, verdict.message))
+        for verdict in reviewed.answer.verdicts
+        if verdict.id not in traced
+    ]
     for row in trace:
         rule = f"{row.policy}/{row.rule}" if row.rule else "every rule"
         # Mutation refuses nothing, so there it is what validation would say of the object as sent
-        refuses = row.outcome in ("deny", "error")
-        table.add_row(
-            rule,
-            "yes" if row.applied else "no",
-            f"{row.outcome}, at validation" if phase == "mutate" and refuses else row.outcome,
-            Text(visible(without_name(rule, row.why))),
-        )
+        later = ", at validation" if phase == "mutate" and row.outcome in ("deny", "error") else ""
+        rows.append((rule, "yes" if row.applied else "no", f"{row.outcome}{later}", without_name(rule, row.why)))
     console = people_console(stderr=True)
-    print_table(console, table)
+    print_rows(console, ("rule", "applied", "outcome", "why"), rows, most=len(rows))
     console.print(f"{phase}: {reviewed.answer.verdict}")

@@ -11,12 +11,10 @@ from pathlib import Path
 import click
 import msgspec
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
-from webhook.cli.output import literal, people_console, print_table, progress_display
-from webhook.cli.review_tables import COLOURS, FAILING
+from webhook.cli.output import literal, people_console, print_rows, progress_display
+from webhook.cli.verdicts import JUDGED, fail_on_option, failing, print_verdict
 from webhook.inspection.cluster_findings import counted
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.policy_reports import REPORT_GROUPS, write_policy_reports
@@ -24,8 +22,6 @@ from webhook.inspection.scan import Row, scan
 from webhook.inspection.scope import read_policies
 from webhook.kube.client import Client
 
-_MOST_ROWS = 15
-"""Owners that are shown of a rule; the JSON has all of them."""
 _WIDE = 100
 """Columns of a terminal from which on an object is named for example."""
 _MEANINGS = {
@@ -38,13 +34,7 @@ _MEANINGS = {
 
 @click.command("scan")
 @inspection_options
-@click.option(
-    "--fail-on",
-    type=click.Choice([*FAILING, "never"]),
-    default="refused",
-    show_default=True,
-    help="From which verdict on the exit code is 1.",
-)
+@fail_on_option(*JUDGED, default="refused")
 @click.option(
     "--report",
     "reports",
@@ -86,7 +76,7 @@ async def command(
         click.echo(f"{counted(written.reports, 'report')} written to {where}, {written.removed} taken away", err=True)
     elif written is not None:
         click.echo(f"No report was written: this cluster has neither {' nor '.join(REPORT_GROUPS)}.", err=True)
-    if any(report.count(verdict) for verdict in FAILING.get(fail_on, ())):
+    if any(map(report.count, failing(JUDGED, fail_on))):
         raise SystemExit(FOUND)
     if report.problems:
         raise SystemExit(INCOMPLETE)
@@ -98,28 +88,18 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
     for row in rows:
         kinds[row.kind] = kinds.get(row.kind, 0) + row.objects
     total = _listed(counted(count, kind) for kind, count in kinds.items())
-    colour = COLOURS[verdict]
-    console.print(f"[bold {colour}]{verdict}[/]  [bold]{literal(rule)}[/bold]  {total}: {_MEANINGS[verdict]}")
     example = "" if verdict == CANNOT_BE_JUDGED else "For example: "
-    console.print(Padding(f"{example}{literal(rows[0].message)}", (0, 0, 0, 2), expand=False))
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("namespace", overflow="fold")
-    table.add_column("owner", overflow="fold")
-    table.add_column("what", no_wrap=True)
+    about = f"[bold]{literal(rule)}[/bold]  {total}: {_MEANINGS[verdict]}"
+    print_verdict(console, verdict, about, f"{example}{literal(rows[0].message)}")
     wide = console.width >= _WIDE
-    if wide:
-        table.add_column("for example", overflow="fold")
-    for row in rows[:_MOST_ROWS]:
-        example = "" if row.owner == f"{row.kind} {row.examples[0]}" else row.examples[0]
-        if row.kind in ("Pod", "PriorityClass"):
-            what = counted(row.objects, row.kind)
-        else:
-            what = "its template" if row.objects == 1 else counted(row.objects, row.kind)
-        cells = (row.namespace or "-", row.owner, what, *([example] if wide else []))
-        table.add_row(*map(literal, cells))
-    print_table(console, Padding(table, (0, 0, 0, 2), expand=False))
-    if len(rows) > _MOST_ROWS:
-        console.print(f"  and {len(rows) - _MOST_ROWS} more owners; --format json lists all of them")
+    cells = []
+    for row in rows:
+        what = counted(row.objects, row.kind)
+        if row.kind not in ("Pod", "PriorityClass") and row.objects == 1:
+            what = "its template"
+        shown = "" if row.owner == f"{row.kind} {row.examples[0]}" else row.examples[0]
+        cells.append((row.namespace or "-", row.owner, what, *([shown] if wide else [])))
+    print_rows(console, ("namespace", "owner", "what", *(["for example"] if wide else [])), cells, indent=2)
     console.print()
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import click
 import msgspec
 
 from webhook.cli.options import format_option, options
-from webhook.cli.output import warn
+from webhook.cli.output import progress_display, warn
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import InstantError, epoch, time_span
 from webhook.policy.files.loading import load_or_raise
@@ -112,7 +110,7 @@ def command(
         # Work that is lost is measured alike in both runs
         checkpoints = tuple(key for _, loaded in sets for key in checkpoints_of(loaded))
         options = msgspec.structs.replace(options, checkpoints=checkpoints)
-        with _bar("reading") as show_read:
+        with progress_display("reading") as show_read:
             objects = read_cluster(
                 files, lambda done, total: show_read(f"{done / 1e6:.0f} MB", done, total), now=more["now"]
             )
@@ -155,33 +153,12 @@ def _steps(more: dict[str, Any]) -> tuple[list[Step], float | None]:
 def _simulated(
     name: str, objects: ClusterObjects, policies: Policies, steps: Sequence[Step], options: Options
 ) -> Summary:
-    with _bar(f"simulating {name}") as show:
+    with progress_display(f"simulating {name}") as show:
 
         def progress(at: float, running: Running) -> None:
-            show(f"{time_span(at)}, {running.tracker.delivered} events", None, None)
+            show(f"{time_span(at)}, {running.tracker.delivered} events", 0, None)
 
         return summarize(name, simulate(objects, policies, steps, options, progress))
-
-
-@contextmanager
-def _bar(what: str) -> Iterator[Callable[[str, int | None, int | None], None]]:
-    """A progress display on standard error if that is a terminal; redrawn ten times a second at most."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from webhook.cli.output import progress_display  # noqa: PLC0415 - only if it is shown
-
-    with progress_display(what) as display:
-        drawn = 0.0
-
-        def show(label: str, done: int | None, total: int | None) -> None:
-            nonlocal drawn
-            now = time.monotonic()
-            if now - drawn > 0.1:
-                drawn = now
-                display(label, done or 0, total)
-
-        yield show
 
 
 def _print(summaries: Sequence[Summary], layout: str) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 
-from webhook.cli.output import literal, print_table
+from webhook.cli.output import literal, print_rows
 from webhook.simulation.report.compare import differences, ending
-from webhook.simulation.report.sections import MOST, Section, figures, sections
+from webhook.simulation.report.sections import figures, sections
 from webhook.simulation.report.summary import Summary
 
 _MOST_SENTENCES = 20
@@ -25,23 +24,11 @@ def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
             console.print(f"and {len(sentences) - _MOST_SENTENCES} more differences; --format json lists all")
         console.print()
     numbers = figures(summaries)
-    _print_table(console, numbers, len(numbers.rows))
+    print_rows(console, numbers.heads, numbers.rows, numbers=numbers.numbers, most=len(numbers.rows))
     for summary in summaries:
         if len(summaries) > 1:
             console.print(f"\n[bold underline]{literal(summary.name)}[/]")
         for section in sections(summary):
             console.print(f"\n[bold]{section.title}[/bold]")
-            _print_table(console, section)
+            print_rows(console, section.heads, section.rows, numbers=section.numbers)
         console.print(f"\n{ending(summary)}")
-
-
-def _print_table(console: Console, section: Section, most: int = MOST) -> None:
-    """The first rows, and how many more there are."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column, head in enumerate(section.heads):
-        table.add_column(literal(head), overflow="fold", justify="right" if column in section.numbers else "left")
-    for row in section.rows[:most]:
-        table.add_row(*map(literal, row))
-    print_table(console, table)
-    if len(section.rows) > most:
-        console.print(f"and {len(section.rows) - most} more; --format json lists all")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from webhook.admission.policytest import CaseResult, run
+from webhook.admission.policytest import run
 from webhook.admission.policytest_files import TestFileError, find
-from webhook.cli.output import people_console
+from webhook.cli.output import literal, people_console, print_rows
+from webhook.cli.verdicts import Case, junit_option, print_verdict, write_junit
 
 FAILED, UNUSABLE = 1, 2
 """Exit codes: a case failed; a test file cannot be run, or there is none."""
@@ -21,9 +18,7 @@ FAILED, UNUSABLE = 1, 2
 
 @click.command()
 @click.argument("paths", metavar="DIR…", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the results to this file as JUnit XML."
-)
+@junit_option
 def command(paths: tuple[Path, ...], junit: Path | None) -> None:
     """Run the PolicyTests in DIR… and below. Exits with 1 if a case fails, 2 if a file cannot be run."""
     try:
@@ -35,35 +30,18 @@ def command(paths: tuple[Path, ...], junit: Path | None) -> None:
         click.echo(f"Error: no PolicyTest in {', '.join(map(str, paths))}", err=True)
         sys.exit(UNUSABLE)
     console = people_console()
-    table = Table("test", "case", "verdict", "result", box=None, header_style="bold")
-    for result in results:
-        mark = Text("FAILED", "red") if result.failures else Text("ok", "green")
-        table.add_row(Text(result.test), Text(result.case), result.verdict, mark)
-    console.print(table)
+    rows = [(result.test, result.case, result.verdict, "FAILED" if result.failures else "ok") for result in results]
+    print_rows(console, ("test", "case", "verdict", "result"), rows, most=len(rows), on_one_line=True)
     failed = [result for result in results if result.failures]
     for result in failed:
-        console.print(Text(f"\n{result.place or result.file}: {result.test}: {result.case}", "bold"))
-        for failure in result.failures:
-            console.print(Text(f"  {failure}"))
+        about = f"{result.place or result.file}: {result.test}: {result.case}"
+        console.print()
+        print_verdict(console, "FAILED", literal(about), *(literal(failure) for failure in result.failures))
     console.print(f"\n{len(results) - len(failed)} passed, {len(failed)} failed")
     if junit is not None:
-        junit.write_bytes(_junit(results))
+        cases = [
+            Case(result.test, result.case, result.failures, seconds=result.seconds)
+            for result in sorted(results, key=lambda result: (result.file, result.test))
+        ]
+        write_junit(junit, cases)
     sys.exit(FAILED if failed else 0)
-
-
-def _junit(results: list[CaseResult]) -> bytes:
-    """The format that CI systems read: one suite for each PolicyTest."""
-    root = ET.Element("testsuites")
-    suites: dict[tuple[Path, str], list[CaseResult]] = defaultdict(list)
-    for result in results:
-        suites[result.file, result.test].append(result)
-    for (file, name), cases in suites.items():
-        suite = ET.SubElement(root, "testsuite", name=name, file=str(file), tests=str(len(cases)))
-        suite.set("failures", str(sum(bool(case.failures) for case in cases)))
-        for case in cases:
-            row = ET.SubElement(suite, "testcase", name=case.case, classname=name, time=f"{case.seconds:.6f}")
-            if case.failures:
-                ET.SubElement(row, "failure", message=case.failures[0]).text = "\n".join(case.failures)
-    ET.indent(root)
-    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
-    return text

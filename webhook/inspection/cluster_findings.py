@@ -75,9 +75,9 @@ def finding(key: str, /, *, severity: FindingSeverity | None = None, **values: o
     return ClusterFinding(severity or FindingSeverity(row["severity"]), what, why, fix)
 
 
-def sentence(name: str) -> str:
-    """A sentence that several findings share."""
-    return str(_TABLE["sentences"][name])
+def sentence(name: str, **values: object) -> str:
+    """A sentence of the table, for a value of a finding."""
+    return _formatter.vformat(_TABLE["sentences"][name], (), values)
 
 
 def counted(count: int, noun: str) -> str:

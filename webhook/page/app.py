@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 
 from webhook.page import html
 from webhook.page.model import Page
-from webhook.page.stream import Part, Streams
 
+_PAUSE = 1.0
+"""Seconds between two looks at what is shown; a page that is open asks as often."""
 _HERE = Path(__file__).parent
 _HEADERS = {
     "Content-Security-Policy": (
@@ -46,15 +49,46 @@ async def _headers(request: web.Request, response: web.StreamResponse) -> None:
         response.headers.setdefault(name, value)
 
 
-def add_page(app: web.Application, look: Callable[[], Page], **options: float) -> Streams:
-    """Serve the page of `look` at `/`, live by `/stream`; `options` are those of Streams."""
+class _Part(msgspec.Struct, frozen=True):
+    """One section: its markup, and what tells it from other states of it."""
 
-    def parts() -> tuple[str, dict[str, Part]]:
-        page = look()
-        made = {name: Part(html.version_of(markup), markup) for name, markup in html.sections(page).items()}
-        return html.headline(page), made
+    version: str
+    html: str
 
-    streams = Streams(parts, **options)  # type: ignore[arg-type]  # `most` is an int
+
+class _Message(msgspec.Struct, frozen=True):
+    """What a page that is open is told: a sentence for screen readers, and sections by their ids."""
+
+    headline: str
+    sections: dict[str, _Part]
+
+
+class _LastLook:
+    """What the page shows, made again at most every `pause` seconds, however many ask for it."""
+
+    def __init__(self, look: Callable[[], Page], pause: float) -> None:
+        self._look, self._pause = look, pause
+        self._until, self._message = 0.0, _Message("", {})
+
+    def message(self) -> _Message:
+        """The newest state that may be shown."""
+        now = time.monotonic()
+        if now >= self._until:
+            page = self._look()
+            parts = {name: _Part(html.version_of(markup), markup) for name, markup in html.sections(page).items()}
+            self._message, self._until = _Message(html.headline(page), parts), now + self._pause
+        return self._message
+
+
+def add_page(app: web.Application, look: Callable[[], Page], *, pause: float = _PAUSE) -> None:
+    """Serve the page of `look` at `/`; at `/changes` the sections whose versions the query does not name."""
+    last = _LastLook(look, pause)
+
+    async def changes(request: web.Request) -> web.Response:
+        known, message = request.query, last.message()
+        news = {name: part for name, part in message.sections.items() if known.get(name) != part.version}
+        body = msgspec.json.encode(msgspec.structs.replace(message, sections=news))
+        return web.Response(body=body, content_type="application/json")
 
     async def show(request: web.Request) -> web.Response:
         del request
@@ -69,19 +103,13 @@ def add_page(app: web.Application, look: Callable[[], Page], **options: float) -
 
         return answer
 
-    async def stop(app: web.Application) -> None:
-        del app
-        await streams.close()
-
     app.middlewares.append(local_only)
     app.on_response_prepare.append(_headers)
-    app.on_shutdown.append(stop)
     app.add_routes(
         [
             web.get("/", show),
-            web.get("/stream", streams.serve),
+            web.get("/changes", changes),
             web.get("/page.css", file("page.css", "text/css")),
             web.get("/page.js", file("page.js", "text/javascript")),
         ]
     )
-    return streams

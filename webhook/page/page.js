@@ -31,14 +31,21 @@ function replace(id, part) {
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
-const source = new EventSource("stream");
-source.addEventListener("open", () => say("live", "live"));
-source.addEventListener("error", () => {
-  const ended = source.readyState === EventSource.CLOSED;
-  say(ended ? "not live: reload the page" : "not live: connecting again", "lost");
-});
-source.addEventListener("sections", (event) => {
-  const message = JSON.parse(event.data);
-  for (const [id, part] of Object.entries(message.sections)) replace(id, part);
-  announce(message.headline);
-});
+async function look() {
+  const known = new URLSearchParams();
+  for (const one of document.querySelectorAll("[data-version]")) known.set(one.id, one.dataset.version);
+  try {
+    const answer = await fetch(`changes?${known}`, { signal: AbortSignal.timeout(10000) });
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const message = await answer.json();
+    const news = Object.entries(message.sections);
+    for (const [id, part] of news) replace(id, part);
+    if (news.length) announce(message.headline);
+    say("live", "live");
+  } catch {
+    say("not live: connecting again", "lost");
+  }
+  setTimeout(look, document.hidden ? 10000 : 1000);
+}
+
+look();

@@ -46,35 +46,23 @@ def silent(observed: Observed) -> Iterator[ClusterFinding]:
 
 def _fix(observed: Observed, failure: str, client: dict[str, Any]) -> str:
     """What to do about a failure, as the API server words it; `client` says where the webhook is."""
-    url, restart = client.get("url"), f"kubectl -n {observed.own} rollout restart deployment {WEBHOOK}"
-    if "x509" in failure and ("expired" in failure or "not yet valid" in failure):
-        new = f"{restart} has a new one issued." if not url else "giveway certs issue makes a new one in its directory."
-        return f"The webhook's certificate is out of its time. {new}"
-    if "x509" in failure or "root certificates" in failure:
-        again = (
-            f"{restart} writes it again."
-            if not url
-            else "Start the webhook with --ca-file and the authority that signed its certificate: it writes caBundle."
-        )
-        return f"The caBundle of the entries does not trust the certificate that the webhook serves. {again}"
-    if url:
-        return (
-            f"Start the webhook that {url.rpartition('/')[0]} leads to (giveway serve or giveway run), and open its"
-            " port to the control plane."
-        )
-    if "not found" in failure:
-        return "The Service is gone: giveway install brings it back."
-    deployment = observed.own_state.deployments.get(WEBHOOK)
+    url, deployment = client.get("url"), observed.own_state.deployments.get(WEBHOOK)
     waits = unready(deployment, ()) if deployment else f"there is no Deployment {WEBHOOK}"
-    if waits or "no endpoints" in failure:
-        pods = f"kubectl -n {observed.own} get pods -l app.kubernetes.io/component=webhook"
-        return f"No pod of the webhook answers ({waits or 'none is ready'}): {pods}, and describe what is not ready."
-    if any(text in failure for text in _NO_CONNECTION):
-        return (
-            "The pods are ready, so the way is closed: let the control plane reach TCP port 9443 of the webhook's pods"
-            " (firewall rule, security group, NetworkPolicy; docs/install.md)."
-        )
-    return f"kubectl -n {observed.own} logs deploy/{WEBHOOK} says more."
+    where = "url" if url else "service"
+    if "x509" in failure and ("expired" in failure or "not yet valid" in failure):
+        fix = f"certificate-at-{where}"
+    elif "x509" in failure or "root certificates" in failure:
+        fix = f"trust-at-{where}"
+    elif url:
+        fix = "not-started"
+    elif "not found" in failure:
+        fix = "no-service"
+    elif waits or "no endpoints" in failure:
+        fix = "not-ready"
+    else:
+        fix = "way-closed" if any(text in failure for text in _NO_CONNECTION) else "unknown"
+    base = url.rpartition("/")[0] if url else ""
+    return sentence(f"answers-{fix}", own=observed.own, base=base, waits=waits or "none is ready")
 
 
 def there(observed: Observed) -> bool:

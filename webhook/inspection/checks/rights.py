@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any, NamedTuple
+
+import msgspec
 
 from webhook.inspection.closed_budgets import Preemptible
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, names
@@ -16,87 +20,38 @@ from webhook.policy.model.values import CREATION, MARK
 Json = dict[str, Any]
 
 
-class Way(NamedTuple):
+class Way(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a right allows; `own` says that it matters in giveway's namespace only."""
 
     what: str
-    group: str
     resource: str
     verbs: frozenset[str]
-    own: bool
-    severity: FindingSeverity
     why: str
+    group: str = ""
+    own: bool = False
+    severity: FindingSeverity = FindingSeverity.INFO
 
 
-_WRITE = frozenset({"patch", "update"})
-_STATUS = Way(
-    "write the status of pods (pods/status)",
-    "",
-    "pods/status",
-    _WRITE,
-    False,
-    FindingSeverity.WARNING,
-    "status.startTime decides how long a pod is protected, within bounds, and status.nominatedNodeName keeps room for"
-    " it. The webhook judges the annotations there, not the status.",
-)
-_PODS = _STATUS._replace(what="write pods", resource="pods")
-_WAYS = (
-    _STATUS,
-    Way(
-        "change webhook configurations",
-        "admissionregistration.k8s.io",
-        "validatingwebhookconfigurations",
-        _WRITE | {"delete"},
-        False,
-        FindingSeverity.INFO,
-        "Whoever may change or delete them can switch giveway off.",
-    ),
-    Way(
-        "change Namespaces",
-        "",
-        "namespaces",
-        _WRITE,
-        False,
-        FindingSeverity.INFO,
-        "The label giveway.dev/exempt takes a namespace out of giveway's reach; the component exempt-label guards it.",
-    ),
-    Way(
-        "write ConfigMaps in giveway's namespace",
-        "",
-        "configmaps",
-        _WRITE,
-        True,
-        FindingSeverity.INFO,
-        "The policies are a ConfigMap: whoever writes it decides who may run at which priority.",
-    ),
-    Way(
-        "read Secrets in giveway's namespace",
-        "",
-        "secrets",
-        frozenset({"get", "list", "watch"}),
-        True,
-        FindingSeverity.INFO,
-        "The key of the authority is there: with it one can answer the API server in the webhook's place.",
-    ),
-    Way(
-        "impersonate nodes, as any other user",
-        "",
-        "users",
-        frozenset({"impersonate"}),
-        False,
-        FindingSeverity.INFO,
-        "No rule judges the mirror pods that a kubelet makes of its own node's static pods, and nobody evicts them.",
-    ),
-    Way(
-        "act as service accounts of giveway's namespace",
-        "",
-        "serviceaccounts/token",
-        frozenset({"create"}),
-        True,
-        FindingSeverity.INFO,
-        "As the reconciler one may write plans, nominations and evictions.",
-    ),
-)
+class Needed(msgspec.Struct, frozen=True, kw_only=True):
+    """Verbs on resources of one group; `own` if they are needed in giveway's own namespace only."""
+
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    group: str = ""
+    own: bool = False
+
+
+class _Rights(msgspec.Struct):
+    """The table of rights: what gets round giveway, and what its service accounts need."""
+
+    ways: tuple[Way, ...]
+    needed: dict[str, tuple[Needed, ...]]
+
+
+_TABLE = msgspec.convert(tomllib.loads(files("webhook.inspection.checks").joinpath("rights.toml").read_text()), _Rights)
+NEEDED = _TABLE.needed
+_STATUS = _TABLE.ways[0]
+_PODS = msgspec.structs.replace(_STATUS, what="write pods", resource="pods")
 _EVERYBODY = frozenset(
     {"Group system:authenticated", "Group system:unauthenticated", "Group system:serviceaccounts"},
 )
@@ -121,7 +76,7 @@ class BoundRole(NamedTuple):
 
 def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
     """Who, beside administrators and Kubernetes' own parts, may go round what giveway guards."""
-    for way in _WAYS:
+    for way in _TABLE.ways:
         with_right = _holders(observed, way)
         if everybody := [subject for subject in with_right if subject in _EVERYBODY]:
             yield finding("rights.everybody", everybody=everybody, way=way)
@@ -213,50 +168,6 @@ def _allows(rule: Json, group: str, resource: str, verbs: frozenset[str]) -> boo
     )
 
 
-_READ, _FOLLOW = ("list", "watch"), ("get", "list", "watch")
-_ADMISSION = "admissionregistration.k8s.io"
-
-
-class Needed(NamedTuple):
-    """Verbs on resources of one group; `own` if they are needed in giveway's own namespace only."""
-
-    group: str
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
-    own: bool = False
-
-
-NEEDED: dict[str, tuple[Needed, ...]] = {
-    "giveway-webhook": (
-        Needed("scheduling.k8s.io", ("priorityclasses",), _FOLLOW),
-        Needed("scheduling.k8s.io", ("podgroups",), _FOLLOW),
-        Needed("", ("namespaces",), _FOLLOW),
-        Needed(_ADMISSION, CONFIGURATIONS, ("get", "update")),
-        Needed("", ("secrets",), ("get", "update"), own=True),
-        Needed("", ("configmaps",), ("create", "get", "update"), own=True),
-        Needed("", ("configmaps",), ("patch",), own=True),
-        Needed("apps", ("deployments",), ("get",), own=True),
-    ),
-    "giveway-reconciler": (
-        Needed("", ("pods",), _FOLLOW),
-        Needed("", ("pods/status",), ("patch",)),
-        Needed("", ("pods/eviction",), ("create",)),
-        Needed("", ("nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"), _READ),
-        Needed("storage.k8s.io", ("storageclasses", "csinodes"), _READ),
-        Needed("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), _READ),
-        Needed("scheduling.k8s.io", ("priorityclasses", "podgroups"), _READ),
-        Needed("scheduling.x-k8s.io", ("podgroups",), _READ),
-        Needed("scheduling.volcano.sh", ("podgroups",), _READ),
-        Needed("policy", ("poddisruptionbudgets",), _READ),
-        Needed("events.k8s.io", ("events",), ("create", "patch")),
-        Needed("apps", ("replicasets",), ("get",)),
-        Needed("coordination.k8s.io", ("leases",), ("create", "get", "update"), own=True),
-        Needed("", ("configmaps",), ("get",), own=True),
-    ),
-}
-"""What each service account of manifests/base needs; a test compares it with the manifests."""
-
-
 def missing(observed: Observed) -> Iterator[ClusterFinding]:
     """Each service account that lacks a right, and which."""
     known, static = list(grants(observed)), observed.own_state.static_entries
@@ -277,7 +188,8 @@ def missing(observed: Observed) -> Iterator[ClusterFinding]:
         ]
         if lacking:
             yield finding("own-rights.lacking", own=observed.own, account=account, lacking=lacking)
-        rows = [] if keeps else [Needed(_ADMISSION, (resource,), ("update",)) for resource in CONFIGURATIONS]
+        group = "admissionregistration.k8s.io"
+        rows = [Needed(group=group, resources=(plural,), verbs=("update",)) for plural in CONFIGURATIONS if not keeps]
         may = [
             row.resources[0]
             for row in rows

@@ -1,0 +1,96 @@
+"""How commands tell verdicts: on a terminal, as JUnit XML for CI systems, and from which one on they fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from xml.etree import ElementTree as ET
+
+import click
+
+from webhook.component_base.logs import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+F = TypeVar("F", bound=Callable[..., Any])
+NEVER = "never"
+JUDGED = ("refused", "warned", "audited")
+"""What rules say of an object, the gravest first."""
+_COLOURS = {
+    **dict.fromkeys(("refused", "not judged", "FAILED", "error"), "red"),
+    **dict.fromkeys(("warned", "warning"), "yellow"),
+    **dict.fromkeys(("audited", "notice", "info"), "cyan"),
+    **dict.fromkeys(("cannot be judged", "not checked"), "magenta"),
+    **dict.fromkeys(("allowed", "ok"), "green"),
+}
+
+
+class Case(NamedTuple):
+    """One thing that was judged: in which suite, by what name, and the lines of what is said against it or for it.
+
+    `error` says why there is no verdict.
+    """
+
+    suite: str
+    name: str
+    failures: Sequence[str] = ()
+    said: Sequence[str] = ()
+    error: str = ""
+    seconds: float | None = None
+
+
+def fail_on_option(*verdicts: str, default: str) -> Callable[[F], F]:
+    """Add `--fail-on`: the mildest verdict, of these from the gravest down, that makes the exit code 1."""
+    return click.option(
+        "--fail-on",
+        type=click.Choice([*verdicts, NEVER]),
+        default=default,
+        show_default=True,
+        help="From which verdict on the exit code is 1.",
+    )
+
+
+def failing(verdicts: Sequence[str], fail_on: str) -> frozenset[str]:
+    """The verdicts that count as failures, by the value of `--fail-on`."""
+    return frozenset(() if fail_on == NEVER else verdicts[: verdicts.index(fail_on) + 1])
+
+
+def junit_option(function: F) -> F:
+    """Add `--junit`."""
+    path = click.Path(path_type=Path, dir_okay=False)
+    return click.option("--junit", type=path, help="Write it to this file as JUnit XML, too.")(function)
+
+
+def print_verdict(console: Console, verdict: str, about: str, *lines: str) -> None:
+    """Print a verdict with what it is about, and the lines below it, which are all markup of rich."""
+    from rich.padding import Padding  # noqa: PLC0415 - only for people
+
+    console.print(f"[bold {_COLOURS[verdict]}]{verdict}[/]  {about}")
+    for line in lines:
+        console.print(Padding(line, (0, 0, 0, 2), expand=False))
+
+
+def write_junit(file: Path, cases: Iterable[Case]) -> None:
+    """Write the format that CI systems read: a suite for each run of cases of one name. Raises OSError."""
+    root = ET.Element("testsuites")
+    for name, group in groupby(cases, key=lambda case: case.suite):
+        members = list(group)
+        suite = ET.SubElement(root, "testsuite", name=name, tests=str(len(members)))
+        suite.set("failures", str(sum(bool(case.failures) for case in members)))
+        suite.set("errors", str(sum(bool(case.error) for case in members)))
+        for case in members:
+            row = ET.SubElement(suite, "testcase", name=visible(case.name), classname=name)
+            if case.seconds is not None:
+                row.set("time", f"{case.seconds:.6f}")
+            if case.error:
+                ET.SubElement(row, "error", message=visible(case.error))
+            if case.failures:
+                lines = [visible(line) for line in case.failures]
+                ET.SubElement(row, "failure", message=lines[0]).text = "\n".join(lines)
+            elif case.said:
+                ET.SubElement(row, "system-out").text = "\n".join(visible(line) for line in case.said)
+    ET.indent(root)
+    file.write_bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True))
