@@ -7,8 +7,16 @@ import subprocess
 import pytest
 
 from tests.manifests.objects import BASE, NAMESPACE, ROOT, documents
-from webhook.installation.kustomize import ManifestsError, components, manifests, parse_image, render
-from webhook.installation.overlaying import OverlayError, json_patch, strategic_merge
+from webhook.installation.kustomize import (
+    ManifestsError,
+    OverlayError,
+    components,
+    json_patch,
+    manifests,
+    parse_image,
+    render,
+    strategic_merge,
+)
 
 SHIPPED = sorted(path.parent for path in (ROOT / "manifests" / "components").glob("*/kustomization.yaml"))
 KUBECTL = [

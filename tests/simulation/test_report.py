@@ -23,7 +23,7 @@ from tests.simulation.clusters import (
     write,
 )
 from webhook.cli.main import main
-from webhook.cli.simulate_tables import print_summaries
+from webhook.cli.simulate import print_summaries
 from webhook.kube.instants import time_span
 from webhook.policy.model.policies import Policies
 from webhook.simulation.report.compare import differences, metric_text

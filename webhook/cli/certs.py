@@ -42,22 +42,6 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-_WHERE = (
-    click.option(
-        "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="The directory of the PEM files."
-    ),
-    click.option("--secret", type=NameInNamespace(), help="The Secret that keeps them."),
-    options("kubeconfig"),
-)
-
-
-def _where(function: Any) -> Any:
-    """Add the options that say where certificates are."""
-    for option in reversed(_WHERE):
-        function = option(function)
-    return function
-
-
 @click.group()
 def command() -> None:
     """Issue, show and rotate the webhook's certificates.
@@ -68,7 +52,7 @@ def command() -> None:
 
 
 @command.command()
-@_where
+@options("dir", "secret", "kubeconfig")
 @click.option(
     "--webhook-config",
     "configurations",
@@ -110,7 +94,7 @@ def issue(*, keep: bool, rotate: str | None, log_format: LogFormat | None, **opt
 
 
 @command.command()
-@_where
+@options("dir", "secret", "kubeconfig")
 @runs(BundleError, ApiError, ConfigError)
 async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfig: str | None) -> None:
     """Show what is served, what is trusted, and until when."""
@@ -128,14 +112,7 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
 
 
 @command.command()
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    help="A new directory for the files.",
-)
-@options("system-namespace")
+@options("dir", "system-namespace", dir={"required": True, "help": "A new directory for the files."})
 @click.option("--url", type=WebhookUrl(), help="Where a webhook outside the cluster is reached: https://HOST:PORT.")
 @click.option(
     "--days",

@@ -189,9 +189,9 @@ def _print_counted(console: Console, decision: Decision, rest: list[str], hopele
             "no" if name in hopeless else "yes" if name in candidates else "not of those who may go" if asked else ""
         )
         groups[reasons.get(name, "nothing: it fits"), helps].append(name)
-    rows = [
-        (str(len(names)), reason, helps, listed(names))
-        for (reason, helps), names in sorted(groups.items(), key=lambda item: -len(item[1]))
-    ]
-    console.print(f"\n{_nodes_text(len(rest))} more, by what fails")
-    print_rows(console, ("nodes", "what fails", "would evictions help", "such as"), rows, numbers=(0,), most=len(rows))
+    table = Table(title=f"{_nodes_text(len(rest))} more, by what fails", title_justify="left")
+    for heading in ("nodes", "what fails", "would evictions help", "such as"):
+        table.add_column(heading, justify="right" if heading == "nodes" else "left")
+    for (reason, helps), names in sorted(groups.items(), key=lambda item: -len(item[1])):
+        table.add_row(str(len(names)), literal(reason), helps, literal(listed(names)))
+    print_table(console, table)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from webhook.cli.explain_alone import explain_alone
-from webhook.cli.explain_show import show
+from webhook.cli.explain_show import explain_alone, show
 from webhook.cli.explain_workload import KINDS, check_there, explain_workload, read_past, workload_named
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, options
 from webhook.cli.output import literal, people_console

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
 from webhook.cli.decide_explain import explain_decision, listed
-from webhook.cli.explain_alone import written_on
 from webhook.cli.output import literal, people_console, print_table
 from webhook.kube.instants import rfc3339, time_span
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION, READY
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.gang import is_gang
 from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
@@ -26,8 +27,8 @@ from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Pr
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.plans.adoption import recall_evictions
 from webhook.reconciler.possible_evictions import PossibleEviction, possible_evictions
-from webhook.reconciler.preemptors import PolicySet, ineligible_reason
-from webhook.reconciler.state.annotations import UnreadableError, plan_of
+from webhook.reconciler.preemptors import PolicySet, ineligible_reason, is_marked
+from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
 from webhook.reconciler.state.notices import is_ready, notice_of
 from webhook.reconciler.state.state import State
 
@@ -58,14 +59,12 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
         rules = policy_set.rules[policy.name]
         decision = decide_with_exclusions(state, pod, rules, clock.wall(), immovable(state, ()))
     console.print()
-    gang = is_gang(state.snapshot, pod)
-    if gang:
+    if is_gang(state.snapshot, pod):
         whole = f"It belongs to {group_of(pod)} and is placed together with others of it"
         console.print(literal(f"{whole}: this is about it alone, and the last line about all of them."))
     explain_decision("cluster", pod, state.snapshot, rules, decision)
     if policy is not None and not why_not:
-        now = (_now_together if gang else _now)(state, pod, policy, policy_set, clock)
-        console.print(f"Now: {literal(now)}")
+        console.print(f"Now: {literal(_now(state, pod, policy, policy_set, clock))}")
 
 
 def _victims_told(pod: Pod, state: State) -> list[str]:
@@ -85,16 +84,27 @@ def _victims_told(pod: Pod, state: State) -> list[str]:
 
 
 def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
-    """What the reconciler would do for the pod now, in words."""
-    evaluator = Evaluator(state, EvictionLimiter(), clock)
+    """What the reconciler would do now, in words: for the pod, or for the gang that it belongs to."""
+    evaluator, rules = Evaluator(state, EvictionLimiter(), clock), policy_set.rules[policy.name]
     recall_evictions(evaluator, policy_set)  # what of the rates is used up, as a new leader reads it off the pods
-    outcome: Outcome = evaluator.evaluate(
-        pod,
-        policy,
-        policy_set.rules[policy.name],
-        0,
-        extenders=[ExtenderCache(extender, {}) for extender in policy.extenders],
-    )
+    if is_gang(state.snapshot, pod):
+        waiting = state.waiting_members(group_of(pod))
+        ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
+        gated = tuple(member for member in waiting if member.spec.scheduling_gates)
+        members = GangMembers(group_of(pod), ready, gated, ())
+        together = evaluate_gang(evaluator, members, policy, rules, 0, left_out=(), promised=Promised())
+        match together:
+            case Fits(nodes):
+                return f"nothing; kube-scheduler can bind all of them, for example to {listed(list(nodes))}."
+            case Unschedulable():
+                return f"nothing would be done: {together.text}"
+        places = listed([f"{key_of(member)} to {what.node}" for member, what in together.placed])
+        gone = dict.fromkeys(key_of(victim) for _, what in together.placed for victim in what.victims)
+        groups = with_all_of(group for _, what in together.placed for group in what.groups.values())
+        evicted = f"and {listed(list(gone))} evicted{groups}" if gone else "and nobody evicted"
+        return f"{len(together.placed)} pods would be nominated ({places}), {evicted}."
+    extenders = [ExtenderCache(extender, {}) for extender in policy.extenders]
+    outcome: Outcome = evaluator.evaluate(pod, policy, rules, 0, extenders=extenders)
     match outcome:
         case Fits(nodes):
             unless = "if it does not, the reconciler decides for it without that node after a while"
@@ -102,36 +112,14 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
         case Waits(node, leaving):
             pods = "1 pod there is" if leaving == 1 else f"{leaving} pods there are"
             return f"{node} would be reserved, and nobody evicted: {pods} leaving anyway."
-        case Evicts(node, victims, groups=groups, room=room):
+        case Evicts(node, victims, groups=groups_, room=room):
             names = listed([key_of(victim) for victim in victims])
-            return f"{node} would be reserved, and {names} evicted{with_all_of(groups.values())}{room and f' {room}'}."
+            return f"{node} would be reserved, and {names} evicted{with_all_of(groups_.values())}{room and f' {room}'}."
         case Asks(question):
             where = listed([candidate.node for candidate in question.candidates])
             return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
         case Unschedulable():
             return f"nothing would be done: {outcome.text}"
-
-
-def _now_together(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
-    """What the reconciler would do for the gang of the pod now, in words."""
-    evaluator = Evaluator(state, EvictionLimiter(), clock)
-    recall_evictions(evaluator, policy_set)
-    waiting = state.waiting_members(group_of(pod))
-    ready = tuple(member for member in waiting if policy_set.policy_to_act_by(member) is policy)
-    gated = tuple(member for member in waiting if member.spec.scheduling_gates)
-    members = GangMembers(group_of(pod), ready, gated, ())
-    rules = policy_set.rules[policy.name]
-    outcome = evaluate_gang(evaluator, members, policy, rules, 0, left_out=(), promised=Promised())
-    match outcome:
-        case Fits(nodes):
-            return f"nothing; kube-scheduler can bind all of them, for example to {listed(list(nodes))}."
-        case Unschedulable():
-            return f"nothing would be done: {outcome.text}"
-    places = listed([f"{key_of(member)} to {what.node}" for member, what in outcome.placed])
-    victims = dict.fromkeys(key_of(victim) for _, what in outcome.placed for victim in what.victims)
-    together = with_all_of(group for _, what in outcome.placed for group in what.groups.values())
-    evicted = f"and {listed(list(victims))} evicted{together}" if victims else "and nobody evicted"
-    return f"{len(outcome.placed)} pods would be nominated ({places}), {evicted}."
 
 
 def _show_possible_evictions(pod: str, where: str, evictions: list[PossibleEviction], now: float) -> None:
@@ -174,3 +162,85 @@ def _show_possible_evictions(pod: str, where: str, evictions: list[PossibleEvict
             ),
         )
     print_table(console, table)
+
+
+def explain_alone(pod: Pod, policy_set: PolicySet | None, unreadable: Sequence[str], absent: str = "") -> None:
+    """Print what the pod says; `policy_set` is None if the policies in force are not known.
+
+    `unreadable` is what could not be read, and `absent` why there are no policies, for the one sentence that says so.
+    """
+    console = people_console()
+    key, spec = literal(key_of(pod)), pod.spec
+    lines = [f"{key} has PriorityClass {literal(spec.priority_class_name or 'none')}, priority {spec.priority or 0}."]
+    if spec.node_name:
+        lines += [f"It runs on {literal(spec.node_name)}.", *_as_victim(pod)]
+    elif policy_set is not None:
+        why_not = ineligible_reason(pod, policy_set.policy_of(pod))
+        lines.append(f"It is not acted for: {literal(why_not)}." if why_not else "giveway acts for it.")
+    elif is_marked(pod):
+        lines.append("giveway preempts for it, if its scheduler finds no room.")
+    else:
+        lines.append("giveway does not preempt for it: no policy manages its class.")
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            lines.append(f"Its scheduler says: {literal(condition.message or condition.reason or 'no reason')}")
+    lines += map(literal, written_on(pod))
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    names = ", ".join(dict.fromkeys(unreadable))  # PodGroups are of three APIs
+    reasons = [*([f"you may not read {names} of the whole cluster"] if names else []), *([absent] if absent else [])]
+    console.print(
+        f"What preemption would do now is not said, because {literal(', and '.join(reasons))}.",
+        style="dim",
+        soft_wrap=True,
+    )
+
+
+def _as_victim(pod: Pod) -> list[str]:
+    """What its annotations say of evicting it."""
+    annotations, lines = pod.metadata.annotations or {}, []
+    if CAN_BE_PREEMPTED in annotations:
+        lines.append(f"Annotation {CAN_BE_PREEMPTED}: {literal(annotations[CAN_BE_PREEMPTED])}.")
+    if PROTECTION_DURATION in annotations:
+        since = f", from {pod.status.start_time} on" if pod.status.start_time else ""
+        lines.append(f"It is protected for {literal(annotations[PROTECTION_DURATION])} s{since}.")
+    return lines
+
+
+def written_on(pod: Pod) -> list[str]:
+    """What is written on the pod of plans past and present."""
+    lines = []
+    if (notice := notice_of(pod)) is not None:
+        whom = f"pod {notice.preemptor}" if notice.preemptor else f"a pod of another namespace (uid {notice.uid})"
+        lines.append(f"It is asked to leave by {notice.by}, for {whom} of priority {notice.priority}.")
+        ready = is_ready(pod, notice.plan)
+        lines.append("It says that it is ready to leave." if ready else f"With {READY}=true it is asked at once.")
+    decision = decision_of(pod)
+    if decision is not None:
+        victims = ", ".join(victim.pod for victim in decision.victims) or "nobody"
+        victims += f" and {decision.more_victims} more" if decision.more_victims else ""
+        victims += with_all_of(victim.group or "" for victim in decision.victims)
+        lines.append(
+            f"Last decision, at {decision.at}: node {decision.node}, to evict {victims} (attempt {decision.attempt})."
+        )
+        if decision.because:
+            lines.append(f"Why that node: {decision.because}.")
+        if decision.left_out:
+            names = listed(list(decision.left_out))
+            lines.append(f"Left out then, since the scheduler did not bind it there though there was room: {names}.")
+    try:
+        plan = plan_of(pod)
+    except UnreadableError as error:
+        return [*lines, f"Plan: {error}."]
+    if plan is not None and not pod.status.nominated_node_name and not pod.spec.node_name:
+        lines.append(
+            f"A plan for node {plan.node} is under way until {plan.deadline}. The scheduler cleared the nomination, "
+            "so nothing reserves the room; a profile without PostFilter plugins does that at every failed attempt."
+        )
+    elif plan is not None:
+        lines.append(f"A plan is under way: node {plan.node} is reserved until {plan.deadline}.")
+        if plan.notice:
+            lines.append(f"Its victims are told {plan.notice:g} s before they are asked to leave.")
+    elif pod.status.nominated_node_name and not pod.spec.node_name:
+        lines.append(f"It is nominated to {pod.status.nominated_node_name}, though not by giveway.")
+    return lines

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, format_option, options
-from webhook.cli.running import runs
+from webhook.cli.running import refusal, runs
 from webhook.inspection.scope import NoPoliciesError
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
@@ -32,16 +32,7 @@ class _NotInspectedError(click.ClickException):
     exit_code = INCOMPLETE
 
     def __init__(self, error: Exception) -> None:
-        text = str(error)
-        if isinstance(error, ApiError):
-            match error.status:
-                case 401:
-                    text = f"the cluster does not know who you are: {error.message or 'Unauthorized'}"
-                case 403:
-                    text = f"a right is missing: {error.message}"
-                case 0:
-                    text = f"the cluster does not answer: {error.message}"
-        super().__init__(text)
+        super().__init__(refusal(error))
 
 
 inspects = runs(

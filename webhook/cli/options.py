@@ -111,10 +111,24 @@ _ROWS: list[tuple[list[str], dict[str, Any]]] = [
         "The API server runs without its Priority plugin: resolve pods of kube-system and incomplete updates as well.",
         is_flag=True,
     ),
+    # Of the reconciler
+    _from_environment("--dry-run", "Decide and report, touch nothing.", is_flag=True),
+    _from_environment(
+        "--debug-port",
+        "The port of the page, /debug/queue and /debug/plans on 127.0.0.1 only; 0 takes a free one, -1 none.",
+        type=click.IntRange(-1, 65535),
+    ),
+    _from_environment("--fault-point", "", hidden=True),
     # Earlier spellings of what --entries and --system-namespace say, which scripts still give
     _from_environment("--webhook-configuration", "", hidden=True),
     _from_environment("--kept-policies", "", hidden=True, expose_value=False),
     _from_environment("--allow-removal", "", hidden=True, is_flag=True),
+    # Of certificates
+    (
+        ["directory", "--dir"],
+        {"type": click.Path(path_type=Path, file_okay=False), "help": "The directory of the PEM files."},
+    ),
+    (["--secret"], {"type": NameInNamespace(), "help": "The Secret that keeps them."}),
     # Of commands that judge and tell
     (
         ["--objects"],
@@ -127,7 +141,7 @@ _ROWS: list[tuple[list[str], dict[str, Any]]] = [
     ),
     (["-n", "--namespace"], {"default": "default", "show_default": True, "help": "Of what is named without one."}),
 ]
-"""The options in the order of their groups; those of the reconciler alone stand in `reconcile`."""
+"""The options in the order of their groups."""
 _TABLE = {flags[-1].removeprefix("--"): (flags, more) for flags, more in _ROWS}
 
 PROCESS = ("kubeconfig", "system-namespace", "policies", "bind-address", "health-port", "log-format")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from webhook.cli.options import PROCESS, options
 from webhook.cli.running import runs
 from webhook.cli.serve import kept_policies_from, manager_options_from
-from webhook.component_base.own_names import RECONCILER
+from webhook.component_base.own_names import RECONCILER as LEASE
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
@@ -24,34 +24,12 @@ from webhook.reconciler import debug
 from webhook.reconciler.evict.executor import FAULT_POINTS, NOTICE_FAULT_POINTS
 from webhook.reconciler.service import ReconcilerOptions
 
-F = TypeVar("F", bound=Callable[..., Any])
-_OPTIONS = (
-    click.option(
-        "--dry-run", envvar="GIVEWAY_DRY_RUN", show_envvar=True, is_flag=True, help="Decide and report, touch nothing."
-    ),
-    click.option(
-        "--debug-port",
-        envvar="GIVEWAY_DEBUG_PORT",
-        show_envvar=True,
-        default=debug.DEBUG_PORT,
-        show_default=True,
-        type=click.IntRange(-1, 65535),
-        help="The port of the page, /debug/queue and /debug/plans on 127.0.0.1 only; 0 takes a free one, -1 none.",
-    ),
-    click.option(
-        "--fault-point",
-        envvar="GIVEWAY_FAULT_POINT",
-        type=click.Choice(FAULT_POINTS + NOTICE_FAULT_POINTS),
-        hidden=True,
-    ),
-)
-
-
-def reconciler_options(function: F) -> F:
-    """Add the options of a command that reconciles."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+RECONCILER = ("dry-run", "debug-port", "fault-point")
+CHANGED: dict[str, dict[str, Any]] = {
+    "debug_port": {"default": debug.DEBUG_PORT},
+    "fault_point": {"type": click.Choice(FAULT_POINTS + NOTICE_FAULT_POINTS)},
+}
+"""What of the reconciler's options the table does not say."""
 
 
 def add_reconciler(
@@ -62,7 +40,7 @@ def add_reconciler(
 ) -> None:
     """Add the reconciler that a command's values ask for."""
     settings = ReconcilerOptions(
-        lease_namespace=values["system_namespace"], lease_name=RECONCILER, dry_run=values["dry_run"]
+        lease_namespace=values["system_namespace"], lease_name=LEASE, dry_run=values["dry_run"]
     )
     port, fault_point = values["debug_port"], values["fault_point"]
     manager.add(
@@ -71,8 +49,7 @@ def add_reconciler(
 
 
 @click.command()
-@options(*PROCESS, "kept-policies", health_port={"default": 8082})
-@reconciler_options
+@options(*PROCESS, *RECONCILER, "kept-policies", health_port={"default": 8082}, **CHANGED)
 @runs(ApiError, ClusterError, ConfigError, OSError, PolicyError, ValueError)
 async def command(*, kubeconfig: str | None, **values: Any) -> None:
     """Preempt for the pods the webhook marked, next to a stock kube-scheduler, until SIGTERM or SIGINT.

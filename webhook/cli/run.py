@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from webhook.cli.options import PROCESS, SERVER, options
-from webhook.cli.reconcile import add_reconciler, reconciler_options
+from webhook.cli.reconcile import CHANGED, RECONCILER, add_reconciler
 from webhook.cli.running import runs
 from webhook.cli.serve import STARTUP_ERRORS, manager_from
 from webhook.kube.client import Client
@@ -16,8 +16,7 @@ from webhook.preemption.snapshot.amounts import ClusterError
 
 
 @click.command()
-@options(*PROCESS, *SERVER)
-@reconciler_options
+@options(*PROCESS, *SERVER, *RECONCILER, **CHANGED)
 @runs(*STARTUP_ERRORS, ClusterError, ValueError)
 async def command(*, kubeconfig: str | None, **values: Any) -> None:
     """Serve the admission webhook and preempt for the pods it marks, in one process, until SIGTERM or SIGINT.

@@ -16,7 +16,7 @@ from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspec
 from webhook.cli.output import literal, people_console, print_rows, progress_display
 from webhook.cli.verdicts import JUDGED, fail_on_option, failing, print_verdict
 from webhook.inspection.cluster_findings import counted
-from webhook.inspection.judge import CANNOT_BE_JUDGED
+from webhook.inspection.judge import CANNOT_BE_JUDGED, MEANINGS
 from webhook.inspection.policy_reports import REPORT_GROUPS, write_policy_reports
 from webhook.inspection.scan import Row, scan
 from webhook.inspection.scope import read_policies
@@ -24,12 +24,6 @@ from webhook.kube.client import Client
 
 _WIDE = 100
 """Columns of a terminal from which on an object is named for example."""
-_MEANINGS = {
-    "refused": "refused if made again",
-    "warned": "would pass with a warning",
-    "audited": "would pass: the rule is under audit",
-    CANNOT_BE_JUDGED: "may be refused",
-}
 
 
 @click.command("scan")
@@ -89,7 +83,7 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
         kinds[row.kind] = kinds.get(row.kind, 0) + row.objects
     total = _listed(counted(count, kind) for kind, count in kinds.items())
     example = "" if verdict == CANNOT_BE_JUDGED else "For example: "
-    about = f"[bold]{literal(rule)}[/bold]  {total}: {_MEANINGS[verdict]}"
+    about = f"[bold]{literal(rule)}[/bold]  {total}: {MEANINGS[verdict]}"
     print_verdict(console, verdict, about, f"{example}{literal(rows[0].message)}")
     wide = console.width >= _WIDE
     cells = []

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +17,7 @@ import click
 import msgspec
 
 from webhook.cli.options import format_option, options
-from webhook.cli.output import progress_display, warn
+from webhook.cli.output import literal, people_console, print_rows, progress_display, warn
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import InstantError, epoch, time_span
 from webhook.policy.files.loading import load_or_raise
@@ -20,9 +25,10 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.simulation.cluster_file.format import ClusterFileError
 from webhook.simulation.cluster_file.reading import read_cluster
-from webhook.simulation.report.compare import differences
+from webhook.simulation.report.compare import differences, ending
 from webhook.simulation.report.html import page
 from webhook.simulation.report.markdown import markdown
+from webhook.simulation.report.sections import figures, sections
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 from webhook.simulation.simulation import Options, Running, Step, checkpoints_of, simulate
 from webhook.simulation.whatif.scenario import applied, duration, read_scenario, step_of, timed
@@ -170,9 +176,6 @@ def _print(summaries: Sequence[Summary], layout: str) -> None:
     elif layout == "markdown":
         click.echo(markdown(summaries), nl=False)
     else:
-        from webhook.cli.output import people_console  # noqa: PLC0415 - only if something is printed for people
-        from webhook.cli.simulate_tables import print_summaries  # noqa: PLC0415
-
         print_summaries(people_console(), summaries)
 
 
@@ -185,3 +188,26 @@ def _threshold(text: str) -> tuple[str, Callable[[dict[str, float]], bool]]:
         )
     name, compare, least = match[1], _COMPARE[match[2]], float(match[3]) * _UNITS[match[4]]
     return text, lambda metrics: compare(metrics[name], least)
+
+
+_MOST_SENTENCES = 20
+
+
+def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
+    """One run, or two with the difference first."""
+    if len(summaries) == 2:
+        sentences = differences(*summaries)
+        for sentence in sentences[:_MOST_SENTENCES]:
+            console.print(f"[bold]•[/bold] {literal(sentence)}")
+        if len(sentences) > _MOST_SENTENCES:
+            console.print(f"and {len(sentences) - _MOST_SENTENCES} more differences; --format json lists all")
+        console.print()
+    numbers = figures(summaries)
+    print_rows(console, numbers.heads, numbers.rows, numbers=numbers.numbers, most=len(numbers.rows))
+    for summary in summaries:
+        if len(summaries) > 1:
+            console.print(f"\n[bold underline]{literal(summary.name)}[/]")
+        for section in sections(summary):
+            console.print(f"\n[bold]{section.title}[/bold]")
+            print_rows(console, section.heads, section.rows, numbers=section.numbers)
+        console.print(f"\n{ending(summary)}")

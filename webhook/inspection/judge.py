@@ -24,6 +24,13 @@ from webhook.policy.model.policies import Policies
 
 CANNOT_BE_JUDGED = "cannot be judged"
 """The verdict of a rule that depends on who made the object, which nobody knows any more."""
+MEANINGS = {
+    "refused": "refused if made again",
+    "warned": "would pass with a warning",
+    "audited": "would pass: the rule is under audit",
+    CANNOT_BE_JUDGED: "may be refused: the rule decides by who makes the object",
+}
+"""What verdicts mean for an object that exists."""
 _BY_MAKER = "the rule decides by who makes the object, and a cluster does not store who that was"
 
 _SERVER_SET = ("uid", "resourceVersion", "generation", "creationTimestamp", "selfLink")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.inspection.judge import CANNOT_BE_JUDGED, KINDS
+from webhook.inspection.judge import KINDS, MEANINGS
 from webhook.inspection.scan import Report, Row
 from webhook.kube.bounded import bounded
 from webhook.kube.client import Client
@@ -124,18 +124,8 @@ def _result(row: Row, now: float) -> Json:
         "message": bounded(row.message, _MESSAGE_LENGTH),
         "timestamp": {"seconds": int(now), "nanos": 0},
         "resources": [{"apiVersion": version, "kind": row.kind, "name": name, **where} for name in row.examples],
-        "properties": {"verdict": _verdict(row), "owner": row.owner, "objects": str(row.objects)},
+        "properties": {"verdict": MEANINGS[row.verdict], "owner": row.owner, "objects": str(row.objects)},
     }
-
-
-def _verdict(row: Row) -> str:
-    """What the verdict means for whoever sees the result only."""
-    return {
-        "refused": "refused if made again",
-        "warned": "would pass with a warning",
-        "audited": "would pass: the rule is under audit",
-        CANNOT_BE_JUDGED: "may be refused: the rule decides by who makes the object",
-    }.get(row.verdict, row.verdict)
 
 
 async def _is_there(client: Client, api: _Api) -> bool:

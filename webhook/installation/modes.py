@@ -14,8 +14,7 @@ from typing import Any
 from webhook.component_base.own_names import reconciler_user
 from webhook.installation.applier import ObjectApplier, key_of
 from webhook.installation.install import policies_of
-from webhook.installation.kustomize import ManifestsError
-from webhook.installation.overlaying import strategic_merge
+from webhook.installation.kustomize import ManifestsError, strategic_merge
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
 from webhook.native.compiler import compile_policies

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 import msgspec
 
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.pod import Pod
-from webhook.policy.cel.fields import Path, fields_read, wholly_read
+from webhook.policy.cel.fields import ELEMENT, Path, fields_read, wholly_read
 from webhook.policy.cel.program import Program, compile_bool, compile_text
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -25,8 +24,6 @@ from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 _ANNOTATIONS = ("metadata", "annotations")
 _MAPS = frozenset({"annotations", "labels", "nodeSelector", "requests", "limits"})
 """Fields that have keys below them and no fields."""
-_MEMBER = re.compile(r"\.\s*\??\s*([A-Za-z_]\w*)(?!\w*\s*\()")
-_STRING = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""")
 _LEFT_OUT = frozenset({"image", "message", "description", "finalizers", "ports"})
 """Fields that the types have and a cluster file does not (`cluster_file.redacting`)."""
 _OF_REQUEST = frozenset({"operation", "namespace", "name", "dryRun", "resource", "kind", "group", "version", "userInfo",
@@ -133,9 +130,8 @@ def _lacking(program: Program, objects: ClusterObjects) -> str:
             return f"it reads the annotation {', '.join(keys)}, which the snapshot does not have"
     if not wholly_read(program.tree).isdisjoint({"object", "oldObject"}):
         return "it reads an object as a whole, and the snapshot has only what decides of it"
-    keys_of_maps = {key for path in paths for field, key in pairwise(path) if field in _MAPS}
-    members = _MEMBER.findall(_STRING.sub('""', program.text))
-    unknown = sorted(set(members) - _KNOWN - keys_of_maps)
+    fields = {field for path in paths for above, field in pairwise(path) if above not in _MAPS and field != ELEMENT}
+    unknown = sorted(fields - _KNOWN)
     return f"it reads {', '.join(unknown)}, which the snapshot does not have" if unknown else ""
 
 
@@ -159,25 +155,10 @@ def _texts(node: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
-def _fields(of: type[msgspec.Struct], seen: set[type]) -> Iterator[str]:
-    """The names of all fields of a type and of what they hold, as in JSON."""
-    if of in seen:
-        return
-    seen.add(of)
-    for field in msgspec.structs.fields(of):
-        yield field.encode_name
-    for hint in get_type_hints(of).values():
-        for part in _parts(hint):
-            yield from _fields(part, seen)
+def _fields(*types: type[msgspec.Struct]) -> set[str]:
+    """The names of all fields of these types and of what they hold, as in JSON."""
+    _, parts = msgspec.json.schema_components(types)
+    return {name for part in parts.values() for name in part.get("properties", ())}
 
 
-def _parts(hint: Any) -> Iterator[type[msgspec.Struct]]:
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        yield hint
-    for part in get_args(hint):
-        yield from _parts(part)
-
-
-_KNOWN = (
-    frozenset((*_fields(Pod, set()), *_fields(PriorityClass, set()), *_OF_REQUEST, "request", "metadata")) - _LEFT_OUT
-)
+_KNOWN = frozenset((*_fields(Pod, PriorityClass), *_OF_REQUEST, "request", "metadata")) - _LEFT_OUT

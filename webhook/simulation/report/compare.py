@@ -12,6 +12,13 @@ _LEAST_WORK = 60.0
 """Seconds of work by which two runs must differ to be worth a sentence."""
 _LEAST = 1.0
 """Seconds by which a placement must differ to be worth a sentence."""
+_OF_GROUPS = (
+    ("cycles", "eviction in turn (cycles)", "evictions in turn (cycles)"),
+    ("evicted-again", "eviction of owners once more", "evictions of owners once more"),
+    ("gangs-waiting", "gang waits in the end", "gangs wait in the end"),
+    ("groups-broken", "group is left below its minimum", "groups are left below their minimum"),
+    ("groups-evicted-whole", "group is evicted whole", "groups are evicted whole"),
+)
 _TIMES = frozenset({"placed-p50", "placed-p99", "placed-max", "work-lost", "gangs-placed-p50", "gangs-placed-max"})
 _SHARES = frozenset({"cpu-free", "memory-free"})
 
@@ -33,10 +40,6 @@ def differences(a: Summary, b: Summary) -> list[str]:
     lost = b.metrics["work-lost"] - a.metrics["work-lost"]
     if abs(lost) >= _LEAST_WORK:
         sentences.append(f"With {b.name} {time_span(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
-    for metric, words in (("cycles", "evictions in turn (cycles)"), ("evicted-again", "evictions of owners once more")):
-        before, after = int(a.metrics[metric]), int(b.metrics[metric])
-        if before != after:
-            sentences.append(f"With {b.name} {after} {words}, not {before}.")
     sentences += _gangs(a, b)
     sentences += _namespaces(a, b)
     # Pods that are evicted with the one, and stay with the other
@@ -81,17 +84,13 @@ def _metrics(a: Summary, b: Summary) -> Iterator[str]:
 
 def _gangs(a: Summary, b: Summary) -> Iterator[str]:
     """How many gangs wait in the end, how long the last one took, and what became of groups that lost pods."""
-    for metric, singular, plural in (
-        ("gangs-waiting", "gang waits in the end", "gangs wait in the end"),
-        ("groups-broken", "group is left below its minimum", "groups are left below their minimum"),
-        ("groups-evicted-whole", "group is evicted whole", "groups are evicted whole"),
-    ):
+    for metric, singular, plural in _OF_GROUPS:
         before, after = int(a.metrics[metric]), int(b.metrics[metric])
         if before != after:
             yield f"With {b.name} {after} {_by_number(after, singular, plural)}, not {before}."
     longer = b.metrics["gangs-placed-max"] - a.metrics["gangs-placed-max"]
     if a.metrics["gangs-bound"] and b.metrics["gangs-bound"] and abs(longer) >= _LEAST:
-        yield f"With {b.name} the last gang is placed {time_span(abs(longer))} {'later' if longer > 0 else 'earlier'}."
+        yield f"With {b.name} the last gang is placed {_later(longer)}."
 
 
 def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
@@ -136,7 +135,11 @@ def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
         yield f"With {with_} {_pods_of(owner, count)} {wait} in the end. With {runs} {run}."
     for seconds, owner in sorted(later, key=lambda row: (-abs(row[0]), row[1])):
         if abs(seconds) >= _LEAST:
-            yield f"With {b.name} {owner} is placed {time_span(abs(seconds))} {'later' if seconds > 0 else 'earlier'}."
+            yield f"With {b.name} {owner} is placed {_later(seconds)}."
+
+
+def _later(seconds: float) -> str:
+    return f"{time_span(abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
 
 
 def _pods_of(owner: str, count: int) -> str:

@@ -97,12 +97,8 @@ def _timeline(summary: Summary, span: float) -> Html:
         f'<path class="note" d="M{_x(at, span)} 0V{_TALL}"><title>{text(what)}</title></path>'
         for at, what in summary.notes
     )
-    svg = (
-        f'<svg class="plot" viewBox="0 0 {_WIDE} {_TALL}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{text(said)}">{notes}'
-        f'<path class="evicted" d="{_steps(evicted, span, most)}"/>'
-        f'<path class="placed" d="{_steps(placed, span, most)}"/></svg>'
-    )
+    lines = (("evicted", evicted), ("placed", placed))
+    paths = joined(f'<path class="{kind}" d="{_steps(times, span, most)}"/>' for kind, times in lines)
     changes = joined(
         f'<li><span class="key changed"></span>{text(time_span(at))}: {text(what)}</li>' for at, what in summary.notes
     )
@@ -111,14 +107,18 @@ def _timeline(summary: Summary, span: float) -> Html:
         "lost with a node</li>"
         f'<li><span class="key placed"></span>{plural(len(placed), "pod")} placed</li>{changes}</ul>'
     )
-    below = f'<div class="axis"><span>0 s</span><span>{text(time_span(span))}</span></div>'
-    return Html(f"{legend}{_chart(svg, below, (plural(most, 'pod'), '0'))}")
+    return Html(f"{legend}{_chart(said, notes + paths, (plural(most, 'pod'), '0'), ('0 s', time_span(span)))}")
 
 
-def _chart(plot: str, below: str, ends: tuple[str, str]) -> str:
-    """A plot with what its upper and lower end stand for on its left, and its other axis below."""
-    upper, lower = (text(end) for end in ends)
-    return f'<div class="chart"><div class="y-axis"><span>{upper}</span><span>{lower}</span></div>{plot}{below}</div>'
+def _chart(said: str, drawn: str, ends: tuple[str, str], below: tuple[str, str]) -> str:
+    """A drawing, with what its upper and lower end stand for on its left, and its other axis below."""
+    upper, lower, first, last = map(text, (*ends, *below))
+    return (
+        f'<div class="chart"><div class="y-axis"><span>{upper}</span><span>{lower}</span></div>'
+        f'<svg class="plot" viewBox="0 0 {_WIDE} {_TALL}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{text(said)}">{drawn}</svg>'
+        f'<div class="axis"><span>{first}</span><span>{last}</span></div></div>'
+    )
 
 
 def _steps(times: Sequence[float], span: float, most: int) -> str:
@@ -154,14 +154,9 @@ def _room(summary: Summary) -> Html:
     cpu, memory = summary.metrics["cpu-free"], summary.metrics["memory-free"]
     said = f"{cpu:.0%} of the CPU and {memory:.0%} of the memory of {len(rooms)} nodes is free"
     of = f", every {every}th shown" if every > 1 else ""
-    svg = (
-        f'<svg class="plot" viewBox="0 0 {_WIDE} {_TALL}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{text(said)}">{bars}</svg>'
-    )
-    below = '<div class="axis"><span>the fullest</span><span>the emptiest</span></div>'
     return Html(
         f'<p class="lead">{text(said)}{of}. A bar is a node; its coloured part is the CPU that is free.</p>'
-        f"{_chart(svg, below, ('100 %', '0'))}"
+        f"{_chart(said, bars, ('100 %', '0'), ('the fullest', 'the emptiest'))}"
     )
 
 

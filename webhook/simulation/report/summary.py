@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 
 import msgspec
 import numpy as np
@@ -202,20 +203,9 @@ def _evictions(result: Result, stories: Iterable[PodStory]) -> list[EvictionRow]
         preemptor_owner = owners.get(eviction.preemptor, "")
         if not preemptor_owner and (pod := result.tracker.pod(eviction.preemptor)) is not None:
             preemptor_owner = owner_of(pod)
+        told = asdict(eviction)
         row = EvictionRow(
-            at=eviction.at,
-            pod=story.key,
-            owner=story.owner,
-            priority=story.priority,
-            node=eviction.node,
-            by=eviction.by,
-            preemptor=eviction.preemptor,
-            preemptor_owner=preemptor_owner,
-            policy=eviction.policy,
-            rule=eviction.rule,
-            because=eviction.because,
-            ran=eviction.ran,
-            lost=eviction.lost,
+            pod=story.key, owner=story.owner, priority=story.priority, preemptor_owner=preemptor_owner, **told
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (row.at, row.pod))

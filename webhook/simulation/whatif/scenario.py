@@ -127,20 +127,15 @@ def read_scenario(path: Path) -> tuple[list[Step], float | None]:
     for number, step in enumerate(scenario.spec.steps):
         place = f"spec.steps[{number}]"
         at = _at(path, f"{place}.at", step.at)
-        made: list[Step] = []
-        if step.apply is not None:
-            made.append(applied([path.parent / name for name in step.apply], at))
-        if step.scale is not None:
-            try:
-                made.append(_scaled(f"{step.scale.workload}={step.scale.replicas}", at))
-            except WhatIfError as error:
-                raise WhatIfError(f"{path}: {place}: {error}") from error
-        if step.remove_node is not None:
-            made.append(RemoveNode(at, step.remove_node))
-        if step.drain is not None:
-            made.append(Drain(at, step.drain))
-        if step.add_nodes is not None:
-            made.append(AddNodes(at, step.add_nodes.count, step.add_nodes.like))
+        made: list[Step] = [applied([path.parent / name for name in step.apply], at)] if step.apply is not None else []
+        scale, add = step.scale, step.add_nodes
+        try:
+            made += [_scaled(f"{scale.workload}={scale.replicas}", at)] if scale is not None else []
+        except WhatIfError as error:
+            raise WhatIfError(f"{path}: {place}: {error}") from error
+        made += [RemoveNode(at, step.remove_node)] if step.remove_node is not None else []
+        made += [Drain(at, step.drain)] if step.drain is not None else []
+        made += [AddNodes(at, add.count, add.like)] if add is not None else []
         if len(made) != 1:
             one_of = "exactly one of apply, scale, removeNode, drain and addNodes"
             raise WhatIfError(f"{path}: {place}: expected {one_of}, found {len(made)}")

@@ -80,8 +80,7 @@ class AddNodes(msgspec.Struct, frozen=True):
             (node for node in nodes.values() if (node.metadata.labels or {}).get(_TYPE) == self.like), None
         )
         if like is None:
-            types = sorted({(node.metadata.labels or {}).get(_TYPE, "") for node in nodes.values()} - {""})
-            _unknown("--add-nodes", self.like, types or list(nodes))
+            _unknown("--add-nodes", self.like, _values(nodes, _TYPE) or list(nodes))
         stem = re.sub(r"[^a-z0-9]+", "-", self.like.lower()).strip("-")
         number = 0
         for _ in range(self.count):
@@ -107,8 +106,7 @@ class Drain(msgspec.Struct, frozen=True):
         names = [name for name, node in nodes.items() if (node.metadata.labels or {}).get(_ZONE) == self.zone]
         names = names or [name for name in nodes if name == self.zone]
         if not names:
-            zones = sorted({(node.metadata.labels or {}).get(_ZONE, "") for node in nodes.values()} - {""})
-            _unknown("--drain", self.zone, zones or list(nodes))
+            _unknown("--drain", self.zone, _values(nodes, _ZONE) or list(nodes))
         for name in names:
             node = nodes[name]
             spec = msgspec.structs.replace(node.spec, unschedulable=True)
@@ -193,6 +191,10 @@ class Apply(msgspec.Struct, frozen=True):
                 running.tracker.put(kind.name, msgspec.structs.replace(item, metadata=meta, status=status))
             case _:
                 running.tracker.put(kind.name, item)
+
+
+def _values(nodes: dict[str, Node], label: str) -> list[str]:
+    return sorted({(node.metadata.labels or {}).get(label, "") for node in nodes.values()} - {""})
 
 
 def _unknown(option: str, name: str, known: Any) -> NoReturn:
