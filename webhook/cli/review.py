@@ -16,7 +16,7 @@ from webhook.admission.objectfiles import ObjectsError, read_documents, read_obj
 from webhook.admission.webhook import Phase, Reviewed, review
 from webhook.cli.options import format_option, options
 from webhook.cli.output import literal, people_console, print_rows, warn
-from webhook.cli.verdicts import JUDGED, Case, fail_on_option, failing, junit_option, print_verdict, write_junit
+from webhook.cli.verdicts import JUDGED, JudgedCase, fail_on_option, failing, junit_option, print_verdict, write_junit
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.manifests import ManifestReport, author, review_manifests
 from webhook.policy.evaluation.engine import Engine
@@ -137,12 +137,12 @@ def print_report(report: ManifestReport, *, named: bool) -> None:
         console.print(f"{count} not judged, {literal(why)}")
 
 
-def cases_of(report: ManifestReport, failing: Collection[str]) -> Iterator[Case]:
+def cases_of(report: ManifestReport, failing: Collection[str]) -> Iterator[JudgedCase]:
     """A suite for each file, a case for each object."""
     for verdict in report.judged:
         lines = [f"{said.verdict} by {said.rule}: {without_name(said.rule, said.message)}" for said in verdict.said]
         failures, said = (lines, []) if verdict.has(failing) else ([], lines)
-        yield Case(verdict.file, verdict.title, failures, said, verdict.problem)
+        yield JudgedCase(verdict.file, verdict.title, failures, said, verdict.problem)
 
 
 def print_trace(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> None:

@@ -10,7 +10,7 @@ import click
 from webhook.admission.policytest import run
 from webhook.admission.policytest_files import TestFileError, find
 from webhook.cli.output import literal, people_console, print_rows
-from webhook.cli.verdicts import Case, junit_option, print_verdict, write_junit
+from webhook.cli.verdicts import JudgedCase, junit_option, print_verdict, write_junit
 
 FAILED, UNUSABLE = 1, 2
 """Exit codes: a case failed; a test file cannot be run, or there is none."""
@@ -40,7 +40,7 @@ def command(paths: tuple[Path, ...], junit: Path | None) -> None:
     console.print(f"\n{len(results) - len(failed)} passed, {len(failed)} failed")
     if junit is not None:
         cases = [
-            Case(result.test, result.case, result.failures, seconds=result.seconds)
+            JudgedCase(result.test, result.case, result.failures, seconds=result.seconds)
             for result in sorted(results, key=lambda result: (result.file, result.test))
         ]
         write_junit(junit, cases)

@@ -28,7 +28,7 @@ _COLOURS = {
 }
 
 
-class Case(NamedTuple):
+class JudgedCase(NamedTuple):
     """One thing that was judged: in which suite, by what name, and the lines of what is said against it or for it.
 
     `error` says why there is no verdict.
@@ -73,7 +73,7 @@ def print_verdict(console: Console, verdict: str, about: str, *lines: str) -> No
         console.print(Padding(line, (0, 0, 0, 2), expand=False))
 
 
-def write_junit(file: Path, cases: Iterable[Case]) -> None:
+def write_junit(file: Path, cases: Iterable[JudgedCase]) -> None:
     """Write the format that CI systems read: a suite for each run of cases of one name. Raises OSError."""
     root = ET.Element("testsuites")
     for name, group in groupby(cases, key=lambda case: case.suite):

@@ -10,7 +10,9 @@ import hashlib
 import hmac
 import re
 import secrets
+import tomllib
 from collections.abc import Collection
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -36,31 +38,9 @@ ALWAYS_KEPT = frozenset((*RECONCILER_ANNOTATIONS, CREATION, *ANSWERS, *GROUP_ANN
 _CONDITIONS = frozenset(
     {"Ready", "PodScheduled", "DisruptionAllowed", "DisruptionTarget", RESIZE_PENDING, *POD_CONDITIONS}
 )
-_VOCABULARY = _CONDITIONS | {
-    "Complete", "Failed",
-    "Recreate", "RollingUpdate", "OnDelete", "Indexed", "TerminatingOrFailed", "Delete",
-    "Container", "Pod", "PodGroup", "PersistentVolumeClaim",
-    "resource.kubernetes.io/delete-protection",
-}  # fmt: skip
-"""Texts that are Kubernetes' own where others have names: conditions, strategies, modes, a finalizer."""
-_KEPT = frozenset({
-    "kind", "apiVersion", "apiGroup", "resource",
-    "resourceVersion", "creationTimestamp", "deletionTimestamp", "startTime", "lastTransitionTime",
-    "priorityClassName", "schedulerName", "provisioner", "driver", "declaredFeatures",
-    "extendedResourceName", "key", "topologyKey", "matchLabelKeys", "mismatchLabelKeys",
-    "matchAttribute", "distinctAttribute", "string", "version", "expression",
-    "operator", "effect", "status", "reason", "phase", "protocol", "action",
-    "preemptionPolicy", "restartPolicy", "podManagementPolicy", "unhealthyPodEvictionPolicy",
-    "whenUnsatisfiable", "nodeAffinityPolicy", "nodeTaintsPolicy",
-    "accessModes", "volumeMode", "volumeBindingMode", "allocationMode",
-    "minAvailable", "maxUnavailable", "maxSurge", "completedIndexes",
-})  # fmt: skip
-"""Fields whose text is no name: Kubernetes' own words, instants, shares, keys, what devices are and who drives them."""
-_AMOUNTS = frozenset({
-    "requests", "limits", "overhead", "allocatedResources", "allocatable", "capacity", "counters", "consumedCapacity",
-    "min", "max", "default", "defaultRequest", "maxLimitRequestRatio", "hard",
-})  # fmt: skip
-"""Fields with amounts by resource."""
+_NAMES = tomllib.loads(files("webhook.simulation.cluster_file").joinpath("names.toml").read_text())
+_VOCABULARY = _CONDITIONS.union(_NAMES["vocabulary"])
+_KEPT, _AMOUNTS = frozenset(_NAMES["kept"]), frozenset(_NAMES["amounts"])
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
 """Fields with label keys and values."""
 _SELECTOR = frozenset({"matchLabels", "matchExpressions"})
