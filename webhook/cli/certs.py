@@ -162,13 +162,7 @@ async def keep_current(
 
 
 @runs(BundleError, ApiError, ConfigError, OSError)
-async def _run(
-    options: dict[str, Any],
-    *,
-    keep: bool = False,
-    rotate: str | None = None,
-    logs: bool = False,
-) -> None:
+async def _run(options: dict[str, Any], *, keep: bool = False, rotate: str | None = None, logs: bool = False) -> None:
     _need_one(options["directory"], options["secret"])
     service = options["service"]
     names = (*(service_names(service[1], service[0]) if service else ()), *options["names"])

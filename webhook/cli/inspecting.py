@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, format_option, options
-from webhook.cli.running import refusal, runs
+from webhook.cli.running import runs
 from webhook.inspection.scope import NoPoliciesError
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
@@ -26,13 +26,19 @@ def inspection_options(function: F) -> F:
     return shared(format_option("text", "json")(function))
 
 
+_REFUSALS = {0: "the cluster does not answer", 401: "the cluster does not know who you are", 403: "a right is missing"}
+
+
 class _NotInspectedError(click.ClickException):
     """Why the cluster could not be looked at."""
 
     exit_code = INCOMPLETE
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(refusal(error))
+        text, status = str(error), error.status if isinstance(error, ApiError) else -1
+        if isinstance(error, ApiError) and status in _REFUSALS:
+            text = f"{_REFUSALS[status]}: {error.message or 'Unauthorized'}"
+        super().__init__(text)
 
 
 inspects = runs(

@@ -145,13 +145,7 @@ async def _try_policies(client: Client, policies: Policies | None, own: str) -> 
     "--url", type=WebhookUrl(), help="The webhook runs outside the cluster and is reached at this https://HOST:PORT."
 )
 @click.option("--dry-run", is_flag=True, help="Print the YAML and apply nothing.")
-@click.option(
-    "--wait",
-    type=click.FloatRange(min=0),
-    default=300,
-    show_default=True,
-    help="Seconds to wait until the webhook has answered; 0 does not wait.",
-)
+@options("wait")
 @installs
 async def command(
     *,

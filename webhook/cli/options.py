@@ -129,6 +129,16 @@ _ROWS: list[tuple[list[str], dict[str, Any]]] = [
         {"type": click.Path(path_type=Path, file_okay=False), "help": "The directory of the PEM files."},
     ),
     (["--secret"], {"type": NameInNamespace(), "help": "The Secret that keeps them."}),
+    # Of installing
+    (
+        ["--wait"],
+        {
+            "type": click.FloatRange(min=0),
+            "default": 300,
+            "show_default": True,
+            "help": "Seconds to wait until the webhook has answered; 0 does not wait.",
+        },
+    ),
     # Of commands that judge and tell
     (
         ["--objects"],

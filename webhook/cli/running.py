@@ -10,23 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from webhook.kube.errors import ApiError
-
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def refusal(error: Exception) -> str:
-    """Why the cluster did not do what a command asked for."""
-    text, status = str(error), error.status if isinstance(error, ApiError) else -1
-    if isinstance(error, ApiError) and status in (0, 401, 403):
-        heads = {
-            0: "the cluster does not answer",
-            401: "the cluster does not know who you are",
-            403: "a right is missing",
-        }
-        text = f"{heads[status]}: {error.message or 'Unauthorized'}"
-    return text
 
 
 def runs(

@@ -25,13 +25,7 @@ giveway.dev/exempt on namespaces."""
 @options("kubeconfig", "system-namespace")
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted, in that order, and delete nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask first.")
-@click.option(
-    "--wait",
-    type=click.FloatRange(min=0),
-    default=120,
-    show_default=True,
-    help="Seconds to wait until everything is gone.",
-)
+@options("wait", wait={"default": 120, "help": "Seconds to wait until everything is gone."})
 @installs
 async def command(*, kubeconfig: str | None, system_namespace: str, dry_run: bool, yes: bool, wait: float) -> None:
     """Take giveway out of the cluster, however it was installed, in the order in which no pod is refused.

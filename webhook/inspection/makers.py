@@ -28,16 +28,9 @@ _CONTROLLERS = {
     ("v1", "ReplicationController"): "replication-controller",
 }
 """Kubernetes' own controllers that make pods, by apiVersion and kind of what they make them for."""
-_OF_TEMPLATES = {
-    "cronjobs": "job-controller",
-    "daemonsets": "daemon-set-controller",
-    "deployments": "replicaset-controller",
-    "jobs": "job-controller",
-    "replicasets": "replicaset-controller",
-    "replicationcontrollers": "replication-controller",
-    "statefulsets": "statefulset-controller",
-}
-"""Which controller makes the pods of a workload, by its plural."""
+_MAKES = {"cronjobs": "jobs", "deployments": "replicasets"}
+"""Workloads that make others, of which pods are made."""
+_OF_TEMPLATES = {f"{kind.lower()}s": controller for (_, kind), controller in _CONTROLLERS.items()}
 
 
 class Maker(msgspec.Struct, frozen=True):
@@ -71,7 +64,7 @@ def maker_of(owners: list[dict[str, Any]], annotations: dict[str, str], node: st
 
 def maker_of_template(plural: str) -> Maker:
     """Who makes the pods of a workload."""
-    return _named(_OF_TEMPLATES[plural])
+    return _named(_OF_TEMPLATES[_MAKES.get(plural, plural)])
 
 
 def _named(controller: str) -> Maker:

@@ -268,11 +268,8 @@ class _Scan:
             return "ended" if status.phase in _ENDED else ""
         if any(owner.controller and owner.kind in _WORKLOAD_KINDS for owner in meta.owner_references or ()):
             return "made from another template"
-        ended = any(
-            condition.type in ("Complete", "Failed") and condition.status == "True"
-            for condition in status.conditions or ()
-        )
-        return "ended" if resource is resources.JOB and ended else ""
+        over = {condition.type for condition in status.conditions or () if condition.status == "True"}
+        return "ended" if resource is resources.JOB and over & {"Complete", "Failed"} else ""
 
     def _problem(self, text: str) -> None:
         if len(self._report.problems) < 20:

@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 import msgspec
 
-from webhook.clusters.simulated.objects import KINDS, ClusterObjects, kind_of
+from webhook.clusters.simulated.objects import ClusterObjects, kind_of
 from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod
@@ -84,10 +84,7 @@ def read_cluster(paths: Iterable[Path], tell: Tell | None = None, *, now: float 
         raise ClusterFileError(
             f"{files[0]}: a snapshot is a whole cluster by itself; name one, or only lists of kubectl"
         )
-    missing = [
-        kind.resource.plural for kind in KINDS if kind.needed and not objects.of(kind.name) and kind.name != "Pod"
-    ]
-    if "nodes" in missing:
+    if not objects.of("Node"):
         raise ClusterFileError(
             f"{', '.join(map(str, files))}: no nodes, so nothing can be placed; "
             "`giveway snapshot FILE` writes everything that is needed"
