@@ -13,7 +13,7 @@ from webhook.policy.model.victims import Victims
 
 pytestmark = pytest.mark.slow
 
-ZONE = "zone"
+ZONE, REQUIRED = "zone", "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def with_a_zone_for_two(notice: float = 0.0, kept: str = "", owner: str = "", allowed: int = 9) -> Cluster:
@@ -34,7 +34,7 @@ def apart() -> Json:
     """A preemptor that may not be in a zone with pods of app x."""
     pod = preemptor(cpu="3")
     term = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "x"}}}
-    pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pod["spec"]["affinity"] = {"podAntiAffinity": {REQUIRED: [term]}}
     return pod
 
 
@@ -43,13 +43,23 @@ def outcome(made: Cluster) -> tuple[str, list[str]]:
     return made.pods["p"]["spec"].get("nodeName", ""), sorted(made.evicted)
 
 
-def test_killed_at_every_step():
+def with_skew() -> Cluster:
+    """The same, but a hard spread constraint keeps the preemptor off, and the near pod stays."""
+    made, skew = with_a_zone_for_two(), {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    spec = made.pods["p"]["spec"]
+    spec["topologySpreadConstraints"] = [spec.pop("affinity")["podAntiAffinity"][REQUIRED][0] | skew]
+    made.pods["near"]["metadata"]["annotations"] = {}
+    return made
+
+
+@pytest.mark.parametrize(("make", "gone"), [(with_a_zone_for_two, ["far", "near"]), (with_skew, ["far"])])
+def test_killed_at_every_step(make, gone):
     """Whichever step is the last of a process, exactly those go who stand in the way, and the preemptor is bound."""
-    whole, _ = lived(with_a_zone_for_two)
+    whole, _ = lived(make)
     assert "to make room in zone a" in str(whole.told)
     for step in range(whole.steps + 1):
-        made, judge = lived(with_a_zone_for_two, 120.0, killed_at=step)
-        assert outcome(made) == ("a1", ["far", "near"]), step
+        made, judge = lived(make, 120.0, killed_at=step)
+        assert outcome(made) == ("a1", gone), step
         assert not judge.faults(60.0), step
 
 

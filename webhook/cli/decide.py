@@ -167,10 +167,7 @@ def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
 
 
 def _candidate_as_json(decision: Decision, candidate: Candidate) -> dict[str, Any]:
-    """A candidate; of victims that go with a group it says with which, and on which node each of them is.
-
-    It says the same of victims that stand in the way on other nodes, and what they go for.
-    """
+    """A candidate; where its victims are that go with a group, or that stand in the way on other nodes, and why."""
     elsewhere = {victim.key: victim.node for victim in candidate.victims if victim.node != candidate.node}
     room = decision.made_room(candidate) if elsewhere else ""
     groups: dict[str, dict[str, str]] = {}

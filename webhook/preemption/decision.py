@@ -5,7 +5,7 @@ Pure: no I/O, no clock of its own (`now` is seconds since the epoch), and the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from webhook.preemption.extenders import Extender, call_extenders
 from webhook.preemption.filters.filtering import (
     NO_PODS,
     Failures,
-    PreFilterState,
     nodes_where_preemption_might_help,
     prefilter,
     run_filters,
@@ -27,6 +26,7 @@ from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.pod_view import BY_EVICTION, BY_SCHEDULER
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates
+from webhook.preemption.victims.costs import VictimCosts
 from webhook.preemption.victims.eligible import PotentialVictims, only_pods, potential_victims
 from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.selection import find_victims
@@ -38,7 +38,7 @@ _PLACED_TOGETHER = (
 _MOST_LOOKS = 8
 """How many candidates are looked at once more. A look takes 1.3 ms at 5000 nodes with 50 000 pods."""
 _LOOKS_AT_NODES = 2000
-"""In a small cluster more sets of victims on several nodes are, until so many nodes have been."""
+"""In a small cluster more sets of victims on several nodes are looked at: until so many nodes have been."""
 
 
 def decide(
@@ -79,54 +79,72 @@ def decide(
         return Decision(state, failures, potential, reason=reason)
     # 4. The nodes that evictions can help (nodesWherePreemptionMightHelp).
     nodes = nodes_where_preemption_might_help(failures)
+    # 5. The victims on each of them (SelectVictimsOnNode).
+    candidates = find_victims(state, potential, nodes)
+    # 6. Extenders may drop candidates and victims (callExtenders), and the caller candidates.
+    candidates = call_extenders(extenders, preemptor, candidates)
     rejections: frozenset[int] = frozenset()
-    looks = max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows)) if rules.across else _MOST_LOOKS
-    # 5. The victims on each of them (SelectVictimsOnNode), and if none helps sets of them on several nodes.
-    for some in _to_choose_from(state, potential, nodes, looks):
-        # 6. Extenders may drop candidates and victims (callExtenders), and the caller candidates.
-        candidates = call_extenders(extenders, preemptor, some)
-        if candidate_filter is not None and len(candidates.nodes):
-            codes = candidate_filter(candidates)
-            candidates, rejections = candidates.only(codes == 0), rejections.union(codes[codes > 0].tolist())
-        # 7. The best one (pickOneNodeForPreemption).
-        ranking = rank(candidates, rules, now, potential.costs)
-        if rules.across or (candidates.costs is not None and (incoming.spread or incoming.affinity)):
-            ranking = _that_fits_afterwards(ranking, preemptor, looks, potential)
-        if ranking.equally_good:
-            break
+    if candidate_filter is not None and len(candidates.nodes):
+        rejected = candidate_filter(candidates)
+        candidates, rejections = candidates.only(rejected == 0), frozenset(rejected[rejected > 0].tolist())
+    # 7. The best one (pickOneNodeForPreemption).
+    ranking = rank(candidates, rules, now, potential.costs)
+    if candidates.costs is not None and (incoming.spread or incoming.affinity):
+        ranking = _that_fits_afterwards(ranking, preemptor, rules, now, potential.costs)
+    # 8. If no node by itself helps, sets of victims on several (docs/semantics.md D15).
+    if rules.across and not ranking.equally_good:
+        sets = find_victims(state, potential, nodes, across=True)
+        candidates, codes = _sets_to_choose_from(sets, preemptor, potential, candidate_filter)
+        ranking = rank(call_extenders(extenders, preemptor, candidates), rules, now, potential.costs)
+        rejections |= codes
     return Decision(state, failures, potential, ranking=ranking, rejections=rejections)
 
 
-def _to_choose_from(
-    state: PreFilterState, potential: PotentialVictims, nodes: NDArray[np.intp], rounds: int
-) -> Iterator[Candidates]:
-    """The victims of each node; then across nodes so many times of each node the best set that is left (D15)."""
-    yield find_victims(state, potential, nodes)
-    sets = find_victims(state, potential, nodes, across=True) if potential.rules.across else None
-    while sets is not None and len(sets.nodes) and rounds:
-        best, rounds = rank(sets, potential.rules, potential.now, potential.costs).best_of_nodes(), rounds - 1
-        yield sets.only(best)
-        sets = sets.only(~best)
-
-
-def _that_fits_afterwards(ranking: Ranking, preemptor: Pod, looks: int, potential: PotentialVictims) -> Ranking:
+def _that_fits_afterwards(
+    ranking: Ranking, preemptor: Pod, rules: Rules, now: float, costs: VictimCosts | None
+) -> Ranking:
     """The ranking from the first candidate on that the preemptor fits on without all victims, on other nodes, too.
 
-    Selection looks at each node by itself. A victim that goes elsewhere may be whom the preemptor's affinity asks for,
-    or leave a domain with fewer pods than the spread allows. After some looks only candidates are left whose victims
-    are all on their node.
+    Selection looks at each node by itself. A member of a group that goes elsewhere may be whom the preemptor's affinity
+    asks for, or leave a domain with fewer pods than the spread allows. After some looks only candidates are left whose
+    victims are all on their node.
     """
-    candidates, elsewhere = ranking.candidates, ranking.candidates.elsewhere() > 0
-    left = np.ones(len(elsewhere), np.bool_)
-    for look, number in enumerate(ranking.first(len(elsewhere)) if elsewhere.any() else ()):
-        node, victims = candidates.names([number])[0], candidates.victims_of(number)
-        if not elsewhere[number] or (look < looks and fits_on(candidates.snapshot, preemptor, node, without=victims)):
+    for look in range(_MOST_LOOKS + 1):
+        candidates, best = ranking.candidates, ranking.equally_good[:1]
+        if not best or candidates.costs is None or not candidates.costs.elsewhere[best[0]]:
             break
-        left[number] = False
-        if look == looks:
-            left &= ~elsewhere
+        victims = candidates.victims_of(best[0])
+        if look < _MOST_LOOKS and fits_on(candidates.snapshot, preemptor, candidates.names(best)[0], without=victims):
             break
-    return ranking if left.all() else rank(candidates.only(left), potential.rules, potential.now, potential.costs)
+        others = np.arange(len(candidates.nodes)) != best[0]
+        left = candidates.only(others if look < _MOST_LOOKS else candidates.costs.elsewhere == 0)
+        ranking = rank(left, rules, now, costs)
+    return ranking
+
+
+def _sets_to_choose_from(
+    sets: Candidates, preemptor: Pod, potential: PotentialVictims, candidate_filter: CandidateFilter | None
+) -> tuple[Candidates, frozenset[int]]:
+    """Of each node the best set that the filter lets stand, and the codes of others, from the best set that helps on.
+
+    The preemptor has to fit on its node without all its victims: on other nodes they may mean more than the meters say.
+    """
+    rejections, snapshot = set[int](), potential.snapshot
+    for _ in range(max(_MOST_LOOKS, _LOOKS_AT_NODES // max(1, snapshot.nodes.rows))):
+        if not len(sets.nodes):
+            break
+        ranking = rank(sets, potential.rules, potential.now, potential.costs)
+        best = ranking.best_of_nodes()
+        candidates, top = sets.only(best), int(np.count_nonzero(best[: ranking.equally_good[0]]))
+        codes = np.zeros(len(candidates.nodes), np.int8) if candidate_filter is None else candidate_filter(candidates)
+        rejections.update(codes[codes > 0].tolist())
+        node, victims = candidates.names([top])[0], candidates.victims_of(top)
+        if codes[top] == 0 and fits_on(snapshot, preemptor, node, without=victims):
+            return candidates.only(codes == 0), frozenset(rejections)
+        left = ~np.isin(sets.nodes, candidates.nodes[codes > 0])  # what rejects the best set of a node rejects others
+        left[ranking.equally_good[0]] = False
+        sets = sets.only(left)
+    return sets.only(np.zeros(len(sets.nodes), np.bool_)), frozenset(rejections)
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures, now: float) -> str:

@@ -8,7 +8,8 @@ is always the same.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,16 @@ class Pods(Columns):
         if self._nominee_rows is None:
             self._nominee_rows = _fixed(self._nominees)
         return self._nominee_rows
+
+    @contextmanager
+    def staying(self, rows: NDArray[np.intp]) -> Iterator[None]:
+        """While this lasts these pods are not terminating: they are only expected to be."""
+        before = self.terminating[rows]
+        self.terminating[rows] = False
+        try:
+            yield
+        finally:
+            self.terminating[rows] = before
 
     def view(self, row: int) -> PodSummary:
         """What is remembered of a pod."""

@@ -190,10 +190,8 @@ class Candidates(NamedTuple):
         return here
 
     def elsewhere(self) -> Ints:
-        """How many of the victims of each candidate are on other nodes."""
-        of, rows = self.all_victims()
-        far = self.snapshot.pods.node[rows] != self.nodes[of]
-        return np.bincount(of[far], minlength=len(self.nodes)).astype(np.int64)
+        """How many of the victims of each candidate are on other nodes; there is at least one candidate."""
+        return self.victim_counts() - np.add.reduceat(self.here().astype(np.int64), self.starts)
 
     def _victims(self, numbers: Index) -> _Victims:
         """Every victim of these candidates, on whatever node."""

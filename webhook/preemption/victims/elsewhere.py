@@ -21,7 +21,7 @@ _MOST_PODS, _MOST_NODES = 32, 2000
 def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Index) -> tuple[Index, Index]:
     """Of these nodes (rows) those whose domains can be cleared, and the pods on others that count there and may go.
 
-    These are a row a node, 0 for no more. Of too many the more important ones are left out.
+    The most promising nodes come first. The pods are a row a node, 0 for no more; of too many the less important ones.
     """
     pods, tables = state.snapshot.pods, []
     rows = np.flatnonzero((victims.code == Exclusion.NONE) & (pods.node[: len(victims.code)] >= 0))
@@ -53,5 +53,5 @@ def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Index) -
     elsewhere[:, 1:][elsewhere[:, 1:] == elsewhere[:, :-1]] = 0
     # In a large cluster the nodes for which the least important ones and the fewest go
     count, highest = np.count_nonzero(elsewhere, axis=1), pods.priority[elsewhere].max(axis=1, initial=-(2**31))
-    best = np.sort(np.lexsort((count, highest))[:_MOST_NODES])
+    best = np.lexsort((nodes, count, highest))[:_MOST_NODES]
     return nodes[best], elsewhere[best][:, elsewhere[best].any(axis=0)]

@@ -97,9 +97,7 @@ class PodsOfNodes(NamedTuple):
         """The pods whose unit's leader is among these."""
         if self.followers is None:
             return leaders
-        step, column, to = self.followers
-        members = leaders.copy()
-        members[step, column] = leaders[to, column]
+        members: Mask = np.take_along_axis(leaders, self.leaders(), axis=0)
         return members
 
     def in_units(self, leaders: NDArray[Any], units: Units) -> PodsOfNodes:

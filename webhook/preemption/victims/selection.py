@@ -8,8 +8,8 @@ Nodes with many pods are handled apart from those with few, so that a few full o
 Pods of one node that go together are one step: the place of the first of them, the *leader*, stands for all, and the
 others are its *followers*.
 
-Across nodes (D15) the pods on others that stand in the preemptor's way are put back with those of the node. What is
-found so is a set from which nobody can stay, and not always the cheapest. So small sets are tried as well.
+Across nodes (D15) the pods on others that stand in the preemptor's way are put back with those of the node. What that
+finds is not always the cheapest set, so small ones are tried as well.
 """
 
 from __future__ import annotations
@@ -104,16 +104,12 @@ def _stacked(volumes: Index, step: Index, to: Index, column: Index) -> Index:
 
 def _shares(meter: Meter, pods: PodsOfNodes) -> Share:
     """What each pod adds on the node of its column; one on another node only within reach of the meter."""
-    if pods.on is None:
-        return meter.shares(pods.rows, pods.nodes)
-    if isinstance(meter, Counter) and meter.reach is not None:
-        _, domains = meter.reach
-        counts: Mask = domains[pods.on] == domains[pods.nodes]
-        share = meter.shares(pods.rows, pods.on)
-    else:
-        counts, share = pods.on == pods.nodes, meter.shares(pods.rows, pods.nodes)
-    within: Share = share * counts
-    return within
+    reach = meter.reach if isinstance(meter, Counter) else None
+    share = meter.shares(pods.rows, pods.nodes if pods.on is None or reach is None else pods.on)
+    if pods.on is not None:
+        here, there = (pods.on, pods.nodes) if reach is None else (reach[1][pods.on], reach[1][pods.nodes])
+        share = share * (here == there)
+    return share
 
 
 class _Victims(NamedTuple):
@@ -131,10 +127,6 @@ class _Victims(NamedTuple):
 
 _NOBODY, _NONE = np.zeros(0, np.intp), np.zeros(0, np.bool_)
 _NO_VICTIMS = _Victims(_NOBODY, _NOBODY, _NONE, _NONE, _NOBODY)
-
-
-def _joined(parts: list[_Victims]) -> _Victims:
-    return _Victims(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 class _Room:
@@ -188,21 +180,10 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index,
     parts = [_NO_VICTIMS]
     for here in (groups == group for group in np.flatnonzero(np.bincount(groups))):
         parts.append(_victims_on(state, victims, meters, _pods_of(victims, nodes[here], elsewhere[here])))  # noqa: PERF401
-    chosen = _joined(parts)
-    if across and len(chosen.nodes):
-        highest = np.full(state.width, -np.inf)
-        np.maximum.at(highest, chosen.nodes, state.snapshot.pods.priority[chosen.pods])
-        first = np.lexsort((highest[nodes], np.isinf(highest[nodes])))[:_MOST_NODES]
-        chosen = _joined([chosen, _small_sets(meters, _pods_of(victims, nodes[first], elsewhere[first]), state.width)])
-    candidates = Candidates.on_nodes(
-        state.snapshot,
-        chosen.nodes,
-        chosen.pods,
-        chosen.violating,
-        units=victims.units,
-        leads=chosen.leads,
-        of=chosen.of,
-    )
+    if across and (pods := _pods_of(victims, nodes[:_MOST_NODES], elsewhere[:_MOST_NODES])).may_go.any():
+        parts.append(_small_sets(state, meters, pods))
+    on, rows, violating, leads, of = map(np.concatenate, zip(*parts, strict=True))
+    candidates = Candidates.on_nodes(state.snapshot, on, rows, violating, units=victims.units, leads=leads, of=of)
     return _count_elsewhere(candidates, victims.rules) if across or candidates.costs is not None else candidates
 
 
@@ -284,8 +265,8 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
     )
 
 
-def _small_sets(meters: list[Meter], pods: PodsOfNodes, width: int) -> _Victims:
-    """Small sets of units on these nodes that make the room, as far as the meters tell; `width` numbers the first."""
+def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -> _Victims:
+    """Small sets of units on these nodes that make the room, as far as the meters tell."""
     shares, leads = _Shares.of_pods(meters, pods), pods.of_units(pods.may_go)
     # 1. Who has to go in any case: beside whom it does not fit even if everybody else goes
     room, shares = _Room(pods.nodes, shares), shares.of_units(pods.followers)
@@ -303,14 +284,13 @@ def _small_sets(meters: list[Meter], pods: PodsOfNodes, width: int) -> _Victims:
         going[some, number] = True
     # 3. Those of them that are enough
     going = np.take_along_axis(going, pods.leaders()[:, columns], axis=0) & pods.may_go[:, columns]
-    sets = PodsOfNodes(
-        pods.nodes[columns], pods.rows[:, columns], going, on=None if pods.on is None else pods.on[:, columns]
-    )
+    rows = pods.rows[:, columns]
+    sets = PodsOfNodes(pods.nodes[columns], rows, going, on=state.snapshot.pods.node[rows].astype(np.intp))
     shares = _Shares.of_pods(meters, sets)
     enough = _Room(sets.nodes, shares).fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
     of, step = np.nonzero((going & enough).T)
     at, nobody = columns[of], np.zeros(len(of), np.bool_)
-    return _Victims(pods.nodes[at], pods.rows[step, at], nobody, pods.leads()[step, at], width + of)
+    return _Victims(pods.nodes[at], pods.rows[step, at], nobody, pods.leads()[step, at], state.width + of)
 
 
 def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: PodsOfNodes, leaving: Mask | None) -> Mask:

@@ -54,25 +54,23 @@ def unneeded(
     unasked -= plan.bound_to_go(asking)
     if pod is None or unasked <= look.needed:
         return Unneeded()
-    fitting = fits(state.snapshot, pod)
-    if plan.record.node in fitting:
-        return Unneeded(unasked, f"it fits on {plan.record.node} by now")
-    if plan.gone and not plan.left_out.issuperset(fitting):
-        return Unneeded(unasked, "it fits without further evictions by now")
     # The snapshot's rows of the victims that are there; a new pod of a victim's name is none.
     uids, pods = {victim.uid for victim in plan.record.victims}, state.snapshot.pods
     rows = state.snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
     victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}
-    asked = [row for uid, row in victims.items() if uid not in unasked | plan.unneeded]
+    begun = np.array([row for uid, row in victims.items() if uid not in unasked | plan.unneeded], np.intp)
     among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
-    leaves = np.zeros(pods.rows, np.bool_)
-    leaves[leaving] = True
-    leaves[asked] = True
-    leaves[among] = False
-    begun = np.array(asked, np.intp)
-    must_go = victims_needed(
-        state.snapshot, pod, plan.record.node, among, rules=rules, begun=begun, without=np.flatnonzero(leaves)
-    )
+    with pods.staying(among):
+        fitting = fits(state.snapshot, pod)
+    if plan.record.node in fitting:
+        return Unneeded(unasked, f"it fits on {plan.record.node} by now")
+    if plan.gone and not plan.left_out.issuperset(fitting):
+        return Unneeded(unasked, "it fits without further evictions by now")
+    without = np.setdiff1d(np.append(leaving, begun), among)
+    with pods.staying(among):
+        must_go = victims_needed(
+            state.snapshot, pod, plan.record.node, among, rules=rules, begun=begun, without=without
+        )
     staying = unasked - {pods.uids[row] for row in must_go.tolist()}
     look.need(unasked - staying)
     return Unneeded(staying, f"it fits on {plan.record.node} without them once pods that are leaving are gone")
