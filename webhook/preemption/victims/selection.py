@@ -33,10 +33,8 @@ Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-_SMALL = 3
-"""Across nodes all sets of so many units are tried, beside those units that have to go in any case."""
-_MOST_NODES, _MOST_SETS = 8, 1200
-"""On the most promising nodes, and as many sets as this."""
+_SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
+"""Across nodes all sets of so many units beside those that have to go are tried, on so many nodes, and as many sets."""
 
 
 class _Shares(NamedTuple):
