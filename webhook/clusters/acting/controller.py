@@ -94,8 +94,6 @@ class ControllerContext:
     """What the pods of a workload of that kind are made of; None if that is not known."""
     retries: bool = True
     """Whether what was refused is tried again."""
-    workers: int | None = None
-    """How many objects each controller looks at at a time; None for a number of its own."""
     reports: bool = True
     """Whether a status is written that only people read."""
 
@@ -109,9 +107,9 @@ class Controller(ABC):
 
     name: str
 
-    def __init__(self, context: ControllerContext, workers: int = 1) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self.context = context
-        self.queue = WorkQueue(self.name, self.sync, context.workers or workers, retries=context.retries)
+        self.queue = WorkQueue(self.name, self.sync, retries=context.retries)
 
     async def run(self) -> None:
         """Work until it is cancelled."""

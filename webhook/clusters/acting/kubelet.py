@@ -15,7 +15,6 @@ from webhook.kube.resources import POD
 from webhook.policy.model.values import READY
 
 TERMINATION_SECONDS = 0.2
-WORKERS = 16
 
 
 class Kubelet(Controller):
@@ -35,7 +34,7 @@ class Kubelet(Controller):
         termination_seconds: float | None = TERMINATION_SECONDS,
         serves: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        super().__init__(context, workers=WORKERS)
+        super().__init__(context)
         self.termination_seconds = termination_seconds
         self._client_of = client_of
         self._serves = serves

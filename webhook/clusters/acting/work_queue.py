@@ -18,14 +18,13 @@ FORBIDDEN = 403
 class WorkQueue:
     """Calls `handle(key)` for every key that was added, from `start` on; never for one key twice at a time.
 
-    A key added while it waits is handled once, one added while it is handled is handled again. `workers` is how many
-    keys are handled at a time. One that fails is tried again later if the queue `retries`.
+    A key added while it waits is handled once, one added while it is handled is handled again. One that fails is tried
+    again later if the queue `retries`.
     """
 
-    def __init__(self, name: str, handle: Callable[[str], Awaitable[None]], workers: int, *, retries: bool) -> None:
+    def __init__(self, name: str, handle: Callable[[str], Awaitable[None]], *, retries: bool) -> None:
         self._name = name
         self._handle = handle
-        self._workers = workers
         self._retries = retries
         self._started = False
         self._waiting: dict[str, None] = {}
@@ -40,9 +39,10 @@ class WorkQueue:
 
     def add(self, key: str) -> None:
         """Have the key handled soon."""
-        self._waiting[key] = None
-        if self._started and key not in self._active and len(self._active) < self._workers:
+        if self._started and key not in self._active:
             self._begin(key)
+        else:
+            self._waiting[key] = None
 
     def add_after(self, key: str, delay: float) -> None:
         """Have the key handled after `delay` seconds, unless an earlier wish for it is under way."""
@@ -57,7 +57,8 @@ class WorkQueue:
     def start(self) -> None:
         """Handle the keys that wait, and those to come."""
         self._started = True
-        self._begin_waiting()
+        for key in list(self._waiting):
+            self._begin(key)
 
     def forget(self) -> None:
         """Drop the keys that wait; those that were to be handled later stay."""
@@ -77,14 +78,8 @@ class WorkQueue:
         self.add(key)
 
     def _begin(self, key: str) -> None:
-        del self._waiting[key]
+        self._waiting.pop(key, None)
         self._active[key] = asyncio.create_task(self._one(key), name=f"{self._name} {key}")
-
-    def _begin_waiting(self) -> None:
-        for key in [key for key in self._waiting if key not in self._active]:
-            if len(self._active) >= self._workers:
-                return
-            self._begin(key)
 
     async def _one(self, key: str) -> None:
         """Handle one key."""
@@ -100,8 +95,8 @@ class WorkQueue:
             self._retry(key)
         finally:
             del self._active[key]
-            if self._started:
-                self._begin_waiting()
+            if self._started and key in self._waiting:
+                self._begin(key)
 
     def _retry(self, key: str) -> None:
         if self._retries:

@@ -43,8 +43,8 @@ class WorkloadController(Controller):
 
     resource: Resource
 
-    def __init__(self, context: ControllerContext, client: Client, workers: int = 1) -> None:
-        super().__init__(context, workers)
+    def __init__(self, context: ControllerContext, client: Client) -> None:
+        super().__init__(context)
         self.client = client
         self.control = PodControl(context, client, self.resource)
         self.owners = self.watch_keys(self.resource)
@@ -69,9 +69,6 @@ class ReplicaSetController(WorkloadController):
 
     name = "replicaset"
     resource = REPLICA_SET
-
-    def __init__(self, context: ControllerContext, client: Client) -> None:
-        super().__init__(context, client, workers=4)
 
     async def sync(self, key: str) -> None:
         """Make the set's missing pods or delete those too many, and write its status."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import cast
 
 from webhook.clusters.acting.controller import ControlledPods, Controller, ControllerContext
@@ -44,7 +43,6 @@ class ActingParts:
             pods=ControlledPods(informers),
             template_of=unknown.template_of,
             retries=False,
-            workers=sys.maxsize,
             reports=False,
         )
         client = cast("Client", SimulatedClient(api))

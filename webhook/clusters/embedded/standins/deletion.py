@@ -38,7 +38,7 @@ class GarbageCollector(Controller):
     name = "garbage"
 
     def __init__(self, context: ControllerContext, client: Client) -> None:
-        super().__init__(context, workers=4)
+        super().__init__(context)
         self._client = client
         self._resources: dict[tuple[str, str], Resource] = {}
         self._known: dict[str, tuple[Resource, ObjectMeta]] = {}
