@@ -151,7 +151,7 @@ def test_a_part_that_fails_does_not_pass_for_one_that_found_nothing():
 
     class Faulty(Scale):
         def make(self, running: Running) -> None:
-            running.api.later(1.0, {}.__getitem__, "absent")
+            running.later(1.0, {}.__getitem__, "absent")
 
     result = simulate(full(), loaded(POLICY), [Faulty(0.0, "default/web", 1)])
     assert len(result.errors) == 1

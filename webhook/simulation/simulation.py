@@ -15,7 +15,7 @@ from webhook.clusters.scheduling.default_preemption import Preemption
 from webhook.clusters.scheduling.scheduler import Scheduler
 from webhook.clusters.simulated.acting_parts import ActingParts
 from webhook.clusters.simulated.api import Api, SimulatedClient
-from webhook.clusters.simulated.clock import Timers, VirtualClock, VirtualLoop
+from webhook.clusters.simulated.clock import VirtualClock, VirtualLoop
 from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.clusters.simulated.simulated_admission import SimulatedAdmission
@@ -73,16 +73,13 @@ class Running:
     scheduler: Scheduler
     reconciler: SimulatedReconciler
     history: SimulationHistory
-    timers: Timers
+    clock: VirtualClock
     policies: Judgeable
     objects: ClusterObjects
     end: asyncio.Future[bool]
     """Whether nothing moves any more; or why a step cannot be made."""
-
-    @property
-    def clock(self) -> VirtualClock:
-        """The time of the simulation."""
-        return self.timers.clock
+    to_come: int = 0
+    """How many things will happen by themselves."""
 
     @classmethod
     def assemble(
@@ -91,16 +88,15 @@ class Running:
         """The parts over a cluster, filled, before anything moves. Call it in the loop in which they run."""
         tracker, history = ObjectTracker(objects), SimulationHistory(clock.start)
         known = judgeable(policies, objects)
-        timers = Timers(clock)
         admission = SimulatedAdmission(known.policies, tracker, clock)
-        api = Api(tracker, admission, timers, history)
+        api = Api(tracker, admission, clock, history)
         acting = ActingParts(api, termination)
         client, events = cast("Client", SimulatedClient(api, "kube-scheduler")), _PreemptedEvents(history)
         scheduler = Scheduler(tracker, client, Preemption(client, events, clock), events, clock, everybody=True)
         reconciler = SimulatedReconciler(api, known.policies, clock)
         tracker.fill()
         end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        return cls(tracker, api, admission, acting, scheduler, reconciler, history, timers, known, objects, end)
+        return cls(tracker, api, admission, acting, scheduler, reconciler, history, clock, known, objects, end)
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use, from now on."""
@@ -110,9 +106,19 @@ class Running:
 
     def is_at_rest(self) -> bool:
         """Whether nothing will move any more by itself."""
-        if self.timers.outstanding or not self.acting.are_idle or not self.scheduler.is_idle:
+        if self.to_come or not self.acting.are_idle or not self.scheduler.is_idle:
             return False
         return self.reconciler.is_at_rest()
+
+    def later(self, seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
+        """Let something happen in so many seconds; nothing is at rest before."""
+        self.to_come += 1
+
+        def happen() -> None:
+            self.to_come -= 1
+            what(*arguments)
+
+        self.clock.call_later(seconds, happen)
 
     def make(self, step: Step) -> None:
         """Make a step; one that cannot be made ends the run."""
@@ -220,7 +226,7 @@ async def _run(  # noqa: PLR0917 - one caller
         if step.at <= 0:
             step.make(running)
         elif step.at < options.until:
-            running.api.later(step.at, running.make, step)
+            running.later(step.at, running.make, step)
     loop.call_later(options.until, running.stop)
     loop.before_jump = before_jump
     tasks = [asyncio.create_task(running.scheduler.run()), asyncio.create_task(running.reconciler.run())]

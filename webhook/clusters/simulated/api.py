@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import msgspec
 
 from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, budget_to_spend, spent
-from webhook.clusters.simulated.clock import Timers
+from webhook.clusters.simulated.clock import VirtualClock
 from webhook.clusters.simulated.history import SimulationHistory
 from webhook.clusters.simulated.objects import SimulatedSpec, SimulatedWorkload, WorkloadStatus
 from webhook.clusters.simulated.simulated_admission import RefusedError, SimulatedAdmission, User
@@ -36,12 +36,11 @@ class Api:
     """What can be done to the cluster; raises ApiError as the API server answers."""
 
     def __init__(
-        self, tracker: ObjectTracker, admission: SimulatedAdmission, timers: Timers, history: SimulationHistory
+        self, tracker: ObjectTracker, admission: SimulatedAdmission, clock: VirtualClock, history: SimulationHistory
     ) -> None:
         self.tracker = tracker
-        self.clock = timers.clock
+        self.clock = clock
         self.history = history
-        self.later = timers.later
         self.covering: Callable[[Pod], list[PodDisruptionBudget]] = lambda _: []
         """The budgets that cover a pod."""
         self._admission = admission

@@ -65,21 +65,3 @@ class VirtualClock:
     def call_later(self, seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
         """Do something when this much time has passed."""
         self._loop.call_later(seconds, what, *arguments)
-
-
-class Timers:
-    """What will happen by itself, such as pods that end: the simulation is not at rest before it has."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self.clock = clock
-        self.outstanding = 0
-
-    def later(self, seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
-        """Let something happen in so many seconds."""
-        self.outstanding += 1
-
-        def happen() -> None:
-            self.outstanding -= 1
-            what(*arguments)
-
-        self.clock.call_later(max(0.0, seconds), happen)

@@ -127,7 +127,7 @@ class Drain(msgspec.Struct, frozen=True):
             if error.status != 429:
                 return
             # one that was refused as often as nothing has changed since keeps nobody waiting
-            later = running.clock.call_later if version == running.tracker.version else running.api.later
+            later = running.clock.call_later if version == running.tracker.version else running.later
             later(_RETRY, self._evict, running, key, uid, running.tracker.version)
 
 

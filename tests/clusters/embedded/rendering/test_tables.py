@@ -16,14 +16,10 @@ PODS = "/api/v1/namespaces/n/pods"
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [
-        (-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (599, "9m59s"), (600, "10m"), (659, "10m"),
-        (10799, "179m"), (10800, "3h"), (10860, "3h1m"), (28800, "8h"), (172799, "47h"), (172800, "2d"),
-        (176400, "2d"),
-    ],
-)  # fmt: skip
+    [(-5, "0s"), (0, "0s"), (119, "119s"), (120, "2m"), (659, "10m"), (7200, "2h"), (172799, "47h"), (172800, "2d")],
+)
 def test_durations(seconds, shown):
-    """A duration is shown in its largest sensible units."""
+    """A duration is shown in its largest unit of which there are two."""
     assert human(seconds) == shown
 
 

@@ -82,19 +82,15 @@ class Faults:
         for watch in self._open(match):
             watch.delay = seconds
 
-    def drop_watches(self, match: FaultMatch = FaultMatch()) -> int:
-        """End the matching watches that are open; how many."""
-        watches = self._open(match)
-        for watch in watches:
+    def drop_watches(self) -> None:
+        """End the watches that are open."""
+        for watch in self._open(FaultMatch()):
             watch.end()
-        return len(watches)
 
-    def truncate_watches(self, match: FaultMatch = FaultMatch()) -> int:
-        """Let the next event of each matching open watch stop in mid-line; how many."""
-        watches = self._open(match)
-        for watch in watches:
+    def truncate_watches(self) -> None:
+        """Let the next event of each open watch stop in mid-line."""
+        for watch in self._open(FaultMatch()):
             watch.torn = True
-        return len(watches)
 
     def clear(self) -> None:
         """Behave again."""

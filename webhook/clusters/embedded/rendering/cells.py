@@ -8,27 +8,14 @@ from typing import Any
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.kube.instants import InstantError, epoch
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
-_STEPS = (
-    # below this many seconds: the unit shown, and the smaller one shown beside it
-    (10 * _MINUTE, (_MINUTE, "m"), (1, "s")),
-    (3 * _HOUR, (_MINUTE, "m"), None),
-    (8 * _HOUR, (_HOUR, "h"), (_MINUTE, "m")),
-    (48 * _HOUR, (_HOUR, "h"), None),
-)
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 NONE = "<none>"
 
 
 def human(seconds: float) -> str:
-    """A duration in its largest sensible units; of days nothing smaller is shown."""
-    whole = int(seconds)
-    if whole < 2 * _MINUTE:
-        return f"{max(whole, 0)}s"
-    for bound, (size, letter), smaller in _STEPS:
-        if whole < bound:
-            rest = whole % size // smaller[0] if smaller else 0
-            return f"{whole // size}{letter}{rest}{smaller[1]}" if smaller and rest else f"{whole // size}{letter}"
-    return f"{whole // _DAY}d"
+    """A duration in its largest unit of which there are two."""
+    whole = max(int(seconds), 0)
+    return next((f"{whole // size}{letter}" for size, letter in _UNITS if whole >= 2 * size), f"{whole}s")
 
 
 def age(instant: str | None, now: float) -> str:
