@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from webhook.clusters.acting.controller import CONFLICT, Controller, ControllerContext, Json, tolerating
@@ -36,10 +35,6 @@ class DeploymentController(Controller):
         """The ReplicaSets of each Deployment by their keys, by its uid."""
         context.pods.follow(REPLICA_SET.kind, self._pod_changed)
 
-    def sets_of(self, deployment: Workload) -> list[Workload]:
-        """The ReplicaSets of a Deployment."""
-        return list(self._of_owner.get(deployment.metadata.uid, {}).values())
-
     def _set_changed(self, change: Change[Any]) -> None:
         known: Workload | None = change.new or change.old
         assert known is not None
@@ -72,8 +67,10 @@ class DeploymentController(Controller):
         deployment: Workload | None = self._deployments.get(key)
         if deployment is None or deployment.spec.template is None:
             return
-        sets = sorted(self.sets_of(deployment), key=_revision)
-        newest = self.newest_of(deployment, sets)
+        sets = sorted(self._of_owner.get(deployment.metadata.uid, {}).values(), key=_revision)
+        # The one with its template, but for the label with its hash (`FindNewReplicaSet`)
+        template = _comparable(deployment)
+        newest = next((replica_set for replica_set in sets if _comparable(replica_set) == template), None)
         others = [replica_set for replica_set in sets if replica_set is not newest]
         if not deployment.metadata.deletion_timestamp:
             if newest is None and not deployment.spec.paused:
@@ -82,11 +79,6 @@ class DeploymentController(Controller):
                 await self._scale(deployment, newest, others)
         if self.context.reports:
             await put_status(self._client, DEPLOYMENT, deployment, deployment_status(deployment, newest, sets))
-
-    def newest_of(self, deployment: Workload, sets: Sequence[Workload]) -> Workload | None:
-        """The ReplicaSet with the Deployment's template, but for the label with its hash (`FindNewReplicaSet`)."""
-        template = _comparable(deployment)
-        return next((replica_set for replica_set in sets if _comparable(replica_set) == template), None)
 
     async def _create(self, deployment: Workload, others: list[Workload]) -> None:
         """Make the replica set of the present template, with the replicas that it has first."""

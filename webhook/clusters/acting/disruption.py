@@ -147,7 +147,8 @@ class DisruptionController(Controller):
         namespace, now = budget.metadata.namespace, self.context.clock.wall()
         covered = self.covered_by(key)
         granted = budget.status.disrupted_pods or {}
-        there = [name for name in granted if self._stays(f"{namespace}/{name}")]
+        pods = {name: self._pods.get(f"{namespace}/{name}") for name in granted}
+        there = [name for name, pod in pods.items() if pod is not None and not pod.metadata.deletion_timestamp]
         waiting = unconfirmed(granted, there, now)
         if waiting:
             self.queue.add_after(key, min(waiting.values()) + 1)
@@ -169,11 +170,6 @@ class DisruptionController(Controller):
                 self.queue.add_after(key, _AGAIN_SECONDS)
             elif error.status != NOT_FOUND:
                 raise
-
-    def _stays(self, key: str) -> bool:
-        """Whether a pod is there and not leaving."""
-        pod = self._pods.get(key)
-        return pod is not None and not pod.metadata.deletion_timestamp
 
     def _scale(self, covered: Covered) -> int:
         """The sum of the scales of the controllers (`getExpectedScale`). Raises NoScaleError."""

@@ -42,7 +42,6 @@ class Kubelet(Controller):
         self._pods.handlers.append(self._notice)
         self._leaving: dict[str, float] = {}
         """When the pods that were asked to leave are gone, in monotonic seconds."""
-        self._addresses = 0
 
     def _notice(self, change: Change[Pod]) -> None:
         pod = change.new
@@ -105,9 +104,7 @@ class Kubelet(Controller):
         now, runs = rfc3339(self.context.clock.wall()), phase == "Running"
         status: dict[str, Any] = {"phase": phase}
         if runs:
-            self._addresses += 1
-            address = f"10.{self._addresses >> 16 & 255}.{self._addresses >> 8 & 255}.{self._addresses & 255}"
-            status |= {"podIP": address, "startTime": now}
+            status["startTime"] = now
             types, reason = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"], {}
             state: dict[str, Any] = {"running": {"startedAt": now}}
         else:

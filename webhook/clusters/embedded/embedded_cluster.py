@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from certs.authority import make_authority, make_serving, pem
+from certs.files import maintain_files
+from certs.rotation import CertificateSettings
 from webhook.clusters.embedded.access.authentication import Authentication
 from webhook.clusters.embedded.access.authorization import RbacAuthorizer, review_handlers
 from webhook.clusters.embedded.access.bootstrap import bootstrap_objects
@@ -33,23 +34,15 @@ from webhook.policy.evaluation.request import UserInfo
 
 ADMIN = UserInfo("admin", ("system:masters", "system:authenticated"), "admin")
 PODS_PER_NODE = 110
-LIFETIME = dt.timedelta(days=365)
 NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
 def server_context(directory: Path) -> tuple[ssl.SSLContext, Path]:
     """A TLS context for 127.0.0.1 and the file of the CA that vouches for it; both are made in `directory`."""
-    ca_file, cert_file, key_file = directory / "ca.crt", directory / "apiserver.crt", directory / "apiserver.key"
-    now = dt.datetime.now(dt.UTC)
-    authority = make_authority(now, LIFETIME)
-    serving = make_serving(authority, NAMES, now, LIFETIME)
-    key_file.touch(mode=0o600)
-    key_file.write_bytes(serving.key_pem())
-    cert_file.write_bytes(pem(serving.certificate))
-    ca_file.write_bytes(pem(authority.certificate))
+    maintain_files(directory, CertificateSettings(NAMES), dt.datetime.now(dt.UTC))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert_file, key_file)
-    return context, ca_file
+    context.load_cert_chain(directory / "tls.crt", directory / "tls.key")
+    return context, directory / "ca.crt"
 
 
 @dataclass

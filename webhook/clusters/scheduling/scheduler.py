@@ -45,7 +45,6 @@ NAME = "default-scheduler"
 _NO_DEVICES = "it asks for devices, which are not allocated here"
 NO_NODES = "no nodes available to schedule pods"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
-BINDERS = 16
 NOT_FOUND = 404
 
 
@@ -75,7 +74,6 @@ class Scheduler:
         self._state = ClusterState(informers, self._pod_changed, self._other_changed)
         self._events = events
         self._everybody = everybody
-        self._binders = asyncio.Semaphore(BINDERS)
         self._binding: set[asyncio.Task[None]] = set()
 
     @property
@@ -116,14 +114,12 @@ class Scheduler:
             return
         self._queue.remove(entry.key)
         self._state.assume(entry.key, pod, node)
-        await self._binders.acquire()
         task = asyncio.create_task(self._bind(entry, pod, node))
         self._binding.add(task)
         task.add_done_callback(self._bound)
 
     def _bound(self, task: asyncio.Task[None]) -> None:
         self._binding.discard(task)
-        self._binders.release()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("binding failed", exc_info=error)
 

@@ -6,7 +6,6 @@ import ssl
 import aiohttp
 import pytest
 
-from webhook.clusters.embedded.apiserver import http
 from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -66,27 +65,6 @@ async def test_size_of_a_body(session, size, status):
     async with session.post(MAPS, json=body) as answer:
         assert answer.status == status
         assert (await answer.json())["kind"] == ("ConfigMap" if status == 201 else "Status")
-
-
-async def test_a_client_that_does_not_read_is_cut(cluster, monkeypatch):
-    """A watch whose client leaves its events unread loses its connection, and nothing is kept for it."""
-    monkeypatch.setattr(http, "_PATIENCE", 0.3)
-    tls = ssl.create_default_context(cafile=str(cluster.ca))
-    reader, writer = await asyncio.open_connection("127.0.0.1", cluster._server.port, ssl=tls, limit=1024)
-    request = (
-        f"GET {MAPS}?watch=1&resourceVersion=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {cluster.token}\r\n\r\n"
-    )
-    writer.write(request.encode())
-    await reader.readline()
-    client = cluster.api.local()
-    large = "x" * 500_000
-    for number in range(60):
-        await client.create(MAPS, {"metadata": {"name": f"m{number}"}, "data": {"k": large}})
-        if not open_watches(cluster):
-            break
-        await asyncio.sleep(0.05)
-    assert not open_watches(cluster)
-    writer.close()
 
 
 def open_watches(cluster):

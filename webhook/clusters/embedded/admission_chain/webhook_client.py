@@ -22,7 +22,6 @@ from webhook.clusters.embedded.admission_chain.webhook_configurations import Reg
 from webhook.clusters.embedded.protocol.api_resources import Object
 
 CONNECTIONS = 64
-LONGEST_ANSWER = 16 * 1024 * 1024
 
 
 class WebhookCallError(Exception):
@@ -54,23 +53,17 @@ class WebhookClient:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": destination.host}
         try:
             async with (
-                asyncio.timeout(webhook.timeout),
+                asyncio.timeout(webhook.spec["timeoutSeconds"]),
                 self._session.post(
                     destination.url,
                     data=encoded_review(request),
                     headers=headers,
-                    ssl=_trust(str(webhook.client.get("caBundle") or "")),
+                    ssl=_trust(str(webhook.spec["clientConfig"].get("caBundle") or "")),
                     server_hostname=destination.host.partition(":")[0],
                     allow_redirects=False,
                 ) as response,
             ):
-                body = b""
-                async for piece in response.content.iter_any():
-                    body += piece
-                    if len(body) > LONGEST_ANSWER:
-                        raise WebhookCallError(
-                            f"failed to call webhook: the answer has more than {LONGEST_ANSWER} bytes"
-                        )
+                body = await response.read()
         except (aiohttp.ClientError, OSError) as error:
             raise WebhookCallError(f'failed to call webhook: Post "{destination.shown}": {_failure(error)}') from error
         if response.status == 404:
@@ -92,11 +85,11 @@ class WebhookClient:
 
     def _destination(self, webhook: RegisteredWebhook) -> Destination:
         """Where a webhook is called: its URL, or the address under which its service is known."""
-        query = f"timeout={webhook.timeout}s"
-        url = webhook.client.get("url")
+        client, query = webhook.spec["clientConfig"], f"timeout={webhook.spec['timeoutSeconds']}s"
+        url = client.get("url")
         if url:
             return Destination(f"{url}?{query}", f"{url}?{query}", urlsplit(str(url)).netloc)
-        service: Mapping[str, Any] = webhook.client.get("service") or {}
+        service: Mapping[str, Any] = client.get("service") or {}
         namespace, name, port = service.get("namespace", ""), service.get("name", ""), service.get("port") or 443
         path = str(service.get("path") or "/").lstrip("/")
         server_name = f"{name}.{namespace}.svc"

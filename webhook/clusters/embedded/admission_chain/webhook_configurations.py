@@ -45,30 +45,33 @@ def _asks(rule: Mapping[str, Any], change: WriteRequest, group: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredWebhook:
-    """One webhook of a configuration, with Kubernetes' defaults filled in; `timeout` in seconds."""
+    """One webhook of a stored configuration, in which Kubernetes' defaults are filled in (`spec`)."""
 
     key: tuple[str, str, int]
-    name: str
-    client: Mapping[str, Any]
-    rules: tuple[Mapping[str, Any], ...]
-    exact: bool
+    spec: Mapping[str, Any]
     in_namespace: Matcher
     of_object: Matcher
-    conditions: tuple[tuple[str, str], ...]
-    timeout: int
-    fail: bool
-    dry_runs: bool
-    reinvoked: bool
+
+    @property
+    def name(self) -> str:
+        """Its name, as refusals tell it."""
+        return str(self.spec["name"])
+
+    @property
+    def fails_closed(self) -> bool:
+        """Whether a request is refused about which it cannot be asked."""
+        return self.spec.get("failurePolicy") != "Ignore"
 
     def asks_for(self, change: WriteRequest, namespace_labels: Mapping[str, str] | None) -> bool:
         """Whether rules and selectors match; `namespace_labels` is None for a cluster-wide object."""
-        if change.resource.plural in CONFIGURATIONS:
+        resource = change.resource
+        if resource.plural in CONFIGURATIONS:
             return False
         if namespace_labels is not None and not self.in_namespace(namespace_labels):
             return False
-        resource = change.resource
-        groups = EVENT_GROUPS if resource.plural == "events" and not self.exact else (resource.group,)
-        if not any(_asks(rule, change, group) for rule in self.rules for group in groups):
+        is_event = resource.plural == "events" and self.spec.get("matchPolicy") != "Exact"
+        groups = EVENT_GROUPS if is_event else (resource.group,)
+        if not any(_asks(rule, change, group) for rule in self.spec.get("rules") or () for group in groups):
             return False
         states = [state for state in (change.object, change.old_object) if state is not None] or [{}]
         return any(self.of_object((state.get("metadata") or {}).get("labels") or {}) for state in states)
@@ -79,18 +82,10 @@ def compile_webhooks(configurations: Iterable[Object]) -> list[RegisteredWebhook
     by_name = sorted(configurations, key=lambda configuration: str(configuration["metadata"]["name"]))
     return [
         RegisteredWebhook(
-            key=(configuration["metadata"]["name"], webhook["name"], index),
-            name=webhook["name"],
-            client=webhook.get("clientConfig") or {},
-            rules=tuple(webhook.get("rules") or ()),
-            exact=webhook.get("matchPolicy") == "Exact",
-            in_namespace=_selector(webhook.get("namespaceSelector")),
-            of_object=_selector(webhook.get("objectSelector")),
-            conditions=tuple((row["name"], row["expression"]) for row in webhook.get("matchConditions") or ()),
-            timeout=webhook.get("timeoutSeconds") or 10,
-            fail=webhook.get("failurePolicy") != "Ignore",
-            dry_runs=webhook.get("sideEffects") in ("None", "NoneOnDryRun"),
-            reinvoked=webhook.get("reinvocationPolicy") == "IfNeeded",
+            (configuration["metadata"]["name"], webhook["name"], index),
+            webhook,
+            _selector(webhook.get("namespaceSelector")),
+            _selector(webhook.get("objectSelector")),
         )
         for configuration in by_name
         for index, webhook in enumerate(configuration.get("webhooks") or ())

@@ -50,7 +50,7 @@ class WebhookDispatcher:
             if await self._change(webhook, change):
                 changed = True
                 due |= called
-            if webhook.reinvoked:
+            if webhook.spec.get("reinvocationPolicy") == "IfNeeded":
                 called.add(webhook.key)
         if not changed:
             return
@@ -105,18 +105,19 @@ class WebhookDispatcher:
         """The webhook's consent; None if it was passed over. Raises StatusError if it refuses or fails closed."""
         request = request_of(change)
         try:
-            if webhook.conditions and not conditions_hold(webhook.conditions, request):
+            conditions = [(row["name"], row["expression"]) for row in webhook.spec.get("matchConditions") or ()]
+            if conditions and not conditions_hold(conditions, request):
                 return None
         except ConditionError as error:
-            if not webhook.fail:
+            if not webhook.fails_closed:
                 return None
             raise change.denied(str(error)) from error
-        if change.dry_run and not webhook.dry_runs:
+        if change.dry_run and webhook.spec.get("sideEffects") not in ("None", "NoneOnDryRun"):
             raise dry_run_unsupported(webhook.name)
         try:
             answer = await self._caller.call(webhook, request, mutating=mutating)
         except WebhookCallError as error:
-            if not webhook.fail:
+            if not webhook.fails_closed:
                 return None
             raise _failed(webhook, str(error)) from error
         change.warnings.extend(answer.warnings)

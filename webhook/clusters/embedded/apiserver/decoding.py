@@ -58,7 +58,8 @@ def check_object(resource: ApiResource, obj: Object, change: WriteRequest) -> Ob
         refusal = f"strict decoding error: {', '.join(texts)}"
         if change.options.get("kind") == "PatchOptions":
             cause = statuses.Cause("patch", "FieldValueInvalid", f"Invalid value: {{}}: {refusal}")
-            raise statuses.invalid_patch(cause)
+            text = f' "" is invalid: {cause.field}: {cause.message}'
+            raise statuses.failure(422, "Invalid", text, {"causes": [statuses.shown(cause)]})
         version = resource.api_version.rpartition("/")[2]
         shown = f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}'
         raise statuses.bad_request(f"{shown}: {refusal}")

@@ -153,8 +153,8 @@ class Handlers:
     async def _apply(self, call: ApiCall, change: WriteRequest) -> tuple[StoredObject, int]:
         """Server-side apply: the object, and 201 if it is new."""
         if not call.query.get("fieldManager"):
-            cause = statuses.Cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
-            raise statuses.invalid_options("PatchOptions", cause)
+            text = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
+            raise statuses.failure(422, "Invalid", text, {"group": "meta.k8s.io", "kind": "PatchOptions"})
         configuration = decoding.decode_object(change.resource, call, change)
         name = configuration["metadata"].setdefault("name", change.name)
         if name != change.name:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import aclosing, suppress
 from functools import partial
 
 from aiohttp import web
@@ -17,8 +18,6 @@ from webhook.clusters.embedded.protocol.calls import ApiCall, Reply
 _HOST = "127.0.0.1"
 _LARGEST_BODY = 3 * 1024 * 1024
 """Bytes, as in Kubernetes."""
-_PATIENCE = 30.0
-"""Seconds a watch's client may leave its events unread before the watch is cut."""
 _HEADERS = ("accept", "authorization", "content-type", "user-agent", *IMPERSONATION)
 _ALWAYS = {"Cache-Control": "no-cache, private"}
 
@@ -66,20 +65,15 @@ class HttpServer:
         reply = await self.api.serve(call)
         if reply.stream is None:
             return _answered(reply)
-        # A watch. A client that does not read is cut: nothing is buffered for it beyond one batch.
+        # A watch, for whose client nothing is buffered beyond one batch
         answer = web.StreamResponse(status=reply.status, headers=_ALWAYS)
         answer.content_type = "application/json"
         answer.enable_chunked_encoding()
         await answer.prepare(request)
-        try:
-            async for chunk in reply.stream:
-                async with asyncio.timeout(_PATIENCE):
+        with suppress(ConnectionError):
+            async with aclosing(reply.stream) as stream:
+                async for chunk in stream:
                     await answer.write(chunk)
-        except (TimeoutError, ConnectionError):
-            if request.transport is not None:
-                request.transport.abort()
-        finally:
-            await reply.stream.aclose()
         return answer
 
 

@@ -26,8 +26,6 @@ _DEFAULT_GRACE = 30
 def place(resource: ApiResource, obj: Object, namespace: str) -> None:
     """Make the object's namespace that of the request. Raises StatusError (400) where they disagree."""
     metadata = obj.setdefault("metadata", {})
-    if not isinstance(metadata, dict):
-        raise statuses.bad_request("metadata must be an object")
     if not resource.namespaced:
         metadata.pop("namespace", None)
     elif metadata.get("namespace", namespace) not in (namespace, "", None):

@@ -125,23 +125,12 @@ def invalid(resource: ApiResource, name: str, causes: Iterable[Cause], kind: str
     if resource.group:
         details["group"] = resource.group
     details["kind"] = kind
-    details["causes"] = [_shown(row) for row in rows]
+    details["causes"] = [shown(row) for row in rows]
     return failure(422, "Invalid", f'{qualified} "{name}" is invalid: {summary}', details)
 
 
-def invalid_patch(cause: Cause) -> StatusError:
-    """422 for a patch that leads to something that cannot be."""
-    return failure(422, "Invalid", f' "" is invalid: {cause.field}: {cause.message}', {"causes": [_shown(cause)]})
-
-
-def invalid_options(kind: str, cause: Cause) -> StatusError:
-    """422 for the options of a request."""
-    group = "meta.k8s.io"
-    details = {"group": group, "kind": kind, "causes": [_shown(cause)]}
-    return failure(422, "Invalid", f'{kind}.{group} "" is invalid: {cause.field}: {cause.message}', details)
-
-
-def _shown(cause: Cause) -> Object:
+def shown(cause: Cause) -> Object:
+    """A cause as it is sent."""
     return {"reason": cause.reason, "message": cause.message, "field": cause.field}
 
 

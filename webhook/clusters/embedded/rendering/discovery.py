@@ -58,7 +58,7 @@ def resource_list(root: str, hooks: Hooks) -> Object:
     """`/api/v1` or `/apis/GROUP/VERSION`."""
     listed: list[Object] = []
     for row in RESOURCES:
-        if row.root != root or not _is_served(row, hooks):
+        if row.root != root or not (row.stored or (row.plural, "") in hooks):
             continue
         names = {"shortNames": list(row.short), "categories": list(row.categories)}
         entry: Object = {
@@ -80,10 +80,6 @@ def resource_list(root: str, hooks: Hooks) -> Object:
     if root != "/api/v1":
         document["apiVersion"] = "v1"
     return {**document, "resources": sorted(listed, key=lambda entry: str(entry["name"]))}
-
-
-def _is_served(row: ApiResource, hooks: Hooks) -> bool:
-    return row.stored or (row.plural, "") in hooks
 
 
 def _subresources(row: ApiResource, hooks: Hooks) -> Iterator[tuple[str, tuple[str, str, str], list[str]]]:

@@ -7,7 +7,6 @@ from `protobuf_numbers`. Answers are always JSON, which these clients accept as 
 from __future__ import annotations
 
 import base64
-import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,7 +54,7 @@ def decode(body: bytes) -> Object:
         else:
             raise statuses.bad_request(f'no kind "{kind}" is registered for version "{version}"')
         return {"kind": kind, "apiVersion": version, **_message(schemas.of_model(model), unknown.get(2, b""), model)}
-    except (IndexError, struct.error, UnicodeDecodeError) as error:
+    except (IndexError, UnicodeDecodeError) as error:
         raise statuses.bad_request(_TRUNCATED) from error
     except (AttributeError, TypeError, msgspec.DecodeError) as error:  # a field of another wire type, or not JSON
         raise statuses.bad_request(f"the protobuf body does not fit its kind: {error}") from error
@@ -74,27 +73,24 @@ def _message(schema: Schema, data: bytes, name: str) -> Object:
             continue
         if field.kind == "list":
             assert field.item is not None
-            obj.setdefault(field_name, []).append(_value(field.item, field_name, raw))
+            obj.setdefault(field_name, []).append(_value(field.item, raw))
         elif field.kind == "map":
             assert field.item is not None
             entry = dict(_fields(raw))
             key = entry.get(1, b"").decode()
-            obj.setdefault(field_name, {})[key] = _value(field.item, field_name, entry.get(2, b""))
+            obj.setdefault(field_name, {})[key] = _value(field.item, entry.get(2, b""))
         else:
-            value = _value(field, field_name, raw)
+            value = _value(field, raw)
             if value not in ("", None) and not (not value and field_name in _ZERO_IS_UNSET):
                 obj[field_name] = value
     return obj
 
 
-def _value(field: Schema, name: str, raw: Any) -> Any:
+def _value(field: Schema, raw: Any) -> Any:
     """One value, by the kind of its field in JSON."""
     match field.kind:
         case "struct":
             return _message(field, raw, field.model)
-        case "list":
-            assert field.item is not None
-            return [_value(field.item, name, element) for _number, element in _fields(raw)]
         case "time":
             parts = dict(_fields(raw))
             seconds = parts.get(1, 0) + parts.get(2, 0) / 1e9
@@ -116,8 +112,6 @@ def _value(field: Schema, name: str, raw: Any) -> Any:
             return bool(raw)
         case "bytes":
             return base64.b64encode(raw).decode()
-        case "number":
-            return struct.unpack("<d", raw)[0]
     return raw.decode()
 
 
