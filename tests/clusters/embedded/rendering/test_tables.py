@@ -8,7 +8,6 @@ from webhook.clusters.embedded.object_types import defaulting
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES
 from webhook.clusters.embedded.protocol.calls import ApiCall
 from webhook.clusters.embedded.rendering.cells import human, pod_ready, pod_restarts, pod_status
-from webhook.clusters.embedded.rendering.tables import columns_of
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 PODS = "/api/v1/namespaces/n/pods"
@@ -79,7 +78,7 @@ async def test_every_kind_has_a_table(resource):
     reply = await api.handle(ApiCall("GET", f"{resource.root}/{resource.plural}", headers=TABLE))
     table = msgspec.json.decode(reply.body)
     assert reply.status == 200
-    assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"]) == len(columns_of(resource))
+    assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
 
 
 async def test_what_a_row_carries():

@@ -18,8 +18,7 @@ from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_cl
 
 IMMORTAL = ("default", "kube-system", "kube-public")
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
-NOT_IN_SPEC = "must not be provided in pod spec; priority admission controller computed"
-FROM_CLASS = "from the given PriorityClass name"
+_WHY = "must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name"
 
 
 Plugin = Callable[[WriteRequest, StoreReader], None]
@@ -118,7 +117,7 @@ def _admit_priority(change: WriteRequest, read: StoreReader) -> None:
     ):
         given = spec.get(field)
         if given is not None and given != value:
-            raise change.denied(f"the {what} ({given}) {NOT_IN_SPEC} {value} {FROM_CLASS}")
+            raise change.denied(f"the {what} ({given}) {_WHY.format(value)}")
         spec[field] = value
 
 

@@ -79,17 +79,18 @@ class Faults:
     def delay_watches(self, seconds: float, match: FaultMatch = FaultMatch()) -> None:
         """Hold back the events of matching watches, open ones and those to come."""
         self._delays.append((match, seconds))
-        for watch in self._open(match):
-            watch.delay = seconds
+        for info, watch in self._watches:
+            if match.fits(info):
+                watch.delay = seconds
 
     def drop_watches(self) -> None:
         """End the watches that are open."""
-        for watch in self._open(FaultMatch()):
+        for _info, watch in self._watches:
             watch.end()
 
     def truncate_watches(self) -> None:
         """Let the next event of each open watch stop in mid-line."""
-        for watch in self._open(FaultMatch()):
+        for _info, watch in self._watches:
             watch.torn = True
 
     def clear(self) -> None:
@@ -128,6 +129,3 @@ class Faults:
                     yield line
         finally:
             self._watches = [entry for entry in self._watches if entry[1] is not watch]
-
-    def _open(self, match: FaultMatch) -> list[Watch]:
-        return [watch for info, watch in self._watches if match.fits(info)]

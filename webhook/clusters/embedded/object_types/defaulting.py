@@ -18,7 +18,6 @@ from webhook.kube.pods import template_of
 from webhook.kube.quantity import nanos
 
 _TABLES = """
-volume: &mode {defaultMode: 420}
 pod: &pod
   restartPolicy: Always
   terminationGracePeriodSeconds: 30
@@ -29,16 +28,7 @@ pod: &pod
     resources: {}
     terminationMessagePath: /dev/termination-log
     terminationMessagePolicy: File
-    ports[]: {protocol: TCP}
-    env[]:
-      valueFrom?:
-        fieldRef?: {apiVersion: v1}
   initContainers[]: *container
-  volumes[]:
-    configMap?: *mode
-    secret?: *mode
-    downwardAPI?: *mode
-    projected?: *mode
   topologySpreadConstraints[]: {nodeAffinityPolicy: Honor, nodeTaintsPolicy: Ignore}
 template: &template {metadata: {}, spec: *pod}
 webhook: &webhook

@@ -60,11 +60,8 @@ _LISTS = {
     "hostIPs": ListType(merge_key="ip"),
 }
 _LISTS_OF_MODELS = {
-    ("V1EndpointSubset", "addresses"): _ATOMIC,
-    ("V1EndpointSubset", "ports"): _ATOMIC,
     ("V1JobStatus", "conditions"): ListType(merge_key="type"),
     ("V1NamespaceSpec", "finalizers"): _ATOMIC,
-    ("V1LoadBalancerIngress", "ports"): _ATOMIC,
     ("V1ServiceAccount", "imagePullSecrets"): ListType(merge_key="name"),
     ("V1ServiceSpec", "ports"): _map("port", "protocol"),
 }

@@ -86,20 +86,15 @@ _COLUMNS: dict[str, list[Column]] = {
 }
 
 
-def columns_of(resource: ApiResource) -> list[Column]:
-    """The columns of a resource's table; name and age for the kinds of which nobody here asks for more."""
-    return _COLUMNS.get(resource.kind, [_NAME, _AGE])
-
-
 def table(
     resource: ApiResource,
     records: Sequence[StoredObject],
     metadata: Object,
     include: str = "Metadata",
 ) -> bytes:
-    """Records as a Table; `include` is None, Metadata or Object."""
+    """Records as a Table; `include` is None, Metadata or Object. Kinds of which nobody asks for more show name and age."""
     now = time.time()
-    shown = columns_of(resource)
+    shown = _COLUMNS.get(resource.kind, [_NAME, _AGE])
     stored = BY_STORAGE[resource.key]
     rows = []
     for record in records:

@@ -164,9 +164,9 @@ class StoredCollection:
         self.changed = asyncio.Event()
 
     def compact(self, revision: int) -> None:
-        """Forget the changes up to a revision."""
-        self._forget(bisect_right(self.events, revision, key=lambda event: event.revision))
-        self.floor = max(self.floor, revision)
+        """Forget the changes, of which this revision is the newest."""
+        self._forget(len(self.events))
+        self.floor = revision
         self.wake()
 
     def _forget(self, count: int) -> None:
@@ -221,10 +221,10 @@ class ObjectStore:
         collection.apply(Event("DELETED", self.revision, record, collection.records[record.key]))
         return record
 
-    def compact(self, revision: int | None = None) -> None:
-        """Forget all changes up to a revision, by default all there are."""
+    def compact(self) -> None:
+        """Forget all changes."""
         for collection in self.collections.values():
-            collection.compact(self.revision if revision is None else min(revision, self.revision))
+            collection.compact(self.revision)
 
 
 class StoreReader:
