@@ -92,7 +92,7 @@ def table(
     metadata: Object,
     include: str = "Metadata",
 ) -> bytes:
-    """Records as a Table; `include` is None, Metadata or Object. Kinds of which nobody asks for more show name and age."""
+    """Records as a Table; `include` is None, Metadata or Object. Of other kinds than these, name and age are shown."""
     now = time.time()
     shown = _COLUMNS.get(resource.kind, [_NAME, _AGE])
     stored = BY_STORAGE[resource.key]
