@@ -293,15 +293,17 @@ async def ready(running, status: int) -> bool:
 
 
 async def test_a_connection_must_begin_a_request_in_time(running, connect, monkeypatch):
-    """One whose first head does not come is closed; one that carried a review is kept."""
+    """One whose first head does not come is closed; one that carried a review is kept, also if it came in one go."""
     monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
-    honest = await connect(running)
+    honest, whole = await connect(running), await connect(running)
     assert await ask(*honest) == 200
+    whole[1].write(head(len(GOOD)) + GOOD)
+    assert await answered(whole[0]) == 200
     reader, writer = await connect(running)
     writer.write(b"POST /mutate HTTP/1.1\r\nHost: a")
     async with asyncio.timeout(2):
         assert await ended(reader)
-    assert await ask(*honest) == 200
+    assert [await ask(*honest), await ask(*whole)] == [200, 200]
     assert await metric(running, "giveway_connections_closed_total", reason="head") == 1
 
 
