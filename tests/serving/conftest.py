@@ -16,6 +16,8 @@ import pytest
 from tests.admission.builders import make_class
 from tests.serving.certificates import Authority
 from webhook.admission.context import Objects
+from webhook.kube.objects.cluster_scoped import Namespace
+from webhook.kube.objects.meta import ObjectMeta
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.webhook_component import AdmissionWebhook
 from webhook.serving.cluster_objects import GivenObjects
@@ -106,8 +108,9 @@ def start(tmp_path, authority):
 
 @pytest.fixture
 async def running(start):
-    """A server that knows the class `high`."""
-    async with start(objects=Objects([make_class("high", 100)])) as one:
+    """A server that knows the class `high` and the namespace `team-a`, so that it looks nothing up for most reviews."""
+    team = Namespace(metadata=ObjectMeta(name="team-a"))
+    async with start(objects=Objects([make_class("high", 100)], [team])) as one:
         yield one
 
 
