@@ -67,12 +67,13 @@ def _rung(rung: Rung, most: int) -> Html:
             parts.append(_part(kind, at, size))
             at += size
             counts.append(f"{number(count)} {kind}{_window(rung) if kind == 'protected' else ''}")
-    by = f"giveway, policy {text(rung.policy)}" if rung.policy else "kube-scheduler" if rung.preempts else "nobody"
+    by = f"giveway, policy {text(rung.policy)}," if rung.policy else "kube-scheduler" if rung.preempts else ""
+    who = f'<span class="by">{by} preempts for it</span>' if by else ""
     return Html(
         f'<li class="rung"><span class="value">{number(rung.value)}</span>'
         f'<span class="name{" acts" if rung.policy else ""}">{text(rung.name)}</span>'
         f'{_svg(joined(parts), "100%")}<span class="count">{joined(counts, " · ") or "no pods"}</span>'
-        f'<span class="by">{by} preempts for it</span></li>'
+        f"{who}</li>"
     )
 
 
