@@ -25,7 +25,7 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 
 _ORDER = list(FindingSeverity)
-_GRAVE = (FindingSeverity.ERROR, FindingSeverity.WARNING, FindingSeverity.INFO)
+_GRAVE = tuple(severity.value for severity in FindingSeverity if severity is not FindingSeverity.NOT_CHECKED)
 _CANARY = "canary"
 _MOST_ALIKE = 20
 """Findings of one kind that are shown to people."""
@@ -33,7 +33,7 @@ _MOST_ALIKE = 20
 
 @click.command("doctor")
 @inspection_options
-@fail_on_option(*_GRAVE, default=FindingSeverity.WARNING)
+@fail_on_option(*_GRAVE, default="warning")
 @click.option(
     "--canary",
     is_flag=True,
