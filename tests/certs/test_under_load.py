@@ -121,7 +121,7 @@ async def replicas(directories: list[Path]) -> AsyncIterator[list[int]]:
             manager = Manager(options, io.BytesIO())
             webhooks.append(manager.add(AdmissionWebhook(manager, serving, GivenObjects(Objects()))))
             await stack.enter_async_context(manager)
-        yield [webhook.server.secure_port for webhook in webhooks]
+        yield [webhook.secure_port for webhook in webhooks]
 
 
 async def load(client: Client, seen: Seen, ended: asyncio.Event) -> None:

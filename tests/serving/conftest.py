@@ -30,7 +30,7 @@ class Running:
     def __init__(
         self, manager: Manager, webhook: AdmissionWebhook, session: aiohttp.ClientSession, log: io.BytesIO
     ) -> None:
-        self.manager, self.server, self.session, self.log = manager, webhook.server, session, log
+        self.manager, self.server, self.session, self.log = manager, webhook, session, log
         self.url = f"https://127.0.0.1:{self.server.secure_port}"
         self.health = f"http://127.0.0.1:{manager.health_port}"
 

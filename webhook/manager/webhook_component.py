@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Self
 
 from webhook.component_base.probes import ReadinessCheck
 from webhook.kube.client import Client
@@ -18,66 +17,42 @@ from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.server import ReviewServer, ServingOptions
 
 
-class AdmissionWebhook(Component):
-    """The server, with the objects of `source` kept current, and its certificate as the files are.
+class AdmissionWebhook(ReviewServer, Component):
+    """The server as a part of a process; the objects of its source are kept current, and its certificate as the files.
 
     `reloaded` is called when another certificate is in use.
     """
 
     def __init__(self, manager: Manager, options: ServingOptions, source: ObjectSource) -> None:
         self.metrics = AdmissionMetrics(manager.metrics.registry)
-        self.server = ReviewServer(
-            options,
-            source,
-            self.metrics,
-            manager.log,
-            manager.supervisor,
-            policies_problem=manager.policies_problem,
-        )
+        problem = manager.policies_problem
+        super().__init__(options, source, self.metrics, manager.log, manager.supervisor, policies_problem=problem)
         self.reloaded: Callable[[], None] = lambda: None
 
     def certificates(self) -> tuple[Certificate, ...]:
         """The certificate in use, as the page shows it."""
-        certificate = self.server.certificate
+        certificate = self.certificate
         return (Certificate(f"webhook, {certificate.subject}", certificate.expires),) if certificate else ()
 
     def listens(self) -> str:
         """Its port."""
-        return f"serving on port {self.server.secure_port}"
+        return f"serving on port {self.secure_port}"
 
     def tasks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
         """Keeping the objects current."""
-        return {"cluster": self.server.source.run}
+        return {"cluster": self.source.run}
 
     def files(self) -> Iterable[tuple[list[Path], Callable[[], Awaitable[bool]]]]:
         """The certificate."""
-        return [(self.server.options.certificate_files(), self._reload)]
-
-    def checks(self) -> list[ReadinessCheck]:
-        """Certificate, caches, listener, and whether it is stopping."""
-        return self.server.checks()
+        return [(self.options.certificate_files(), self.reload_certificate)]
 
     def ages(self) -> dict[str, float]:
         """Those of the objects that reviews are judged by."""
-        return self.server.source.ages()
+        return self.source.ages()
 
-    def use(self, engine: Engine) -> None:
-        """Judge by these policies."""
-        self.server.use(engine)
-
-    async def drain(self) -> None:
-        """Serve on, not ready any more, until nobody is sent here."""
-        await self.server.drain()
-
-    async def __aenter__(self) -> Self:
-        await self.server.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.server.__aexit__(*exc_info)
-
-    async def _reload(self) -> bool:
-        done = await self.server.reload_certificate()
+    async def reload_certificate(self) -> bool:
+        """Take the certificate files into use, and tell of it; False if they are broken."""
+        done = await super().reload_certificate()
         if done:
             self.reloaded()
         return done

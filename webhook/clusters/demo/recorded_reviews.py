@@ -129,7 +129,7 @@ async def _answers(policies: Path) -> list[tuple[Recorded, ReviewOutcome]]:
         connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=trust.decode()))
         async with manager, aiohttp.ClientSession(connector=connector) as session:
             for row in recorded():
-                url = f"https://127.0.0.1:{webhook.server.secure_port}{row.path}"
+                url = f"https://127.0.0.1:{webhook.secure_port}{row.path}"
                 async with session.post(url, json=row.review) as answer:
                     response = (await answer.json())["response"]
                 patch = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []

@@ -93,7 +93,7 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
             Reconciliation(manager, client, options, debug_port=0, certificates=webhook.certificates)
         )
         async with manager:
-            url = f"https://127.0.0.1:{webhook.server.secure_port}"
+            url = f"https://127.0.0.1:{webhook.secure_port}"
             resources = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
             wanted = entries(load_texts([("demo.yaml", POLICIES)]).policies, WebhookTarget(namespace=_SYSTEM, url=url))
             for kind, resource in resources.items():
