@@ -31,13 +31,6 @@ def test_server_side_apply_and_its_conflicts(kubectl):
     assert kubectl.json("get", "deployment", "web")["spec"]["replicas"] == 2
 
 
-def test_apply_moves_from_client_to_server(kubectl):
-    """An object applied by the client before can be applied by the server without a conflict."""
-    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 1)
-    output = kubectl("apply", "--server-side", "-f", "-", stdin=DEPLOYMENT % 2)
-    assert output == "deployment.apps/web serverside-applied\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from webhook.clusters.embedded.protocol.api_resources import Object
-from webhook.clusters.embedded.protocol.calls import SubresourceCall
+from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import Cause, invalid, not_found
 from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.request import UserInfo
@@ -56,19 +56,18 @@ class Authentication:
         self.tokens[token] = service_account(namespace, name, uid, str(uuid.uuid4()))
         return token, self._ends[token]
 
-    async def request_token(self, call: SubresourceCall) -> tuple[int, Object]:
+    async def request_token(self, change: WriteRequest) -> tuple[int, Object]:
         """Issue a token for the service account that the path names: the handler of `serviceaccounts/token`."""
-        change = call.change
         uid = self._uid_of(change.namespace, change.name)
         if uid is None:
             raise not_found(change.resource, change.name)
-        lifetime = (call.body.get("spec") or {}).get("expirationSeconds") or DEFAULT_LIFETIME
+        lifetime = ((change.object or {}).get("spec") or {}).get("expirationSeconds") or DEFAULT_LIFETIME
         if lifetime < SHORTEST_LIFETIME:
             text = f"Invalid value: {lifetime}: may not specify a duration less than 10 minutes"
             cause = Cause("spec.expirationSeconds", "FieldValueInvalid", text)
             raise invalid(change.resource, change.name, [cause], kind="TokenRequest")
         token, expiry = self.issue(change.namespace, change.name, uid, lifetime)
-        body = {**call.body, "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
+        body = {**(change.object or {}), "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
         body["status"] = {"token": token, "expirationTimestamp": rfc3339(expiry)}
         return 201, body
 

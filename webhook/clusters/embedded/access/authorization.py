@@ -14,7 +14,7 @@ from typing import Any
 
 from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, groups_of
 from webhook.clusters.embedded.protocol.api_resources import Object
-from webhook.clusters.embedded.protocol.calls import Right, SubresourceCall, SubresourceHandler, user_object
+from webhook.clusters.embedded.protocol.calls import Right, SubresourceHandler, WriteRequest, user_object
 from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
 from webhook.policy.evaluation.request import UserInfo
 
@@ -144,9 +144,10 @@ def acting_user(user: UserInfo, headers: Mapping[str, str], authorizer: RbacAuth
 def review_handlers(authorizer: RbacAuthorizer) -> dict[str, SubresourceHandler]:
     """Who am I, and what may I do: the handlers by the plural of the review they answer."""
 
-    async def own_access(call: SubresourceCall) -> tuple[int, Object]:
+    async def own_access(change: WriteRequest) -> tuple[int, Object]:
         """`kubectl auth can-i`."""
-        spec = call.body.get("spec") or {}
+        body = change.object or {}
+        spec = body.get("spec") or {}
         asked = spec.get("resourceAttributes")
         if asked is not None:
             names = ("verb", "group", "resource", "subresource", "namespace", "name")
@@ -154,10 +155,10 @@ def review_handlers(authorizer: RbacAuthorizer) -> dict[str, SubresourceHandler]
         else:
             asked = spec.get("nonResourceAttributes") or {}
             right = Right(asked.get("verb", ""), path=asked.get("path", ""))
-        return 201, {**call.body, "status": {"allowed": authorizer.allowed(call.change.user, right)}}
+        return 201, {**body, "status": {"allowed": authorizer.allowed(change.user, right)}}
 
-    async def own_user(call: SubresourceCall) -> tuple[int, Object]:
+    async def own_user(change: WriteRequest) -> tuple[int, Object]:
         """`kubectl auth whoami`."""
-        return 201, {**call.body, "status": {"userInfo": user_object(call.change.user)}}
+        return 201, {**(change.object or {}), "status": {"userInfo": user_object(change.user)}}
 
     return {"selfsubjectaccessreviews": own_access, "selfsubjectreviews": own_user}

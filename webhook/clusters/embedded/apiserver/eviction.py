@@ -20,7 +20,7 @@ from webhook.clusters.embedded.apiserver.strategy import check_preconditions
 from webhook.clusters.embedded.apiserver.subresources import set_condition
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
 from webhook.clusters.embedded.protocol.api_resources import BY_URL, Object
-from webhook.clusters.embedded.protocol.calls import SubresourceCall
+from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import bad_request, failure, forbidden, success, too_many_requests
 from webhook.clusters.embedded.storage.object_store import StoreReader
 from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, asks_no_budget, budget_to_spend, spent
@@ -46,12 +46,13 @@ class Evictor:
         self._writer = writer
         self._period = progress_period
 
-    async def __call__(self, call: SubresourceCall) -> tuple[int, Object]:
+    async def __call__(self, asked: WriteRequest) -> tuple[int, Object]:
         """Evict. Raises StatusError: 404, 409 (precondition), 429 (budget) or 500 (several budgets)."""
-        options = dict(call.body.get("deleteOptions") or {})
-        dry_run = call.change.dry_run or "All" in (options.get("dryRun") or ())
-        change = replace(call.change, subresource="", options=options, dry_run=dry_run, admit=False)
-        named = (call.body.get("metadata") or {}).get("name") or change.name
+        body = asked.object or {}
+        options = dict(body.get("deleteOptions") or {})
+        dry_run = asked.dry_run or "All" in (options.get("dryRun") or ())
+        change = replace(asked, subresource="", options=options, dry_run=dry_run, admit=False)
+        named = (body.get("metadata") or {}).get("name") or change.name
         if named != change.name:
             raise bad_request(f"name in URL does not match name in Eviction object: {change.name} != {named}")
         writer = self._writer

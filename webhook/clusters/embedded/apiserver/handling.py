@@ -21,7 +21,6 @@ from webhook.clusters.embedded.protocol.calls import (
     ApiCall,
     Reply,
     RequestInfo,
-    SubresourceCall,
     SubresourceHandler,
     WriteRequest,
     truthy,
@@ -103,7 +102,7 @@ class Handlers:
             metadata.setdefault("namespace", change.namespace)
             body = await self._admission.mutate(change.judging("CREATE", body, None)) or body
             await self._admission.validate(change.judging("CREATE", body, None))
-        status, obj = await handler(SubresourceCall(body, change))
+        status, obj = await handler(replace(change, object=body))
         return reply_of(obj, status)
 
     async def _carry_out(

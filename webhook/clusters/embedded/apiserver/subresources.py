@@ -15,7 +15,7 @@ from webhook.clusters.embedded.merging import managed_fields
 from webhook.clusters.embedded.object_types import fields, schemas
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import BY_URL, Object
-from webhook.clusters.embedded.protocol.calls import ApiCall, SubresourceCall, WriteRequest
+from webhook.clusters.embedded.protocol.calls import ApiCall, WriteRequest
 from webhook.kube.instants import rfc3339
 
 _PODS = BY_URL["/api/v1", "pods"]
@@ -38,14 +38,15 @@ def set_condition(obj: Object, kind: str, status: str, **more: Any) -> Object:
     return obj
 
 
-async def bind(writer: ObjectWriter, call: SubresourceCall) -> tuple[int, Object]:
+async def bind(writer: ObjectWriter, asked: WriteRequest) -> tuple[int, Object]:
     """Assign the pod to `target`. Raises StatusError: 409 for a pod that has a node, is leaving or is another one."""
-    body, name = call.body, call.change.name or str(call.body["metadata"].get("name", ""))
+    body = asked.object or {}
+    name = asked.name or str(body["metadata"].get("name", ""))
     target = body.get("target") or {}
     if target.get("kind", "Node") != "Node" or not target.get("name"):
         cause = statuses.Cause("target.name", "FieldValueRequired", "Required value")
         raise statuses.invalid(_PODS, name, [cause], kind="Binding")
-    change = replace(call.change, resource=_PODS, name=name, subresource="binding", admit=False)
+    change = replace(asked, resource=_PODS, name=name, subresource="binding", admit=False)
 
     def assign(pod: Object) -> Object:
         metadata, spec, wanted = pod["metadata"], pod["spec"], body["metadata"].get("uid")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,8 +15,6 @@ from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import ApiResource, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
-
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Application:
@@ -46,7 +43,7 @@ class Application:
         mine, changed = self._mine(entries), self._changed(current, merged)
         conflicts = [(entry, path) for entry in entries if entry is not mine for path in sorted(entry.paths & changed)]
         if conflicts and not self._force:
-            self._refuse(conflicts, current)
+            self._refuse(conflicts)
         if mine is not None:
             others: Paths = frozenset().union(*(entry.paths for entry in entries if entry is not mine), self._paths)
             for path in sorted(mine.paths - self._paths, key=len):
@@ -94,16 +91,8 @@ class Application:
             managed_fields.strip(resource, subresource, new),
         )[0]
 
-    def _refuse(self, conflicts: list[tuple[ManagedFieldsEntry, Path]], current: Object) -> None:
-        """Raise StatusError (409) with each field and its manager.
-
-        Fields that kubectl itself applied before on the client's side are no conflict: it takes them over.
-        """
-        text = (current["metadata"].get("annotations") or {}).get(_LAST_APPLIED)
-        if self._change.manager == "kubectl" and text:
-            with suppress(msgspec.DecodeError, TypeError, KeyError):
-                before = fieldsets.applied(self._schema, msgspec.json.decode(text, type=dict[str, Any]))
-                conflicts = [(entry, path) for entry, path in conflicts if path not in before]
+    def _refuse(self, conflicts: list[tuple[ManagedFieldsEntry, Path]]) -> None:
+        """Raise StatusError (409) with each field and its manager."""
         by_manager: dict[str, list[str]] = defaultdict(list)
         causes = []
         for entry, path in conflicts:
@@ -115,10 +104,9 @@ class Application:
             f"conflict with {name}: {paths[0]}" if len(paths) == 1 else "\n- ".join([f"conflicts with {name}:", *paths])
             for name, paths in by_manager.items()
         ]
-        if conflicts:
-            count = f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
-            message = f"Apply failed with {count}: " + "\n".join(texts)
-            raise statuses.failure(409, "Conflict", message, {"causes": causes})
+        count = f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
+        message = f"Apply failed with {count}: " + "\n".join(texts)
+        raise statuses.failure(409, "Conflict", message, {"causes": causes})
 
 
 def _merge(schema: Schema | None, current: Any, wanted: Any) -> Any:

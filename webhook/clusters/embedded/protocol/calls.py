@@ -192,13 +192,8 @@ class WriteRequest:
         return statuses.forbidden(self.resource, name, why)
 
 
-@dataclass(slots=True)
-class SubresourceCall:
-    """A POST to a sub-resource with a hook, such as `pods/eviction`: `body` is its decoded object."""
+SubresourceHandler = Callable[[WriteRequest], Awaitable[tuple[int, Object]]]
+"""Answers a POST to a sub-resource such as `pods/eviction`, whose body is the request's object.
 
-    body: Object
-    change: WriteRequest
-
-
-SubresourceHandler = Callable[[SubresourceCall], Awaitable[tuple[int, Object]]]
-"""Answers with an HTTP status and the object to send; raises StatusError for a refusal."""
+Returns an HTTP status and the object to send; raises StatusError for a refusal.
+"""

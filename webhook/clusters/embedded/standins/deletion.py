@@ -130,8 +130,7 @@ class NamespaceController(Controller):
                 if not item.metadata.deletion_timestamp:
                     with tolerating(NOT_FOUND, CONFLICT):
                         await self._client.delete(f"{path}/{item.metadata.name}", {"propagationPolicy": "Background"})
-            if items:
-                left += len((await self._client.list(path, Metadata))[0])
+            left += len(items)
         if left:
             self.queue.add_after(key, AGAIN_SECONDS)
             return
