@@ -14,7 +14,7 @@ from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 
 Index = NDArray[np.intp]
 
-_MOST_PODS, _MOST_NODES = 32, 2000
+_MOST_PODS, _MOST_NODES = 32, 1000
 """Pods of one domain that are looked at for one reason, and nodes."""
 
 
