@@ -35,15 +35,14 @@ def test_the_keeper_may_change_these_policies_and_nothing_else():
 
 
 def test_the_keeper_runs_with_valid_arguments():
-    """The command takes them, and the namespace and the reconciler are those of the policies."""
+    """The command takes them, and the namespace is that of the policies."""
     container = pod_of(rendered("native-policies"), "giveway-native")["containers"][0]
     values = main.get_command(None, "compile")
     arguments = [
         argument.replace("/etc/giveway/policies", str(ROOT / "policies")) for argument in container["args"][1:]
     ]
     parsed = values.make_context("compile", arguments).params
-    assert (parsed["watch"], parsed["namespace"]) == (True, NAMESPACE)
-    assert parsed["reconciler_service_account"] == (NAMESPACE, "giveway-reconciler")
+    assert (parsed["watch"], parsed["system_namespace"]) == (True, NAMESPACE)
 
 
 def test_as_a_backstop_the_webhook_may_be_passed_over():
