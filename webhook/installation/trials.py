@@ -51,9 +51,8 @@ async def try_pods(
 ) -> list[Trial]:
     """Try a pod in one namespace for each way in which the policies apply; again for so long if it goes wrong.
 
-    `own` is giveway's own namespace, of which native policies say nothing.
-
-    Raises ApiError, also if a dry run is not answered with a verdict.
+    `own` is giveway's own namespace, of which native policies say nothing. Raises ApiError, also if a dry run gets no
+    verdict.
     """
     classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
     namespaces, _ = await client.list(NAMESPACE.path(), Namespace)

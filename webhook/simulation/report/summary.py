@@ -200,13 +200,10 @@ def _evictions(result: Result, stories: Iterable[PodStory]) -> list[EvictionRow]
         eviction = story.eviction
         if eviction is None:
             continue
-        preemptor_owner = owners.get(eviction.preemptor, "")
-        if not preemptor_owner and (pod := result.tracker.pod(eviction.preemptor)) is not None:
-            preemptor_owner = owner_of(pod)
-        told = asdict(eviction)
-        row = EvictionRow(
-            pod=story.key, owner=story.owner, priority=story.priority, preemptor_owner=preemptor_owner, **told
-        )
+        behind, told = owners.get(eviction.preemptor, ""), asdict(eviction)
+        if not behind and (pod := result.tracker.pod(eviction.preemptor)) is not None:
+            behind = owner_of(pod)
+        row = EvictionRow(pod=story.key, owner=story.owner, priority=story.priority, preemptor_owner=behind, **told)
         rows.append(row)
     return sorted(rows, key=lambda row: (row.at, row.pod))
 
