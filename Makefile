@@ -29,7 +29,7 @@ test: $(STAMP)
 # What works with each package, with the oldest version that pyproject.toml allows, laid over the pinned ones.
 OLDEST := $(CURDIR)/$(VENV)/oldest
 AT_LEAST := $(shell sed -n '/^dependencies/,/^]/s/^  "\(.*\)>=\(.*\)",$$/\1==\2/p' pyproject.toml)
-WITH_OLDEST := certs/test_files.py certs/test_rotation.py cli/test_configurations.py cli/test_lint.py component_base kube/test_client.py \
+WITH_OLDEST := certs/test_files.py certs/test_rotation.py cli/test_compile.py cli/test_lint.py component_base kube/test_client.py \
 	kube/test_endpoint.py kube/test_informer.py page/test_app.py policy/cel/test_program.py policy/files/test_files.py policy/model \
 	preemption/snapshot serving/test_dear_reviews.py serving/test_hostile.py serving/test_http.py serving/test_reviews.py serving/test_tls.py
 
