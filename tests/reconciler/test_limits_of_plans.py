@@ -159,6 +159,18 @@ def test_no_half_of_a_group_goes_if_a_budget_refuses_a_member(covered: tuple[str
     assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"])
 
 
+@pytest.mark.parametrize("used_up", ["a", "b"])
+def test_no_half_of_a_group_goes_whichever_step_is_the_last_of_a_process(used_up: str):
+    """The next leader knows that a group has begun to go, and asks the member that a budget keeps until it goes."""
+
+    def make() -> Cluster:
+        return a_group_of_two("a", "b", used_up=used_up)
+
+    for step in range(lived(make)[0].steps + 1):
+        made, _ = lived(make, killed_at=step)
+        assert (sorted(made.evicted), bound(made, "p")) == (["a", "b"], ["p"]), step
+
+
 def beside_a_pod_in_front(needs: dict[str, Any]) -> Cluster:
     """A gang of two needs 3 CPU each on a node of 8, and a pod in front that nobody preempts for takes another 3."""
     made = simulated(node("n1", "8"))

@@ -147,6 +147,7 @@ class Reporter:
                 because="; ".join(filter(None, (outcome.because, outcome.room and f"victims go {outcome.room}"))),
                 candidates=outcome.candidates,
                 notice=plan.record.notice,
+                room=outcome.room,
             )
         self.metrics.victims.observe(len(record.victims))
         if isinstance(outcome, Evicts) and outcome.cycles and not dry_run:

@@ -126,18 +126,22 @@ async def test_a_decision_says_where_the_others_of_a_group_are():
 
 
 async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
-    """By the pods that are there."""
+    """By the pods that are there; what victims on other nodes go for by the decision."""
     desk = Desk(grouped())
     desk.reconciler.look_at_all()
     desk.reconciler.turn()
     (plan,) = desk.reconciler.plans.values()
     asks = preemptor("p", "5", nominated="n1")
-    asks.metadata.annotations = {PLAN: encode(plan.record)}
+    record = DecisionRecord(
+        plan=plan.record.id, at=rfc3339(START), node="n1", policy="test", attempt=1, room="to make room in zone a"
+    )
+    asks.metadata.annotations = {PLAN: encode(plan.record), DECISION: encode(record)}
     taken = Desk(grouped())
     taken.reconciler.state.pods.take("default/p", asks)
     adopted = adopt(asks, taken.reconciler.plan_manager, taken.reconciler.policy_set, ())
     assert isinstance(adopted, Adopted)
     assert adopted.plan.groups == plan.groups == {1: "JobSet default/train"}
+    assert adopted.plan.with_all_of({"uid-b"}).endswith(" to make room in zone a")
     await desk.reconciler.stop()
     await taken.reconciler.stop()
 

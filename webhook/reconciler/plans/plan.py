@@ -110,7 +110,7 @@ class Plan:
     groups: dict[int, str] = field(default_factory=dict)
     """The names of the groups that victims go with, by the number that the record has for each, as far as known."""
     room: str = ""
-    """What victims on other nodes go for; empty if there are none, and for a plan of an earlier leader."""
+    """What victims on other nodes go for; empty if there are none."""
     owners: frozenset[str] = frozenset()
     """Whose pods its victims are (`workload_of`), as far as that is known."""
     left_out: frozenset[str] = frozenset()
@@ -248,9 +248,10 @@ class Plan:
         self.owners |= owners
         self.tickets = tickets
 
-    def recall(self, owners: frozenset[str]) -> None:
-        """What an earlier leader's decision tells: whose pods its victims are."""
+    def recall(self, owners: frozenset[str], room: str) -> None:
+        """What an earlier leader's decision tells: whose pods its victims are, and what those elsewhere go for."""
         self.owners |= owners
+        self.room = room
 
     def hold(self, devices: Iterable[DeviceId]) -> None:
         """These devices are kept for the preemptor, and no others."""

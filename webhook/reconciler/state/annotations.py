@@ -148,6 +148,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """For how many seconds victims are told before they are asked; for people."""
     more_victims: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Victims that are not named, since the annotation would be too long."""
+    room: Annotated[str, msgspec.Meta(max_length=4096)] = ""
+    """What victims on other nodes go for; empty if there are none."""
 
 
 _PLAN = msgspec.json.Decoder(PlanRecord)
