@@ -15,6 +15,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATED = timedelta(minutes=5)
 """How far validity begins before now, for clients whose clocks are behind."""
+_USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 
 
 @dataclass(frozen=True)
@@ -33,27 +37,13 @@ class KeyPair:
 
 def service_names(service: str, namespace: str) -> list[str]:
     """The names under which a Service is reached; API servers use `<service>.<namespace>.svc`."""
-    return [
-        service,
-        f"{service}.{namespace}",
-        f"{service}.{namespace}.svc",
-        f"{service}.{namespace}.svc.cluster.local",
-    ]
+    local = f"{service}.{namespace}"
+    return [service, local, f"{local}.svc", f"{local}.svc.cluster.local"]
 
 
 def make_authority(now: datetime, lifetime: timedelta) -> KeyPair:
     """A new authority. Each has a subject of its own, so that chains are never ambiguous."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    serial = x509.random_serial_number()
-    subject = _subject(f"giveway CA {serial:x}"[:32])
-    certificate = (
-        _builder(subject, subject, key.public_key(), now - BACKDATED, now + lifetime)
-        .serial_number(serial)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return KeyPair(certificate, key)
+    return _issue(None, f"giveway CA {x509.random_serial_number():x}"[:32], now, lifetime)
 
 
 def make_serving(authority: KeyPair, names: Iterable[str], now: datetime, lifetime: timedelta) -> KeyPair:
@@ -67,14 +57,13 @@ def make_serving(authority: KeyPair, names: Iterable[str], now: datetime, lifeti
             general.append(x509.IPAddress(ipaddress.ip_address(name)))
         except ValueError:
             general.append(x509.DNSName(name))
-    return _leaf(
-        authority, "giveway", ExtendedKeyUsageOID.SERVER_AUTH, now, lifetime, x509.SubjectAlternativeName(general)
-    )
+    purpose = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    return _issue(authority, "giveway", now, lifetime, purpose, x509.SubjectAlternativeName(general))
 
 
 def make_client(authority: KeyPair, name: str, now: datetime, lifetime: timedelta) -> KeyPair:
     """A certificate by which a client shows who it is; it never outlives its authority."""
-    return _leaf(authority, name, ExtendedKeyUsageOID.CLIENT_AUTH, now, lifetime)
+    return _issue(authority, name, now, lifetime, x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
 
 
 def names_of(certificate: x509.Certificate) -> frozenset[str]:
@@ -100,66 +89,25 @@ def pem(*certificates: x509.Certificate) -> bytes:
     return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
 
 
-def fingerprint(certificate: x509.Certificate) -> str:
-    """The SHA-256 fingerprint, in hexadecimal."""
-    return certificate.fingerprint(hashes.SHA256()).hex()
-
-
-def _leaf(
-    authority: KeyPair,
-    name: str,
-    purpose: x509.ObjectIdentifier,
-    now: datetime,
-    lifetime: timedelta,
-    *extensions: x509.ExtensionType,
+def _issue(
+    authority: KeyPair | None, name: str, now: datetime, lifetime: timedelta, *extensions: x509.ExtensionType
 ) -> KeyPair:
-    """A certificate for one purpose, with further extensions; it signs no other, and never outlives its authority."""
+    """A certificate by an authority, which it never outlives, or of a new authority, which signs no other authority."""
     key = ec.generate_private_key(ec.SECP256R1())
-    issuer = authority.certificate
-    until = min(now + lifetime, issuer.not_valid_after_utc)
-    signer = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    attributes = {NameOID.ORGANIZATION_NAME: "giveway", NameOID.COMMON_NAME: name}
+    subject = x509.Name([x509.NameAttribute(oid, text) for oid, text in attributes.items()])
+    issuer, ends, signs = subject, now + lifetime, authority is None
+    if authority is not None:
+        issuer, ends = authority.certificate.subject, min(ends, authority.certificate.not_valid_after_utc)
+        signer = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        extensions = (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer), *extensions)
+    usage = dict.fromkeys(_USAGES, False) | dict.fromkeys(("key_cert_sign", "crl_sign") if signs else _USAGES[:1], True)
     builder = (
-        _builder(_subject(name), issuer.subject, key.public_key(), now - BACKDATED, until)
-        .serial_number(x509.random_serial_number())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(signer), critical=False)
+        x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number(), now - BACKDATED, ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=0 if signs else None), critical=True)
+        .add_extension(x509.KeyUsage(**usage), critical=True)
     )
     for extension in extensions:
         builder = builder.add_extension(extension, critical=False)
-    return KeyPair(builder.sign(authority.key, hashes.SHA256()), key)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begins: datetime, ends: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .not_valid_before(begins)
-        .not_valid_after(ends)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
-
-
-def _subject(name: str) -> x509.Name:
-    return x509.Name(
-        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "giveway"), x509.NameAttribute(NameOID.COMMON_NAME, name)]
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    return KeyPair(builder.sign(authority.key if authority else key, hashes.SHA256()), key)

@@ -25,8 +25,6 @@ FILES = ("tls.crt", "tls.key", "ca.crt", "ca.key", "retired.crt")
 """All files of a bundle."""
 SERVED = ("tls.crt", "tls.key", "ca.crt")
 """The files a server needs."""
-PRIVATE = ("tls.key", "ca.key")
-"""The files nobody else may read."""
 
 
 class BundleError(ValueError):
@@ -82,20 +80,15 @@ def parse(files: Mapping[str, bytes]) -> Bundle | None:
 
     Raises BundleError if there is something else, which is not ours to overwrite.
     """
-    if not any(files.get(name) for name in ("tls.crt", "tls.key", "ca.crt", "ca.key")):
+    missing = [name for name in ("ca.key", "ca.crt", "tls.key", "tls.crt") if not files.get(name)]
+    if len(missing) == 4:
         return None
-    for name in ("ca.key", "ca.crt", "tls.key", "tls.crt"):
-        if not files.get(name):
-            raise BundleError(f"{name} is missing, so these certificates come from elsewhere and are left alone")
+    if missing:
+        raise BundleError(f"{missing[0]} is missing, so these certificates come from elsewhere and are left alone")
     newest, *older = _certificates(files, "ca.crt")
     serving = _certificates(files, "tls.crt")[0]
-    retired = _certificates(files, "retired.crt") if files.get("retired.crt") else []
-    return Bundle(
-        authority=_pair(newest, files, "ca.key", "ca.crt"),
-        serving=_pair(serving, files, "tls.key", "tls.crt"),
-        older=tuple(older),
-        retired=tuple(retired),
-    )
+    retired = _certificates(files, "retired.crt") if files.get("retired.crt") else ()
+    return Bundle(_pair(newest, files, "ca"), _pair(serving, files, "tls"), tuple(older), tuple(retired))
 
 
 def _certificates(files: Mapping[str, bytes], name: str) -> list[x509.Certificate]:
@@ -105,13 +98,13 @@ def _certificates(files: Mapping[str, bytes], name: str) -> list[x509.Certificat
         raise BundleError(f"{name} holds no certificates in PEM: {error}") from error
 
 
-def _pair(certificate: x509.Certificate, files: Mapping[str, bytes], key_name: str, name: str) -> KeyPair:
+def _pair(certificate: x509.Certificate, files: Mapping[str, bytes], name: str) -> KeyPair:
     try:
-        key = serialization.load_pem_private_key(files[key_name], password=None)
+        key = serialization.load_pem_private_key(files[f"{name}.key"], password=None)
     except (ValueError, TypeError) as error:
-        raise BundleError(f"{key_name} holds no private key in PEM: {error}") from error
+        raise BundleError(f"{name}.key holds no private key in PEM: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BundleError(f"{key_name} is not an ECDSA key, so it comes from elsewhere and is left alone")
+        raise BundleError(f"{name}.key is not an ECDSA key, so it comes from elsewhere and is left alone")
     if key.public_key() != certificate.public_key():
-        raise BundleError(f"{key_name} does not belong to {name}")
+        raise BundleError(f"{name}.key does not belong to {name}.crt")
     return KeyPair(certificate, key)

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from certs.bundle import FILES, PRIVATE, Bundle, BundleError, parse
-from certs.rotation import CertificateSettings, begin, renew_authority, renew_serving
+from certs.bundle import FILES, Bundle, BundleError, parse
+from certs.rotation import CertificateSettings, renew_authority, renew_serving
 
 _DATA = "..data"
 
@@ -37,11 +37,8 @@ def maintain_files(
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored = read_bundle(directory)
-        if stored is None:
-            bundle = begin(settings, now)
-        else:
-            bundle = renew_authority(stored, settings, now, force=rotate_authority)
-            bundle = renew_serving(bundle, settings, now, force=rotate)
+        bundle = renew_authority(stored, settings, now, force=rotate_authority)
+        bundle = renew_serving(bundle, settings, now, force=rotate)
         if bundle is not stored:
             write_files(directory, bundle.files())
     finally:
@@ -62,15 +59,17 @@ def read_files(directory: Path) -> dict[str, bytes]:
     return {name: (directory / name).read_bytes() for name in FILES if (directory / name).is_file()}
 
 
-def write_files(directory: Path, files: Mapping[str, bytes]) -> bool:
-    """Replace the files of a directory in one step, keys readable by their owner only; whether anything changed."""
+def write_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Replace the files of a directory in one step, keys readable by their owner only."""
     directory.mkdir(parents=True, exist_ok=True)
     if read_files(directory) == dict(files):
-        return False
+        return
     version = directory / f"..{secrets.token_hex(8)}"
     version.mkdir(mode=0o755)
     for name, content in files.items():
-        handle = os.open(version / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if name in PRIVATE else 0o644)
+        handle = os.open(
+            version / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if name.endswith(".key") else 0o644
+        )
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
@@ -84,7 +83,6 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> bool:
     _sync(directory)
     if before is not None and before.parent == directory.resolve():
         shutil.rmtree(before, ignore_errors=True)
-    return True
 
 
 def _point(link: Path, target: str) -> None:

@@ -48,12 +48,16 @@ def begin(settings: CertificateSettings, now: datetime) -> Bundle:
     return Bundle(authority, make_serving(authority, settings.names, now, settings.lifetime))
 
 
-def renew_authority(bundle: Bundle, settings: CertificateSettings, now: datetime, *, force: bool = False) -> Bundle:
-    """The bundle with a new authority if it is time for one, and without what has expired.
+def renew_authority(
+    bundle: Bundle | None, settings: CertificateSettings, now: datetime, *, force: bool = False
+) -> Bundle:
+    """The bundle with a new authority if it is time for one, and without what has expired; without any, a first one.
 
     It is time when the authority would not outlive two more serving certificates. `force` makes a new one unless the
     last is still settling. Returns the same object if nothing changes.
     """
+    if bundle is None:
+        return begin(settings, now)
     bundle = bundle.pruned(now)
     due = bundle.authority.certificate.not_valid_after_utc - now < 2 * settings.lifetime
     if not due and not (force and _settled(bundle, settings, now)):

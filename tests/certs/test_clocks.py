@@ -13,10 +13,10 @@ from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from certs.rotation import CertificateSettings
-from certs.secret import SecretName, maintain
+from certs.secret import maintain
 
 NAME = "giveway.giveway-system.svc"
-SECRET = SecretName("giveway-system", "giveway-tls")
+SECRET = ("giveway-system", "giveway-tls")
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/giveway"
 START = datetime(2027, 1, 1, tzinfo=UTC)
 APART, LOOK, LAG = timedelta(seconds=60), 60, timedelta(minutes=5)

@@ -9,13 +9,14 @@ import pytest
 
 from certs.bundle import BundleError
 from certs.rotation import SETTLE, CertificateSettings
-from certs.secret import SecretName, inject, maintain, read_secret
+from certs.secret import inject, maintain, read_secret, secret_path
 from tests.certs.handshake import server_context, shake_hands
 from tests.kube.server import Server, answer, delay
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 
-SECRET = SecretName("giveway-system", "giveway-tls")
+SECRET = ("giveway-system", "giveway-tls")
+SECRET_PATH = secret_path(*SECRET)
 SETTINGS = CertificateSettings(("giveway.giveway-system.svc",))
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/giveway"
 VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/giveway"
@@ -57,7 +58,7 @@ class Clock:
 async def test_the_first_call_makes_everything(server, client, tmp_path):
     """Secret and `caBundle` come into being together and fit each other."""
     bundle = await maintain(client, SECRET, ["giveway"], SETTINGS, Clock())
-    stored = server.objects[SECRET.path]
+    stored = server.objects[SECRET_PATH]
     assert stored["type"] == "kubernetes.io/tls"
     files = {name: base64.b64decode(text) for name, text in stored["data"].items()}
     assert files == bundle.files()
@@ -189,7 +190,7 @@ async def test_replicas_that_start_at_once_agree(server, seed):
         await client.close()
     assert len({bundle.files()["tls.crt"] for bundle in bundles}) == 1
     assert trusted(server) == {bundles[0].trust()}
-    assert base64.b64decode(server.objects[SECRET.path]["data"]["tls.crt"]) == bundles[0].files()["tls.crt"]
+    assert base64.b64decode(server.objects[SECRET_PATH]["data"]["tls.crt"]) == bundles[0].files()["tls.crt"]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -215,26 +216,26 @@ async def test_replicas_that_renew_at_once_agree(server, seed):
 async def test_a_secret_from_elsewhere_is_left_alone(server, client):
     """A Secret that someone else fills is an error that names it; it is not overwritten."""
     theirs = {"tls.crt": "eA==", "tls.key": "eA=="}
-    server.put(SECRET.path, type="kubernetes.io/tls", data=theirs)
+    server.put(SECRET_PATH, type="kubernetes.io/tls", data=theirs)
     with pytest.raises(BundleError, match=r"secret giveway-system/giveway-tls: ca\.key is missing"):
         await maintain(client, SECRET, ["giveway"], SETTINGS, Clock())
-    assert server.objects[SECRET.path]["data"] == theirs
+    assert server.objects[SECRET_PATH]["data"] == theirs
 
 
 async def test_a_secret_that_waits_to_be_filled_is_filled(server, client):
     """A Secret with empty keys, and what others keep in it, is taken over."""
-    server.put(SECRET.path, type="kubernetes.io/tls", data={"tls.crt": "", "tls.key": "", "note": "eA=="})
+    server.put(SECRET_PATH, type="kubernetes.io/tls", data={"tls.crt": "", "tls.key": "", "note": "eA=="})
     bundle = await maintain(client, SECRET, [], SETTINGS, Clock())
-    data = server.objects[SECRET.path]["data"]
+    data = server.objects[SECRET_PATH]["data"]
     assert data["note"] == "eA=="
     assert base64.b64decode(data["tls.key"]) == bundle.files()["tls.key"]
 
 
 async def test_a_secret_without_data_is_filled(server, client):
     """The manifests have the Secret empty, of the default type, because its account may not create Secrets."""
-    server.put(SECRET.path, type="Opaque")
+    server.put(SECRET_PATH, type="Opaque")
     bundle = await maintain(client, SECRET, [], SETTINGS, Clock())
-    stored = server.objects[SECRET.path]
+    stored = server.objects[SECRET_PATH]
     assert (stored["type"], base64.b64decode(stored["data"]["tls.key"])) == ("Opaque", bundle.files()["tls.key"])
 
 

@@ -19,7 +19,7 @@ import pytest
 from certs.authority import service_names
 from certs.files import write_files
 from certs.rotation import CertificateSettings
-from certs.secret import SecretName, maintain
+from certs.secret import maintain
 from tests.workloads import eventually, pod
 from webhook.admission.context import Objects
 from webhook.cli.certs import keep_current
@@ -36,7 +36,7 @@ from webhook.serving.cluster_objects import GivenObjects
 from webhook.serving.server import ServingOptions
 
 SYSTEM, SERVICE = "giveway-system", "giveway-webhook"
-SECRET = SecretName(SYSTEM, "giveway-tls")
+SECRET = (SYSTEM, "giveway-tls")
 NAME = f"{SERVICE}.{SYSTEM}.svc"
 NAMES = tuple(service_names(SERVICE, SYSTEM))
 APART = timedelta(seconds=60)

@@ -15,13 +15,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
+from cryptography.hazmat.primitives import hashes
 
-from certs.authority import fingerprint, names_of, service_names
+from certs.authority import names_of, service_names
 from certs.bundle import SERVED, Bundle, BundleError
 from certs.client import write_client_files
 from certs.files import maintain_files, read_bundle, write_files
 from certs.rotation import SETTLE, CertificateSettings
-from certs.secret import SecretName, maintain, read_secret
+from certs.secret import maintain, read_secret
 from webhook.cli.options import NameInNamespace, WebhookUrl, options
 from webhook.cli.running import runs
 from webhook.component_base.logs import LogFormat, LogWriter, log_records
@@ -102,7 +103,7 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
     bundle: Bundle | None
     if secret:
         async with await Client.connect(kubeconfig) as client:
-            bundle = await read_secret(client, SecretName(*secret))
+            bundle = await read_secret(client, secret)
     else:
         assert directory is not None
         bundle = read_bundle(directory)
@@ -138,7 +139,7 @@ def client(directory: Path, system_namespace: str, url: str | None, days: float)
 
 async def keep_current(
     client: Client,
-    secret: SecretName,
+    secret: tuple[str, str],
     configurations: tuple[str, ...],
     settings: CertificateSettings,
     directory: Path | None = None,
@@ -175,7 +176,7 @@ async def _run(options: dict[str, Any], *, keep: bool = False, rotate: str | Non
     rotations = {"rotate": rotate == "serving", "rotate_authority": rotate == "ca"}
     directory, configurations = options["directory"], options["configurations"]
     if options["secret"]:
-        secret = SecretName(*options["secret"])
+        secret = options["secret"]
         async with await Client.connect(options["kubeconfig"]) as client:
             if keep:
                 # It stays until SIGTERM, whatever goes wrong: beside a server, ending would take that out of service
@@ -224,4 +225,4 @@ def _validity(certificate: Any, now: datetime) -> str:
     until = certificate.not_valid_after_utc
     left = (until - now) / timedelta(days=1)
     rest = f"{left:.1f} days left" if left > 0 else "EXPIRED"
-    return f"{fingerprint(certificate)[:16]}  until {until:%Y-%m-%d %H:%M} UTC ({rest})"
+    return f"{certificate.fingerprint(hashes.SHA256()).hex()[:16]}  until {until:%Y-%m-%d %H:%M} UTC ({rest})"
