@@ -21,7 +21,7 @@ from tests.workloads import Json, eventually
 from webhook.inspection.cluster_findings import ClusterFinding
 from webhook.inspection.doctor import examine
 from webhook.inspection.observed import observe
-from webhook.inspection.scope import NoPoliciesError, read_policies
+from webhook.inspection.reading import NoPoliciesError, read_policies
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, LEASE

@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.admission.builders import make_class
 from webhook.admission.context import Objects
-from webhook.inspection.judge import Existing, Judge
-from webhook.inspection.makers import Maker
+from webhook.inspection.judge import Existing, Judge, Maker
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.model.policies import Policies

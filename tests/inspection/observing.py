@@ -9,7 +9,7 @@ from tests.admission.builders import make_class, manage
 from tests.inspection.builders import policies
 from webhook.inspection.cluster_findings import ClusterFinding
 from webhook.inspection.observed import _AS_DATA, Observed, ObservedPod
-from webhook.inspection.scope import in_reach
+from webhook.inspection.reading import in_reach
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import LabelSelector, ObjectMeta
 from webhook.kube.objects.pod import PodDisruptionBudget, PodDisruptionBudgetSpec

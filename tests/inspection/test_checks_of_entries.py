@@ -4,7 +4,7 @@ import pytest
 
 from tests.inspection.observing import found, observed
 from webhook.inspection.checks.registration import old
-from webhook.inspection.own_state import OwnState
+from webhook.inspection.observed import OwnState
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
 from webhook.registration import stored

@@ -7,7 +7,7 @@ from tests.admission.builders import make_class, manage
 from tests.inspection.observing import NOW, configuration, entry, found, observed
 from tests.manifests.objects import BASE
 from webhook.inspection.checks import alive, policies, rights
-from webhook.inspection.own_state import OwnState, PolicyMap
+from webhook.inspection.observed import OwnState, PolicyMap
 from webhook.kube.instants import rfc3339
 from webhook.kube.lease import Lease, LeaseSpec
 from webhook.kube.objects.meta import ObjectMeta

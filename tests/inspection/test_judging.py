@@ -5,7 +5,7 @@ import pytest
 
 from tests.admission.builders import HERE, make_policy, make_rule
 from tests.inspection.builders import owned_by, policies, running, said
-from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
+from webhook.inspection.judge import UNKNOWN, maker_of, maker_of_template
 from webhook.kube.objects.meta import LabelSelector
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.priority import MatchCondition, PolicyException

@@ -113,7 +113,7 @@ async def test_what_giveway_is_not_asked_about_is_not_judged(cluster):
 
 async def test_a_list_that_expires_in_the_middle_goes_on(cluster, monkeypatch):
     """Nothing is counted twice and nothing is lost when the server forgets the revision between two pages."""
-    monkeypatch.setattr(scanning, "_PAGE", 3)
+    monkeypatch.setattr("webhook.inspection.reading._PAGE", 3)
     for number in range(10):
         await cluster.admin.create(resources.POD.path("team-a"), pod(f"p-{number}", **URGENT))
     told = []

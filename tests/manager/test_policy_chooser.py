@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from tests.manager.choosing import KEPT, RANGE, SYSTEM, TEAMS, allow_removal, files, held, names, put
 from tests.manager.test_reload import until
 from tests.policy.builders import table
-from webhook.inspection.scope import read_policies
+from webhook.inspection.reading import read_policies
 from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_chooser import PolicyChooser

@@ -25,8 +25,8 @@ from tests.workloads import eventually, namespace, pod, priority_class
 from webhook.clusters.embedded.access.authorization import allows
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.calls import Right
+from webhook.inspection.reading import read_policies
 from webhook.inspection.scan import scan
-from webhook.inspection.scope import read_policies
 from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.objects.meta import LabelSelector

@@ -8,7 +8,7 @@ import pytest
 from tests.admission.builders import HERE, ask, make_context, make_pod, make_policy, make_review, response
 from tests.policy.builders import table
 from webhook.clusters.simulated.objects import ClusterObjects
-from webhook.inspection.makers import bounded
+from webhook.inspection.judge import bounded
 from webhook.policy.evaluation import engine as engine_module
 from webhook.policy.evaluation.reads import PARTS, reads_on_update
 from webhook.policy.evaluation.request import PODS

@@ -19,7 +19,7 @@ from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.doctor import CHECKS, examine, left_out
 from webhook.inspection.observed import observe
-from webhook.inspection.scope import NoPoliciesError, read_policies
+from webhook.inspection.reading import NoPoliciesError, read_policies
 from webhook.kube.client import Client
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError

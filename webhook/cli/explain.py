@@ -15,7 +15,7 @@ from webhook.cli.output import literal, people_console
 from webhook.cli.running import runs
 from webhook.component_base.own_names import IN_FORCE, RECONCILER
 from webhook.inspection.pod_events import Told, decisions_against, told_of
-from webhook.inspection.scope import NoPoliciesError, read_policies
+from webhook.inspection.reading import NoPoliciesError, read_policies
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError, unless_absent
@@ -216,12 +216,11 @@ async def _explain_gone(client: Client, key: str, told: list[Told]) -> None:
         )
     console = people_console()
     console.print(f"There is no pod {literal(key)} now.")
-    for verdict in verdicts:
-        record = verdict.record
+    for preemptor, record in verdicts:
         victim = next(victim for victim in record.victims if victim.pod == key)
         console.print(
             f"giveway decided at {record.at} that it goes from node {literal(record.node)} for"
-            f" {literal(verdict.preemptor)}, by {literal(victim.rule)}: {literal(victim.because)}."
+            f" {literal(preemptor)}, by {literal(victim.rule)}: {literal(victim.because)}."
         )
     _print_told(told)
 

@@ -9,7 +9,7 @@ import click
 
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, format_option, options
 from webhook.cli.running import runs
-from webhook.inspection.scope import NoPoliciesError
+from webhook.inspection.reading import NoPoliciesError
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
 from webhook.policy.shapes.findings import PolicyError

@@ -18,8 +18,8 @@ from webhook.cli.verdicts import JUDGED, fail_on_option, failing, print_verdict
 from webhook.inspection.cluster_findings import counted
 from webhook.inspection.judge import CANNOT_BE_JUDGED, MEANINGS
 from webhook.inspection.policy_reports import REPORT_GROUPS, write_policy_reports
+from webhook.inspection.reading import read_policies
 from webhook.inspection.scan import Row, scan
-from webhook.inspection.scope import read_policies
 from webhook.kube.client import Client
 
 _WIDE = 100

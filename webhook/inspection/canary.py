@@ -13,11 +13,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from webhook.inspection.cluster_findings import ClusterFinding, finding
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import epoch
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
 
@@ -45,7 +43,7 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
     try:
         page = await anext(aiter(client.pages(NODE.path(), dict, limit=1)))
         if not page.items:
-            return [_said("unknown", reason="the cluster has no node to nominate the pod to")]
+            return [finding("canary.unknown", reason="the cluster has no node to nominate the pod to")]
         # What a process that was killed left behind
         for collection in (pods, classes):
             left_over, _ = await client.list(collection, labelSelector=LABEL)
@@ -66,7 +64,7 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
         finally:
             await _remove(client, (f"{pods}/{name}", f"{classes}/{name}"))
     except ApiError as error:
-        return [_said("unknown", reason=f"pod or PriorityClass could not be made or watched: {error.message}")]
+        return [finding("canary.unknown", reason=f"pod or PriorityClass could not be made or watched: {error.message}")]
 
 
 async def _create_pod(client: Client, pods: str, name: str) -> None:
@@ -105,54 +103,39 @@ async def _create_pod(client: Client, pods: str, name: str) -> None:
 
 async def _watch_nomination(client: Client, path: str, node: str) -> list[ClusterFinding]:
     """Nominate the pod, let the scheduler try it, and say what became of the nomination."""
+    by_others = "a nomination by somebody else than its scheduler"
     try:
         nominated = await client.patch(f"{path}/status", {"status": {"nominatedNodeName": node}})
     except ApiError as error:
-        return [
-            _said(
-                "refused",
-                what=f"The cluster refuses a nomination by somebody else than its scheduler: {error.message}.",
-            )
-        ]
+        return [finding("canary.refused", what=f"The cluster refuses {by_others}: {error.message}.")]
     if not _nomination(nominated):
-        return [
-            _said(
-                "refused", what="The API server accepts a nomination by somebody else than its scheduler, and drops it."
-            )
-        ]
+        return [finding("canary.refused", what=f"The API server accepts {by_others}, and drops it.")]
     await client.patch(path, {"spec": {"schedulingGates": None}})
     end = time.monotonic() + _TRIED
     while True:
         conditions = (await client.get(path)).get("status", {}).get("conditions") or ()
-        if any(
-            condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable"
-            for condition in conditions
-        ):
+        if any((row["type"], row.get("reason")) == ("PodScheduled", "Unschedulable") for row in conditions):
             break
         if time.monotonic() > end:
-            return [_said("unknown", reason=f"no scheduler tried the pod within {_TRIED:.0f} s")]
+            return [finding("canary.unknown", reason=f"no scheduler tried the pod within {_TRIED:.0f} s")]
         await asyncio.sleep(_POLL)
     await asyncio.sleep(_SETTLED)
     if _nomination(await client.get(path)):
         return []
-    return [_said("cleared")]
+    return [finding("canary.cleared")]
 
 
 async def _remove(client: Client, paths: Iterable[str]) -> None:
     """Delete these; what is not there is as good as deleted. Each is tried, whatever becomes of the others."""
     failed: list[str] = []
     for path in paths:
-        for last in (False, False, True):
+        for tries_left in (2, 1, 0):
             try:
-                await client.delete(path, {"gracePeriodSeconds": 0})
-            except ApiError as error:
-                if error.status == 404:
-                    break
-                if last:
-                    failed.append(f"{path}: {error}")
-                await asyncio.sleep(_POLL)
-            else:
+                await unless_absent(client.delete(path, {"gracePeriodSeconds": 0}))
                 break
+            except ApiError as error:
+                failed += [] if tries_left else [f"{path}: {error}"]
+                await asyncio.sleep(_POLL)
     if failed:
         raise CanaryError(
             f"could not delete {'; '.join(failed)}. Delete it yourself:"
@@ -162,7 +145,3 @@ async def _remove(client: Client, paths: Iterable[str]) -> None:
 
 def _nomination(pod: Json) -> str:
     return str(pod.get("status", {}).get("nominatedNodeName") or "")
-
-
-def _said(name: str, **values: Any) -> ClusterFinding:
-    return msgspec.structs.replace(finding(f"canary.{name}", **values), check="canary")

@@ -67,12 +67,14 @@ _TABLE = tomllib.loads(files("webhook.inspection.checks").joinpath("findings.tom
 _formatter = _Texts()
 
 
-def finding(key: str, /, *, severity: FindingSeverity | None = None, **values: object) -> ClusterFinding:
+def finding(
+    key: str, /, *, severity: FindingSeverity | None = None, check: str = "", **values: object
+) -> ClusterFinding:
     """The finding `check.name` of the table, with values for the names in its texts; `severity` if it has none."""
-    check, _, name = key.partition(".")
-    row, known = _TABLE[check][name], _TABLE["sentences"] | values
+    own_check, _, name = key.partition(".")
+    row, known = _TABLE[own_check][name], _TABLE["sentences"] | values
     what, why, fix = (_formatter.vformat(row[part], (), known) for part in ("what", "why", "fix"))
-    return ClusterFinding(severity or FindingSeverity(row["severity"]), what, why, fix)
+    return ClusterFinding(severity or FindingSeverity(row["severity"]), what, why, fix, check or own_check)
 
 
 def sentence(name: str, **values: object) -> str:

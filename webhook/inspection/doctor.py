@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from webhook.inspection.checks import (
     alive,
     budgets,
@@ -82,12 +80,12 @@ def examine(observed: Observed) -> Iterator[ClusterFinding]:
     """What all checks find; a check that lacks something it needs says so instead."""
     skipped = left_out(observed)
     if skipped:
-        yield msgspec.structs.replace(finding("policies.unknown", checks=", ".join(sorted(skipped))), check="policies")
+        yield finding("policies.unknown", checks=", ".join(sorted(skipped)))
     for check in CHECKS:
         if check.name in skipped:
             continue
         lacking = [observed.missing[plural] for plural in check.needs if plural in observed.missing]
         if lacking:
-            yield msgspec.structs.replace(finding("checks.lacking", lacking="; ".join(lacking)), check=check.name)
-            continue
-        yield from (msgspec.structs.replace(each, check=check.name) for each in check.run(observed))
+            yield finding("checks.lacking", check=check.name, lacking="; ".join(lacking))
+        else:
+            yield from check.run(observed)

@@ -14,9 +14,8 @@ import msgspec
 
 from webhook.admission.context import CLASSES, NAMESPACES, Lookup
 from webhook.admission.objectfiles import ObjectDocument, ObjectsError, objects_of, typed
-from webhook.inspection.judge import KINDS, Existing, Judge, Judged, Said
-from webhook.inspection.makers import UNKNOWN, Maker
-from webhook.inspection.scope import in_reach
+from webhook.inspection.judge import KINDS, UNKNOWN, Existing, Judge, Judged, Maker, Said
+from webhook.inspection.reading import in_reach
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.evaluation.request import CONTROLLER, UserInfo

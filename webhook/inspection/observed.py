@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Collection
-from contextlib import suppress
-from typing import Any
+from collections.abc import Awaitable, Collection, Mapping
+from sys import intern
+from typing import Any, TypeVar
 
 import msgspec
 
-from webhook.inspection.own_state import OwnState, read_own_state
-from webhook.inspection.scope import in_reach
+from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
+from webhook.component_base.own_names import IN_FORCE, RECONCILER, WEBHOOK
+from webhook.inspection.reading import Progress, in_reach, items_of, unless_refused
 from webhook.inspection.served_priorities import ServedPriorities, read_served_priorities
 from webhook.kube import resources
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.instants import epoch, epoch_or
+from webhook.kube.lease import Lease
 from webhook.kube.objects.cluster_scoped import Namespace, Node, PriorityClass
 from webhook.kube.objects.devices import DeviceClass
 from webhook.kube.objects.meta import ObjectMeta, OwnerReference
-from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodSpec
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.kube.objects.scheduling import PodGroup
-from webhook.kube.resources import Resource
+from webhook.kube.objects.sharing import SharedPods
+from webhook.kube.pods import controller_of, is_terminal
+from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, LEASE, POD, Resource
 from webhook.policy.evaluation.reads import protected_annotations
 from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.kinds import (
@@ -36,10 +40,10 @@ from webhook.preemption.snapshot.kinds import (
     PRIORITY_CLASSES,
 )
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of, minimum_said_by
+from webhook.registration.probe import Probe, send_probe
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 """The plurals of webhook configurations."""
-ENDED = ("Succeeded", "Failed")
 _RBAC = "rbac.authorization.k8s.io"
 _DECODED = (NAMESPACES, PRIORITY_CLASSES, BUDGETS, NODES, DEVICE_CLASSES)
 """The kinds of a snapshot that are listed as they are, beside the PodGroups."""
@@ -63,35 +67,6 @@ _READ: tuple[tuple[Resource, type[Any]], ...] = (
     *((resource, dict) for resource in _AS_DATA),
 )
 """What is listed as it is; pods are summarised page by page."""
-_DROPPED = {"services": ("spec", "status")}
-"""Members of large objects that no check reads."""
-_PAGE = 500
-
-Progress = Callable[[str, int, int | None], None]
-
-
-class _ObservedMeta(ObjectMeta):
-    managed_fields: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _ObservedSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    priority_class_name: str = ""
-    priority: int | None = None
-    preemption_policy: str | None = None
-    scheduler_name: str = "default-scheduler"
-    scheduling_group: dict[str, Any] | None = None
-
-
-class _ObservedStatus(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    nominated_node_name: str = ""
-
-
-class _Pod(msgspec.Struct):
-    metadata: _ObservedMeta
-    spec: _ObservedSpec = msgspec.field(default_factory=_ObservedSpec)
-    status: _ObservedStatus = msgspec.field(default_factory=_ObservedStatus)
 
 
 class _Managed(msgspec.Struct, rename="camel"):
@@ -100,7 +75,12 @@ class _Managed(msgspec.Struct, rename="camel"):
     fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="fieldsV1")
 
 
-_managed = msgspec.json.Decoder(list[_Managed] | None)
+class _Meta(ObjectMeta):
+    managed_fields: list[_Managed] | None = None
+
+
+class _Pod(Pod):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
 class ObservedPod(msgspec.Struct, frozen=True, gc=False):
@@ -132,6 +112,36 @@ class ObservedPod(msgspec.Struct, frozen=True, gc=False):
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+
+class PolicyMap(msgspec.Struct, frozen=True):
+    """A ConfigMap with policy files, which removals it allows, and when it was written last (seconds; 0 if unknown)."""
+
+    files: dict[str, str]
+    allowed: tuple[str, ...] = ()
+    written: float = 0.0
+
+
+class OwnState(msgspec.Struct, kw_only=True):
+    """giveway in its namespace.
+
+    `lease_unchanged` says that the lease was read twice and nobody had renewed it in between.
+    """
+
+    deployments: dict[str, Json] = {}
+    pods: list[Json] = []
+    lease: Lease | None = None
+    lease_unchanged: bool = False
+    applied: PolicyMap | None = None
+    in_force: PolicyMap | None = None
+    probe: Probe | None = None
+    """None if nothing was asked, because there are no entries to ask through."""
+
+    @property
+    def static_entries(self) -> bool:
+        """Whether the webhook in the cluster leaves the entries of its configurations to an administrator."""
+        pod = self.deployments.get(WEBHOOK, {}).get("spec", {}).get("template", {}).get("spec", {})
+        return any("--entries=static" in (container.get("args") or ()) for container in pod.get("containers", ()))
 
 
 class Observed(msgspec.Struct, kw_only=True):
@@ -188,11 +198,12 @@ async def observe(
     """Read the cluster. Raises ApiError if it does not answer at all; rights that are missing are noted."""
     observed = Observed(policies=policies, own=own, now=now, missing={}, no_policies=no_policies)
     observed.version = await client.get("/version")
-    lists: dict[str, list[Any]] = {}
-    for resource, as_ in _READ:
-        plural = resource.plural
-        lists[plural] = await _list(client, observed, resource, as_)
-        progress(plural, len(lists[plural]), len(lists[plural]))
+
+    async def listed(resource: Resource, as_: type[Any]) -> list[Any]:
+        asked = _listed(client, resource, as_, progress)
+        return await unless_refused(observed.missing, resource.plural, asked, [])
+
+    lists = {resource.plural: await listed(resource, as_) for resource, as_ in _READ}
     observed.namespaces = {namespace.metadata.name: namespace for namespace in lists.pop("namespaces")}
     observed.classes = {priority_class.metadata.name: priority_class for priority_class in lists.pop("priorityclasses")}
     observed.budgets = lists.pop("poddisruptionbudgets")
@@ -200,116 +211,77 @@ async def observe(
     observed.reach = in_reach(observed.namespaces.values(), own)
     observed.objects = lists
     for source, kind in POD_GROUPS.items():
-        for group in await _list(client, observed, kind.resource, kind.type_):
+        for group in await listed(kind.resource, kind.type_):
             if group.minimum:
                 key = GroupKey(source, group.metadata.namespace, group.metadata.name)
                 observed.minima[key], observed.pod_groups[key] = group.minimum, group
-    observed.pods = await _pods(client, observed, progress)
-    await _read_members(client, observed)
-    try:
-        secret = await client.get(resources.SECRET.path(own, "giveway-tls"))
-        data = secret.get("data") or {}
-        observed.certificates = {name: base64.b64decode(text) for name, text in data.items() if name.endswith(".crt")}
-    except ApiError as error:
-        if error.status != 404:
-            _note(observed, "secrets", error, f"no right to get Secret {own}/giveway-tls")
+    await unless_refused(observed.missing, "pods", _read_pods(client, observed, progress), None)
+    asked = client.get(resources.SECRET.path(own, "giveway-tls"))
+    secret = await unless_refused(observed.missing, "secrets", asked, None, verb="get", where=f" in {own}")
+    files = (secret or {}).get("data") or {}
+    observed.certificates = {name: base64.b64decode(text) for name, text in files.items() if name.endswith(".crt")}
     observed.priorities = await read_served_priorities(client)
     progress("giveway itself", 0, None)
-    observed.own_state = await read_own_state(client, own, now, probing=bool(observed.own_entries()))
-    observed.missing |= {
-        plural: why for plural, why in observed.own_state.missing.items() if plural not in observed.missing
-    }
+    observed.own_state = await read_own_state(
+        client, own, now, probing=bool(observed.own_entries()), missing=observed.missing
+    )
     return observed
 
 
-async def _list(
-    client: Client, observed: Observed, resource: Resource, as_: type[Any], namespace: str = ""
-) -> list[Any]:
-    """All objects of a kind, JSON data without what no check reads; none if they may not be listed."""
-    plural = resource.plural
-    kept = ("name", "namespace", "labels") if "admissionpolic" in plural else ("name", "namespace")
-    items: list[Any] = []
-    try:
-        async for page in client.pages_of(resource, as_, namespace or None, limit=_PAGE, resume=True):
-            for row in page.items or ():
-                if as_ is dict:
-                    row["metadata"] = {key: part for key, part in row["metadata"].items() if key in kept}
-                    for member in _DROPPED.get(plural, ()):
-                        row.pop(member, None)
-                items.append(row)
-    except ApiError as error:
-        _note(observed, plural, error, f"no right to list {plural}")
+async def _listed(client: Client, resource: Resource, as_: type[Any], progress: Progress) -> list[Any]:
+    """All objects of a kind, JSON data without who wrote which field."""
+    items = [item async for item in items_of(client, resource, as_, progress)]
+    for item in items if as_ is dict else ():
+        item["metadata"].pop("managedFields", None)
     return items
 
 
-async def _pods(client: Client, observed: Observed, progress: Progress) -> list[ObservedPod]:
-    """A summary of every running pod; none if they may not be listed."""
+async def _read_pods(client: Client, observed: Observed, progress: Progress) -> None:
+    """Note a summary of every running pod, and the members of groups that wait as a whole."""
     kept = protected_annotations(observed.policies)
     shared: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
-    texts: dict[str, str] = {}
-    pods: list[ObservedPod] = []
-    try:
-        async for page in client.pages(resources.POD.path(), _Pod, limit=_PAGE, resume=True):
-            decoded = (pod for pod in page.items or () if isinstance(pod, _Pod))
-            running = (pod for pod in decoded if pod.status.phase not in ENDED and not pod.metadata.deletion_timestamp)
-            for pod in running:
-                member = _as_member(pod)
-                pods.append(_summary(pod, group_of(member), kept, shared, texts))
-                if (said := minimum_said_by(member)) > observed.minima.get(pods[-1].group, 0):
-                    observed.minima[pods[-1].group] = said
-            left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
-            progress("pods", len(pods), None if left is None else len(pods) + left)
-            await asyncio.sleep(0)
-    except ApiError as error:
-        _note(observed, "pods", error, "no right to list pods")
-    return pods
-
-
-async def _read_members(client: Client, observed: Observed) -> None:
-    """Read the members of groups that wait as a whole: of them it is worked out whether they have room at all."""
-    waiting = {pod.group for pod in observed.pods if not pod.node and pod.group in observed.minima}
-    for namespace in sorted({namespace for _, namespace, _ in waiting}):
-        for pod in await _list(client, observed, resources.POD, Pod, namespace):
-            gone = not isinstance(pod, Pod) or pod.status.phase in ENDED or pod.metadata.deletion_timestamp
-            if not gone and (key := group_of(pod)) in waiting:
-                observed.members.setdefault(key, []).append(pod)
+    share, members = SharedPods(), dict[tuple[str, str, str], list[Pod]]()
+    async for pod in items_of(client, resources.POD, _Pod, progress):
+        if not isinstance(pod, _Pod) or is_terminal(pod) or pod.metadata.deletion_timestamp:
+            continue
+        group = group_of(pod)
+        observed.pods.append(_summary(pod, group, kept, shared))
+        if group != NO_GROUP:
+            observed.minima[group] = max(minimum_said_by(pod), observed.minima.get(group, 0))
+            pod.metadata.managed_fields = None
+            members.setdefault(group, []).append(share(pod))
+    observed.minima = {group: minimum for group, minimum in observed.minima.items() if minimum}
+    observed.members = {
+        group: pods
+        for group, pods in members.items()
+        if group in observed.minima and not all(pod.spec.node_name for pod in pods)
+    }
 
 
 def _summary(
-    pod: _Pod,
-    group: GroupKey,
-    kept: Collection[str],
-    shared: dict[tuple[tuple[str, str], ...], dict[str, str]],
-    texts: dict[str, str],
+    pod: _Pod, group: GroupKey, kept: Collection[str], shared: dict[tuple[tuple[str, str], ...], dict[str, str]]
 ) -> ObservedPod:
-    """What checks read of a pod; `shared` holds labels and `texts` words that other pods have as well."""
-    meta, spec = pod.metadata, pod.spec
-    labels = meta.labels or {}
-    owner = next((reference for reference in meta.owner_references or () if reference.controller), OwnerReference())
-    at, by = "", ""
-    if pod.status.nominated_node_name and not spec.node_name:
-        with suppress(msgspec.DecodeError, RecursionError):
-            entries = _managed.decode(meta.managed_fields) or ()
-            writes = [
-                (entry.time, entry.manager) for entry in entries if b'"f:nominatedNodeName"' in bytes(entry.fields_v1)
-            ]
-            at, by = max(writes, default=("", ""))
-
-    def once(text: str) -> str:
-        return texts.setdefault(text, text)
-
+    """What checks read of a pod; `shared` holds labels that other pods have as well."""
+    meta, spec, labels = pod.metadata, pod.spec, pod.metadata.labels or {}
+    owner, nominated = controller_of(meta) or OwnerReference(), pod.status.nominated_node_name
+    writes = [
+        (entry.time, entry.manager)
+        for entry in (meta.managed_fields or () if nominated and not spec.node_name else ())
+        if b'"f:nominatedNodeName"' in bytes(entry.fields_v1)
+    ]
+    at, by = max(writes, default=("", ""))
     return ObservedPod(
-        namespace=once(meta.namespace),
+        namespace=intern(meta.namespace),
         name=meta.name,
         labels=shared.setdefault(tuple(sorted(labels.items())), labels),
-        annotations={once(key): once(text) for key, text in (meta.annotations or {}).items() if key in kept},
-        owner=(once(owner.api_version), once(owner.kind), once(owner.name)),
-        class_name=once(spec.priority_class_name),
+        annotations={intern(key): intern(text) for key, text in (meta.annotations or {}).items() if key in kept},
+        owner=(intern(owner.api_version), intern(owner.kind), intern(owner.name)),
+        class_name=intern(spec.priority_class_name),
         priority=spec.priority or 0,
-        preemption_policy=once(spec.preemption_policy or "PreemptLowerPriority"),
-        scheduler_name=once(spec.scheduler_name),
-        node=once(spec.node_name),
-        nominated=once(pod.status.nominated_node_name),
+        preemption_policy=intern(spec.preemption_policy or "PreemptLowerPriority"),
+        scheduler_name=intern(spec.scheduler_name),
+        node=intern(spec.node_name),
+        nominated=nominated,
         created=meta.creation_timestamp or "",
         nominated_at=at,
         nominated_by=by,
@@ -317,14 +289,56 @@ def _summary(
     )
 
 
-def _as_member(pod: _Pod) -> Pod:
-    """The pod with that by which it says which group it belongs to."""
-    return Pod(metadata=pod.metadata, spec=PodSpec(scheduling_group=pod.spec.scheduling_group))
+_OWN_PODS = "app.kubernetes.io/name=giveway"
+_LOOK_AGAIN = 5.0
+"""Seconds, at most, after which a lease that seems old is read once more: the clocks here and there may differ."""
+
+Json = dict[str, Any]
+T = TypeVar("T")
 
 
-def _note(observed: Observed, plural: str, error: ApiError, forbidden: str) -> None:
-    """Why something could not be read. A kind that the server does not have is as good as an empty list."""
-    if error.status in (0, 401):
-        raise error
-    if error.status != 404:
-        observed.missing[plural] = forbidden if error.status == 403 else f"{plural} could not be read: {error}"
+async def read_own_state(client: Client, own: str, now: float, *, probing: bool, missing: dict[str, str]) -> OwnState:
+    """Read giveway's own objects in the namespace `own`, and probe if there are entries to probe.
+
+    What may not be read is noted in `missing`. Raises ApiError if the cluster does not answer at all.
+    """
+
+    async def ask(what: str, verb: str, asked: Awaitable[T]) -> T | None:
+        """An answer; None if there is no such object, or no right to it."""
+        return await unless_refused(missing, what, asked, None, verb=verb, where=f" in {own}")
+
+    state = OwnState()
+    deployments = await ask("deployments", "list", client.list(DEPLOYMENT.path(own), labelSelector=_OWN_PODS))
+    state.deployments = {deployment["metadata"]["name"]: deployment for deployment in (deployments or ([],))[0]}
+    if state.deployments:
+        pods = await ask("pods", "list", client.list(POD.path(own), labelSelector=_OWN_PODS))
+        state.pods = (pods or ([],))[0]
+    state.applied = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, POLICIES))))
+    state.in_force = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, IN_FORCE))))
+    if probing:
+        state.probe = await ask("giveway-probe", "patch ConfigMap", send_probe(client, own))
+    # Last, because it may take some seconds
+    path = LEASE.path(own, RECONCILER)
+    state.lease = await ask("leases", "get", client.get(path, Lease))
+    if state.lease is not None and now - renewed(state.lease) > (
+        lasts := state.lease.spec.lease_duration_seconds or 15
+    ):
+        await asyncio.sleep(min(_LOOK_AGAIN, lasts / 3))
+        again = await ask("leases", "get", client.get(path, Lease))
+        state.lease_unchanged = again is not None and again.spec.renew_time == state.lease.spec.renew_time
+        state.lease = again
+    return state
+
+
+def renewed(lease: Lease) -> float:
+    """When the lease was renewed last, in seconds since the epoch; 0 if it does not say."""
+    return epoch_or(lease.spec.renew_time, 0.0)
+
+
+def _policy_map(config_map: Mapping[str, Any] | None) -> PolicyMap | None:
+    if config_map is None:
+        return None
+    metadata = config_map["metadata"]
+    allowed = (metadata.get("annotations") or {}).get(ALLOW_REMOVAL, "").replace(",", " ").split()
+    times = [field["time"] for field in metadata.get("managedFields") or () if field.get("time")]
+    return PolicyMap(dict(config_map.get("data") or {}), tuple(allowed), max(map(epoch, times), default=0.0))

@@ -11,6 +11,7 @@ import msgspec
 
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
+from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD, Resource
 from webhook.reconciler.reporting import CONTROLLER
@@ -42,13 +43,6 @@ class Told(msgspec.Struct, frozen=True):
         return f"{self.at} {self.reason}{times}: {self.note}"
 
 
-class DecisionAgainst(msgspec.Struct, frozen=True):
-    """A decision that names the pod as a victim, and the preemptor (`namespace/name`) on which it is written."""
-
-    preemptor: str
-    record: DecisionRecord
-
-
 async def told_of(client: Client, namespace: str, name: str, uid: str = "") -> list[Told]:
     """What was told of a pod, the newest last; nothing if Events may not be read. Raises ApiError.
 
@@ -65,22 +59,22 @@ async def told_of(client: Client, namespace: str, name: str, uid: str = "") -> l
     return sorted((entry for entry in told if entry.by in _TELLING), key=lambda entry: entry.at)
 
 
-async def decisions_against(client: Client, namespace: str, name: str) -> list[DecisionAgainst]:
-    """The decisions on pods that may be read by which the pod was to go; in all namespaces, or else in its own."""
-    key, decisions = f"{namespace}/{name}", list[DecisionAgainst]()
+async def decisions_against(client: Client, namespace: str, name: str) -> list[tuple[str, DecisionRecord]]:
+    """The decisions by which the pod was to go, each with the preemptor (`namespace/name`) on which it is written.
+
+    Those on pods that may be read, in all namespaces, or else in its own. Raises ApiError.
+    """
+    key, decisions = f"{namespace}/{name}", list[tuple[str, DecisionRecord]]()
     for path in (POD.path(), POD.path(namespace)):
         try:
             async for page in client.pages(path, Pod, limit=_PAGE, resume=True):
-                for pod in page.items or ():
-                    record = decision_of(pod)
-                    if record is not None and any(victim.pod == key for victim in record.victims):
-                        decisions.append(DecisionAgainst(f"{pod.metadata.namespace}/{pod.metadata.name}", record))
+                told = [(key_of(pod), record) for pod in page.items or () if (record := decision_of(pod)) is not None]
+                decisions += [row for row in told if key in {victim.pod for victim in row[1].victims}]
+            break
         except ApiError as error:
             if error.status != 403:
                 raise
-            continue
-        break
-    return sorted(decisions, key=lambda decision: decision.record.at)
+    return sorted(decisions, key=lambda row: row[1].at)
 
 
 def _told(event: dict[str, Any], uid: str) -> Told:

@@ -8,8 +8,7 @@ nothing is written.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -26,35 +25,26 @@ NAME = "giveway-scan"
 MOST_RESULTS = 500
 """Results in one report; the others are only counted."""
 _MESSAGE_LENGTH = 1024
-_MANAGED_BY = {"app.kubernetes.io/managed-by": "giveway"}
+_MANAGER = "app.kubernetes.io/managed-by"
+_MANAGED_BY = {_MANAGER: "giveway"}
 _RESULTS = {"refused": ("fail", "high"), "warned": ("warn", "medium"), "audited": ("warn", "low")}
 """The result and the severity of a verdict. What cannot be judged is skipped."""
 _GROUPS = {kind: group for group, kind in KINDS.values()}
 
 
-class _Api(NamedTuple):
-    """One of the two APIs: where reports of a namespace are, and those of what lies in none."""
-
-    of_namespace: Resource
-    of_cluster: Resource
-    has_source: bool
-    """Whether a report says for all its results who found them."""
-
-
+_OPEN_REPORTS = "openreports.io"
 _APIS = (
-    _Api(
+    (
         Resource("wgpolicyk8s.io", "v1alpha2", "policyreports", "PolicyReport"),
         Resource("wgpolicyk8s.io", "v1alpha2", "clusterpolicyreports", "ClusterPolicyReport", namespaced=False),
-        has_source=False,
     ),
-    _Api(
-        Resource("openreports.io", "v1alpha1", "reports", "Report"),
-        Resource("openreports.io", "v1alpha1", "clusterreports", "ClusterReport", namespaced=False),
-        has_source=True,
+    (
+        Resource(_OPEN_REPORTS, "v1alpha1", "reports", "Report"),
+        Resource(_OPEN_REPORTS, "v1alpha1", "clusterreports", "ClusterReport", namespaced=False),
     ),
 )
-
-REPORT_GROUPS = tuple(api.of_namespace.group for api in _APIS)
+"""Of each API where reports of a namespace are, and those of what lies in none."""
+REPORT_GROUPS = tuple(of_namespace.group for of_namespace, _ in _APIS)
 """The API groups of reports."""
 
 
@@ -71,23 +61,30 @@ async def write_policy_reports(client: Client, report: Report, now: float) -> Wr
 
     If the scan is not complete, none is taken away. Raises ApiError.
     """
-    written = Written()
-    reports = policy_reports(report, now)
-    for api in _APIS:
-        if not await _is_there(client, api):
+    written, reports = Written(), policy_reports(report, now)
+    for of_namespace, of_cluster in _APIS:
+        served = await unless_absent(client.get(f"/apis/{of_namespace.api_version}"))
+        plurals = {resource.get("name") for resource in (served or {}).get("resources") or ()}
+        if not {of_namespace.plural, of_cluster.plural} <= plurals:
             continue
-        written.groups.append(api.of_namespace.group)
+        written.groups.append(of_namespace.group)
+        # A report of OpenReports says for all its results who found them
+        source = {"source": "giveway"} if of_namespace.group == _OPEN_REPORTS else {}
         for namespace, body in reports.items():
-            resource = api.of_namespace if namespace else api.of_cluster
+            resource = of_namespace if namespace else of_cluster
             metadata = {"name": NAME, "labels": _MANAGED_BY, **({"namespace": namespace} if namespace else {})}
-            head = {"apiVersion": f"{resource.group}/{resource.version}", "kind": resource.kind, "metadata": metadata}
-            source = {"source": "giveway"} if api.has_source else {}
+            head = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
             path = resource.path(namespace or None, NAME)
-            wanted = {**head, **source, **body}
-            applied = client.patch(path, wanted, kind="apply", fieldManager=NAME, force="true")
+            applied = client.patch(path, {**head, **source, **body}, kind="apply", fieldManager=NAME, force="true")
             written.reports += await unless_absent(applied) is not None  # its namespace may be gone by now
-        if not report.problems:
-            written.removed += await _take_away(client, api, reports)
+        # Those of scans before this one in whose namespaces nothing is found any more
+        for resource in (of_namespace, of_cluster) if not report.problems else ():
+            items, _ = await client.list(resource.path(), labelSelector=f"{_MANAGER}=giveway")
+            for item in items:
+                namespace = item["metadata"].get("namespace") or ""
+                if item["metadata"]["name"] == NAME and namespace not in reports:
+                    await unless_absent(client.delete(resource.path(namespace or None, NAME)))
+                    written.removed += 1
     return written
 
 
@@ -96,14 +93,14 @@ def policy_reports(report: Report, now: float) -> dict[str, Json]:
     rows: dict[str, list[Row]] = defaultdict(list)
     for row in report.rows:
         rows[row.namespace].append(row)
-    return {namespace: _body(of_namespace, now) for namespace, of_namespace in sorted(rows.items())}
-
-
-def _body(rows: list[Row], now: float) -> Json:
-    summary = dict.fromkeys(("pass", "fail", "warn", "error", "skip"), 0)
-    for row in rows:
-        summary[_RESULTS.get(row.verdict, ("skip", ""))[0]] += row.objects
-    return {"summary": summary, "results": [_result(row, now) for row in rows[:MOST_RESULTS]]}
+    reports = {}
+    for namespace, rows_there in sorted(rows.items()):
+        summary = dict.fromkeys(("pass", "fail", "warn", "error", "skip"), 0)
+        for row in rows_there:
+            summary[_RESULTS.get(row.verdict, ("skip", ""))[0]] += row.objects
+        results = [_result(row, now) for row in rows_there[:MOST_RESULTS]]
+        reports[namespace] = {"summary": summary, "results": results}
+    return reports
 
 
 def _result(row: Row, now: float) -> Json:
@@ -126,25 +123,3 @@ def _result(row: Row, now: float) -> Json:
         "resources": [{"apiVersion": version, "kind": row.kind, "name": name, **where} for name in row.examples],
         "properties": {"verdict": MEANINGS[row.verdict], "owner": row.owner, "objects": str(row.objects)},
     }
-
-
-async def _is_there(client: Client, api: _Api) -> bool:
-    """Whether the API server has the API, and both kinds in it."""
-    served = await unless_absent(client.get(f"/apis/{api.of_namespace.group}/{api.of_namespace.version}"))
-    plurals = {resource.get("name") for resource in (served or {}).get("resources") or ()}
-    return {api.of_namespace.plural, api.of_cluster.plural} <= plurals
-
-
-async def _take_away(client: Client, api: _Api, namespaces: Iterable[str]) -> int:
-    """Delete the reports of scans before this one in whose namespaces nothing is found any more."""
-    selector, removed, known = ",".join(f"{key}={value}" for key, value in _MANAGED_BY.items()), 0, set(namespaces)
-    for resource in (api.of_namespace, api.of_cluster):
-        items, _ = await client.list(resource.path(), labelSelector=selector)
-        for item in items:
-            metadata = item.get("metadata") or {}
-            namespace = metadata.get("namespace") or ""
-            if metadata.get("name") != NAME or namespace in known:
-                continue
-            await unless_absent(client.delete(resource.path(namespace or None, NAME)))
-            removed += 1
-    return removed

@@ -6,16 +6,14 @@ and owner, and of these at most `MOST_ROWS`, so memory does not grow with the cl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 
 import msgspec
 
 from webhook.admission.context import CLASSES, POD_GROUPS, Objects
-from webhook.inspection.closed_budgets import Preemptible, never_allows
-from webhook.inspection.judge import Existing, Judge, Judged, Said
-from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
-from webhook.inspection.scope import in_reach
+from webhook.inspection.checks.budgets import Preemptible, never_allows
+from webhook.inspection.judge import UNKNOWN, Existing, Judge, Judged, Said, maker_of, maker_of_template
+from webhook.inspection.reading import Progress, in_reach, items_of
 from webhook.kube import resources
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
@@ -32,7 +30,6 @@ MOST_ROWS = 20_000
 BUDGET_NEVER_ALLOWS = "builtin/budget-never-allows"
 """By this id a preemptible pod is told that a budget keeps it forever; admission does not look at budgets."""
 _EXAMPLES = 3
-_PAGE = 500
 _ENDED = ("Succeeded", "Failed")
 _TEMPLATES = (
     resources.DEPLOYMENT,
@@ -44,9 +41,6 @@ _TEMPLATES = (
     resources.JOB,
 )
 _WORKLOAD_KINDS = frozenset(resource.kind for resource in _TEMPLATES)
-
-Progress = Callable[[str, int, int | None], None]
-"""What is read, how many of it so far, and about how many there are, if that is known."""
 
 
 class Row(msgspec.Struct, rename="camel"):
@@ -163,14 +157,9 @@ class _Scan:
 
     async def read(self, resource: Resource) -> None:
         """Judge every object of a kind."""
-        done = 0
         try:
-            async for page in self._client.pages(resource.path(), msgspec.Raw, limit=_PAGE, resume=True):
-                for raw in page.items or ():
-                    await self._judge_one(resource, raw)
-                done += len(page.items or ())
-                left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
-                self._progress(resource.plural, done, None if left is None else done + left)
+            async for raw in items_of(self._client, resource, msgspec.Raw, self._progress):
+                await self._judge_one(resource, raw)
         except ApiError as error:
             if error.status != 403 or resource is resources.POD:
                 raise

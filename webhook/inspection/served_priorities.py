@@ -36,14 +36,6 @@ class ServedPriorities(msgspec.Struct, frozen=True):
     unread: dict[str, str] = {}
 
 
-class _Document(msgspec.Struct, rename="camel"):
-    server_relative_url: str = msgspec.field(name="serverRelativeURL")
-
-
-class _Index(msgspec.Struct):
-    paths: dict[str, _Document] = {}
-
-
 async def read_served_priorities(client: Client) -> ServedPriorities:
     """Read the OpenAPI documents, one after the other. What cannot be read is noted.
 
@@ -52,16 +44,17 @@ async def read_served_priorities(client: Client) -> ServedPriorities:
     fields: dict[str, set[str]] = {}
     unread: dict[str, str] = {}
     try:
-        index = await client.get(_INDEX, _Index)
+        index = await client.get(_INDEX)
     except ApiError as error:
         if error.status in (0, 401):
             raise
         return ServedPriorities(unread={_INDEX: str(error)})
-    for place, (name, document) in enumerate(sorted(index.paths.items())):
+    documents: dict[str, Json] = index.get("paths") or {}
+    for place, (name, document) in enumerate(sorted(documents.items())):
         if place >= _MOST_DOCUMENTS:
-            unread[_INDEX] = f"it names {len(index.paths)} documents, and {_MOST_DOCUMENTS} were read"
+            unread[_INDEX] = f"it names {len(documents)} documents, and {_MOST_DOCUMENTS} were read"
             break
-        path, _, query = document.server_relative_url.partition("?")
+        path, _, query = document["serverRelativeURL"].partition("?")
         try:
             text = bytes(await client.get(path, msgspec.Raw, **dict(re.findall(r"([^&=]+)=([^&]*)", query))))
             if len(text) > _LONGEST_DOCUMENT:

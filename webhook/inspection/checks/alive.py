@@ -11,8 +11,7 @@ import msgspec
 from webhook.component_base.own_names import RECONCILER, WEBHOOK
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, sentence
-from webhook.inspection.observed import CONFIGURATIONS, Observed
-from webhook.inspection.own_state import renewed
+from webhook.inspection.observed import CONFIGURATIONS, Observed, renewed
 from webhook.kube.instants import epoch_or, time_span
 from webhook.kube.resources import OLDEST, RESIZES_SINCE, TESTED, minor_of
 from webhook.kube.rollouts import unready

@@ -12,8 +12,7 @@ from webhook.admission.context import Objects
 from webhook.admission.mutating import given_earlier
 from webhook.admission.resolving import NEVER, policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, finding, names, quoted
-from webhook.inspection.judge import CANNOT_BE_JUDGED, Existing, Judge
-from webhook.inspection.makers import UNKNOWN, Maker, maker_of
+from webhook.inspection.judge import CANNOT_BE_JUDGED, UNKNOWN, Existing, Judge, Maker, maker_of
 from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.priority_classes import silence, speaking

@@ -1,17 +1,127 @@
-"""Groups of pods whose minimum is not met, or cannot be, and quotas: nobody is placed for a part of a gang (D12)."""
+"""How many members of a group have room together if every other pod is gone (docs/semantics.md D12).
+
+It errs towards room: what other pods or objects could change is not held against a member, such as pod affinity,
+topology spread, volumes and claims of devices. So what has no room here never gets any on these nodes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
 
 from webhook.inspection.cluster_findings import ClusterFinding, finding
-from webhook.inspection.empty_cluster import empty_cluster, is_ready, room_for
 from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.instants import epoch_or
-from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.cluster_scoped import Node
+from webhook.kube.objects.devices import DeviceClass
+from webhook.kube.objects.pod import Pod, PodStatus
+from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.quantity import QuantityError, millis, units
+from webhook.preemption.decision import decide
+from webhook.preemption.gangs.decision import decide_gang
+from webhook.preemption.gangs.gang import Gang
+from webhook.preemption.gangs.placement import shapes_of
 from webhook.preemption.snapshot.amounts import ClusterError, requests
+from webhook.preemption.snapshot.kinds import NODES
+from webhook.preemption.snapshot.pod_groups import GroupKey
+from webhook.preemption.snapshot.pod_info import compile_pod
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import kubernetes_rules
+
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+_NO_NODES = np.zeros(0, np.intp)
+
+
+class RoomFound(NamedTuple):
+    """At most so many of the members have room together; `reasons` says why a kind of them has none, by its example."""
+
+    most: int
+    reasons: dict[str, str]
+
+
+def is_ready(node: Node) -> bool:
+    """Whether nothing says that the node is not ready."""
+    return all(condition.status == "True" for condition in node.status.conditions or () if condition.type == "Ready")
+
+
+def empty_cluster(nodes: Iterable[Node]) -> Snapshot:
+    """The ready ones of the nodes, with no pod on them; a node that cannot be read is left out."""
+    snapshot = Snapshot()
+    for node in filter(is_ready, nodes):
+        try:
+            snapshot.put(NODES, node)
+        except ClusterError:
+            continue
+    return snapshot
+
+
+def room_for(
+    snapshot: Snapshot, members: Sequence[Pod], group: PodGroup | None, classes: Collection[DeviceClass]
+) -> RoomFound:
+    """How many of the members, bound ones included, have room in an empty cluster, wherever they are now.
+
+    Members that are alike are counted exactly, kinds of them each for itself. Resources that device classes provide
+    count as there. Raises ClusterError for a member that cannot be read.
+    """
+    keys = group.topology_keys if group else ()
+    provided = {device_class.spec.extended_resource_name for device_class in classes}
+    gang = Gang(GroupKey("", "", ""), 1, 0, keys, tuple(map(_by_itself, members)), 0, _NO_NODES)
+    most, reasons = 0, {}
+    for shape in shapes_of(gang, snapshot, by_labels=True):
+        asked = compile_pod(shape.pods[0]).amounts
+        if any(name in provided or name.startswith(_IMPLICIT) for name in asked):
+            most += len(shape.pods)
+            continue
+        count = _most(snapshot, gang._replace(waiting=shape.pods))
+        if not count:
+            reasons[shape.pods[0].metadata.name] = _why(snapshot, shape.pods[0])
+        most += count
+    return RoomFound(most, reasons)
+
+
+def _most(snapshot: Snapshot, gang: Gang) -> int:
+    """The largest number of these members that can be placed together."""
+    low, high = 0, len(gang.waiting)
+    while low < high:
+        middle = high if not low and high == len(gang.waiting) else (low + high + 1) // 2
+        if decide_gang(snapshot, gang._replace(minimum=middle), kubernetes_rules(), 0.0).placements:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _by_itself(pod: Pod) -> Pod:
+    """The pod without a node, and without what depends on anything but nodes and pods like it."""
+    spec, affinity = pod.spec, pod.spec.affinity
+    if affinity is not None:
+        apart = affinity.pod_anti_affinity
+        terms = apart.required_during_scheduling_ignored_during_execution if apart else None
+        kept = apart if terms and len(terms) == 1 else None  # of several it is not known whether the best was found
+        affinity = msgspec.structs.replace(affinity, pod_affinity=None, pod_anti_affinity=kept)
+    spec = msgspec.structs.replace(
+        spec,
+        node_name="",
+        affinity=affinity,
+        preemption_policy=None,
+        priority=0,
+        scheduling_gates=None,
+        topology_spread_constraints=None,
+        volumes=None,
+        resource_claims=None,
+    )
+    return msgspec.structs.replace(pod, spec=spec, status=PodStatus())
+
+
+def _why(snapshot: Snapshot, pod: Pod) -> str:
+    """The reasons of the nodes why the pod fits on none, most frequent first."""
+    reasons = list(decide(snapshot, pod, kubernetes_rules(), 0.0).node_reasons.values())
+    counted = sorted(((reasons.count(reason), reason) for reason in set(reasons)), key=lambda pair: (-pair[0], pair[1]))
+    return ", ".join(f"{reason} (nodes: {count})" for count, reason in counted)
+
 
 _LONG = 600.0
 """Seconds that a controller may take to make the pods of a group."""

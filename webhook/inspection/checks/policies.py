@@ -10,7 +10,7 @@ from webhook.component_base.own_names import IN_FORCE, WEBHOOK
 from webhook.inspection.checks.alive import there
 from webhook.inspection.cluster_findings import ClusterFinding, finding, names
 from webhook.inspection.observed import Observed
-from webhook.inspection.scope import namespace_labels
+from webhook.inspection.reading import namespace_labels
 from webhook.kube.instants import epoch
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import label_matcher

@@ -5,12 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.inspection.closed_budgets import Preemptible
+from webhook.component_base.own_names import WEBHOOK
+from webhook.inspection.checks.budgets import Preemptible
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, finding, names
 from webhook.inspection.observed import CONFIGURATIONS, Observed
 from webhook.policy.model.creation import labels_recorded, not_recorded
@@ -20,50 +22,35 @@ from webhook.policy.model.values import CREATION, MARK
 Json = dict[str, Any]
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a right allows; `own` says that it matters in giveway's namespace only."""
+class RbacRight(msgspec.Struct, frozen=True, kw_only=True):
+    """Verbs on resources of one group; `own` says that giveway's namespace alone matters.
 
-    what: str
-    resource: str
-    verbs: frozenset[str]
-    why: str
-    group: str = ""
-    own: bool = False
-    severity: FindingSeverity = FindingSeverity.INFO
-
-
-class Needed(msgspec.Struct, frozen=True, kw_only=True):
-    """Verbs on resources of one group; `own` if they are needed in giveway's own namespace only."""
+    Of one that gets round giveway: what it allows, and why that matters.
+    """
 
     resources: tuple[str, ...]
-    verbs: tuple[str, ...]
+    verbs: frozenset[str]
     group: str = ""
     own: bool = False
+    what: str = ""
+    why: str = ""
+    severity: FindingSeverity = FindingSeverity.INFO
 
 
 class _Rights(msgspec.Struct):
     """The table of rights: what gets round giveway, and what its service accounts need."""
 
-    ways: tuple[Way, ...]
-    needed: dict[str, tuple[Needed, ...]]
+    ways: tuple[RbacRight, ...]
+    needed: dict[str, tuple[RbacRight, ...]]
 
 
 _TABLE = msgspec.convert(tomllib.loads(files("webhook.inspection.checks").joinpath("rights.toml").read_text()), _Rights)
 NEEDED = _TABLE.needed
 _STATUS = _TABLE.ways[0]
-_PODS = msgspec.structs.replace(_STATUS, what="write pods", resource="pods")
-_EVERYBODY = frozenset(
-    {"Group system:authenticated", "Group system:unauthenticated", "Group system:serviceaccounts"},
-)
-_KUBERNETES = frozenset(
-    {
-        "Group system:masters",
-        "Group system:nodes",
-        "User system:apiserver",
-        "User system:kube-controller-manager",
-        "User system:kube-scheduler",
-    }
-)
+_PODS = msgspec.structs.replace(_STATUS, resources=("pods",))
+_EVERYBODY = frozenset(f"Group system:{name}" for name in ("authenticated", "unauthenticated", "serviceaccounts"))
+_USERS = ("apiserver", "kube-controller-manager", "kube-scheduler")
+_KUBERNETES = {"Group system:masters", "Group system:nodes", *(f"User system:{name}" for name in _USERS)}
 
 
 class BoundRole(NamedTuple):
@@ -102,27 +89,23 @@ def unrecorded(observed: Observed) -> Iterator[ClusterFinding]:
         )
 
 
-def _holders(observed: Observed, way: Way) -> dict[str, set[str]]:
+def _holders(observed: Observed, way: RbacRight) -> dict[str, set[str]]:
     """Who has a right, beside administrators and Kubernetes' own parts, and in which namespaces; empty for all."""
-    known = list(grants(observed))
-    administrators = {
-        subject
-        for grant in known
-        if not grant.namespace and any(_allows(rule, "*", "*", frozenset({"*"})) for rule in grant.rules)
-        for subject in grant.subjects
-    }
-    parts = ("ServiceAccount kube-system/", f"ServiceAccount {observed.own}/giveway-")
-    holders: dict[str, set[str]] = defaultdict(set)
-    for grant in known:
+    administrators, holders = set[str](), defaultdict[str, set[str]](set)
+    for grant in grants(observed):
+        if not grant.namespace and any(_allows(rule, "*", "*", {"*"}) for rule in grant.rules):
+            administrators.update(grant.subjects)
         if way.own and grant.namespace not in ("", observed.own):
             continue
-        if any(_allows(rule, way.group, way.resource, way.verbs) for rule in grant.rules):
+        if any(_allows(rule, way.group, way.resources[0], way.verbs) for rule in grant.rules):
             for subject in grant.subjects:
                 holders[subject].add(grant.namespace)
+    parts = ("ServiceAccount kube-system/", f"ServiceAccount {observed.own}/giveway-")
+    left_out = administrators | _KUBERNETES
     return {
         subject: where
         for subject, where in holders.items()
-        if subject not in administrators and subject not in _KUBERNETES and not subject.startswith(parts)
+        if subject not in left_out and not subject.startswith(parts)
     }
 
 
@@ -154,16 +137,18 @@ def grants(observed: Observed) -> Iterator[BoundRole]:
                 yield BoundRole(namespace, subjects, role.get("rules") or [])
 
 
-def _allows(rule: Json, group: str, resource: str, verbs: frozenset[str]) -> bool:
-    """Whether a PolicyRule allows one of the verbs on every object of a resource, or on users that are nodes."""
-    if not all(name.startswith(NODE_USER) for name in rule.get("resourceNames") or ()):
+def _allows(rule: Json, group: str, resource: str, verbs: AbstractSet[str], *, named: bool = False) -> bool:
+    """Whether a PolicyRule allows one of the verbs on every object of a resource, or on users that are nodes.
+
+    With `named` objects of some names are enough.
+    """
+    if not named and not all(name.startswith(NODE_USER) for name in rule.get("resourceNames") or ()):
         return False
-    resources = set(rule.get("resources") or ())
     _, slash, sub = resource.partition("/")
     wanted = {"*", resource} | ({f"*/{sub}"} if slash else set())
     return (
         bool({"*", group} & set(rule.get("apiGroups") or ()))
-        and bool(wanted & resources)
+        and bool(wanted & set(rule.get("resources") or ()))
         and bool(({"*"} | verbs) & set(rule.get("verbs") or ()))
     )
 
@@ -172,41 +157,26 @@ def missing(observed: Observed) -> Iterator[ClusterFinding]:
     """Each service account that lacks a right, and which."""
     known, static = list(grants(observed)), observed.own_state.static_entries
     for account, needs in NEEDED.items():
-        deployment = observed.own_state.deployments.get(account)
-        if deployment is None:
+        if account not in observed.own_state.deployments:
             continue
-        # What it needs only to keep the entries of its configurations, it does not if an administrator applies them
-        keeps = not (static and account == "giveway-webhook")
-        needed = [row for row in needs if keeps or row.resources != CONFIGURATIONS]
         held = [grant for grant in known if f"ServiceAccount {observed.own}/{account}" in grant.subjects]
-        lacking = [
-            f"{verb} {resource}" + (f" in {observed.own}" if row.own else "")
-            for row in needed
-            for resource in row.resources
-            for verb in row.verbs
-            if not any(_has(grant, row, resource, verb, observed.own) for grant in held)
-        ]
+
+        def may(row: RbacRight, resource: str, verb: str, held: list[BoundRole] = held) -> bool:
+            """Whether it is allowed on some objects at least: most rights are for objects of one name."""
+            there = ("", observed.own) if row.own else ("",)
+            rules = [rule for grant in held if grant.namespace in there for rule in grant.rules]
+            return any(_allows(rule, row.group, resource, {verb}, named=True) for rule in rules)
+
+        lacking, beyond = [], []
+        for row in needs:
+            # What it needs only to keep the entries of its configurations, it does not if an administrator applies them
+            if static and account == WEBHOOK and row.resources == CONFIGURATIONS:
+                beyond = [plural for plural in CONFIGURATIONS if may(row, plural, "update")]
+                continue
+            where = f" in {observed.own}" if row.own else ""
+            pairs = [(verb, resource) for resource in row.resources for verb in sorted(row.verbs)]
+            lacking += [f"{verb} {resource}{where}" for verb, resource in pairs if not may(row, resource, verb)]
         if lacking:
             yield finding("own-rights.lacking", own=observed.own, account=account, lacking=lacking)
-        group = "admissionregistration.k8s.io"
-        rows = [Needed(group=group, resources=(plural,), verbs=("update",)) for plural in CONFIGURATIONS if not keeps]
-        may = [
-            row.resources[0]
-            for row in rows
-            for grant in held
-            if _has(grant, row, row.resources[0], "update", observed.own)
-        ]
-        if may:
-            yield finding("own-rights.beyond", own=observed.own, account=account, may=may)
-
-
-def _has(grant: BoundRole, row: Needed, resource: str, verb: str, own: str) -> bool:
-    """Whether a grant allows it, on some objects at least: most rights are for objects of one name."""
-    if grant.namespace and not (row.own and grant.namespace == own):
-        return False
-    return any(
-        {"*", row.group} & set(rule.get("apiGroups") or ())
-        and {"*", resource} & set(rule.get("resources") or ())
-        and {"*", verb} & set(rule.get("verbs") or ())
-        for rule in grant.rules
-    )
+        if beyond:
+            yield finding("own-rights.beyond", own=observed.own, account=account, may=beyond)

@@ -11,7 +11,7 @@ import msgspec
 from webhook.admission.mutating import given_earlier
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, finding, names
 from webhook.inspection.observed import CONFIGURATIONS, Observed
-from webhook.inspection.scope import namespace_labels
+from webhook.inspection.reading import namespace_labels
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.selectors import SelectorError, everything, label_matcher
 from webhook.registration.entries import EXEMPT

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,7 +14,7 @@ from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import LabelSelector
-from webhook.kube.resources import CONFIG_MAP, VALIDATING_WEBHOOK_CONFIGURATION
+from webhook.kube.resources import CONFIG_MAP, VALIDATING_WEBHOOK_CONFIGURATION, Resource
 from webhook.kube.selectors import label_matcher
 from webhook.policy.files.loading import load_or_raise, load_source
 from webhook.policy.files.sources import ConfigMapSource
@@ -82,3 +83,45 @@ def in_reach(namespaces: Iterable[Namespace], own: str) -> frozenset[str]:
 def namespace_labels(name: str, namespace: Namespace | None) -> dict[str, str]:
     """The labels by which selectors see a namespace: the API server adds its name, also to one that is not there."""
     return {"kubernetes.io/metadata.name": name, **((namespace.metadata.labels if namespace else None) or {})}
+
+
+T = TypeVar("T")
+D = TypeVar("D")
+Progress = Callable[[str, int, int | None], None]
+"""What is read, how many of it so far, and about how many there are, if that is known."""
+_PAGE = 500
+
+
+async def items_of(
+    client: Client, resource: Resource, as_: type[Any], progress: Progress = lambda *_: None
+) -> AsyncIterator[Any]:
+    """The objects of a kind in all namespaces; those of a page that cannot be decoded come as `msgspec.Raw`.
+
+    Raises ApiError.
+    """
+    done = 0
+    async for page in client.pages_of(resource, as_, limit=_PAGE, resume=True):
+        for item in page.items or ():
+            yield item
+        done += len(page.items or ())
+        left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
+        progress(resource.plural, done, None if left is None else done + left)
+        await asyncio.sleep(0)
+
+
+async def unless_refused(
+    missing: dict[str, str], what: str, asked: Awaitable[T], instead: D, *, verb: str = "list", where: str = ""
+) -> T | D:
+    """An answer. If there is no such object or kind, or it may not be read, `instead`; `missing` gets why by what.
+
+    Raises ApiError if the cluster does not answer at all, or does not know who asks.
+    """
+    try:
+        return await asked
+    except ApiError as error:
+        if error.status in (0, 401):
+            raise
+        if error.status != 404:
+            right = f"no right to {verb} {what}{where}"
+            missing.setdefault(what, right if error.status == 403 else f"{what}{where} could not be read: {error}")
+        return instead
