@@ -296,7 +296,8 @@ async def _adoption(way: Way) -> None:
     cluster = _cluster()
     _victims(cluster)
     pod = preemptor(cpu="8")
-    pod["metadata"]["annotations"] = {PLAN: json.dumps(record)}
+    made = msgspec.convert(pod, Pod)
+    pod["metadata"]["annotations"] = {PLAN: sealed(json.dumps(record), made, "", "")}
     pod["status"]["nominatedNodeName"] = "n1"
     cluster.put(pod)
     await asyncio.sleep(1.0)

@@ -13,7 +13,7 @@ from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
 from webhook.preemption.snapshot.snapshot import ObjectTable
@@ -26,6 +26,7 @@ from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, encode, sealed
 from webhook.reconciler.state.state import State
 
 START = 1_800_000_000.0
@@ -96,6 +97,13 @@ def preemptor(name: str = "p", cpu: str = "3", *, priority: int = 100, **more: A
     more.setdefault("class_name", "high")
     more["spec"] = {"preemptionPolicy": "Never", **more.get("spec", {})}
     return pod(name, cpu, priority=priority, labels=labels, conditions=[unschedulable], annotations={}, **more)
+
+
+def planned(made: Pod, record: PlanRecord, decision: DecisionRecord | None = None, key: str = "") -> Pod:
+    """The pod with a plan that an earlier leader wrote on it, by the key that leaders share."""
+    told = encode(decision) if decision else ""
+    made.metadata.annotations = {PLAN: sealed(encode(record), made, told, key)} | ({DECISION: told} if told else {})
+    return made
 
 
 def node(name: str, cpu: str = "8", *, pods: str = "110") -> Node:

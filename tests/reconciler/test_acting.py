@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.reconciler.acting import PODS, managing, playing
+from tests.reconciler.acting import PODS, earlier_plans, managing, playing
 from tests.workloads import budget, condition, deployment, eventually, never
 from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.kube.instants import rfc3339
@@ -208,8 +208,7 @@ async def test_attempts_count_over_a_change_of_leader():
         uid = (await play.get("a")).metadata.uid
         await play.client.delete(f"{PODS}/a")
         record = PlanRecord(id="earlier", node="node-1", victims=(PlanVictim("default", "a", uid),))
-        body = {"metadata": {"annotations": {PLAN: encode(record)}}, "status": {"nominatedNodeName": "node-1"}}
-        await play.client.patch(f"{PODS}/p/status", body)
+        await earlier_plans(play, ("p", record))
         async with play.reconciling(policies):
             await play.nominated("p", "")
             told = await eventually(lambda: play.lines("no preemption"), 150)
@@ -322,10 +321,8 @@ async def test_two_plans_that_block_each_other_are_resolved():
         await play.victim("a", "node-1", "6", schedulerName="other")
         await play.preemptor("p1", "6")
         await play.preemptor("p2", "6")
-        for name in ("p1", "p2"):
-            plan = f'{{"id":"{name}","node":"node-1","deadline":"2099-01-01T00:00:00Z"}}'
-            body = {"metadata": {"annotations": {PLAN: plan}}, "status": {"nominatedNodeName": "node-1"}}
-            await play.client.patch(f"{PODS}/{name}/status", body)
+        plans = (PlanRecord(id=name, node="node-1", deadline="2099-01-01T00:00:00Z") for name in ("p1", "p2"))
+        await earlier_plans(play, *((plan.id, plan) for plan in plans))
         await play.client.delete(f"{PODS}/a")
         async with play.reconciling():
             await eventually(lambda: some_bound(play, "p1", "p2"), 25)

@@ -5,18 +5,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import COSCHEDULING_POD_GROUP, POD_GROUP
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import Preemptors
-from webhook.policy.model.values import PLAN
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.preemptors import ineligible_reason
-from webhook.reconciler.state.annotations import encode
 
 
 def growing_policy(**fields: Any) -> Any:
@@ -172,7 +170,7 @@ async def test_its_plan_lasts_until_the_kubelet_has_granted_it():
     desk = Desk(setting)
     plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
     assert plan.record.resize
-    made.metadata.annotations = {PLAN: encode(plan.record)}
+    planned(made, plan.record)
     led = on_full_node(made)
     fresh = Desk(led)
     fresh.reconciler.look_at_all()

@@ -112,6 +112,11 @@ class LeaderElector:
         """What is written on the lease, as it was last seen."""
         return (self._observed.metadata.annotations or {}) if self._observed else {}
 
+    @property
+    def uid(self) -> str:
+        """The uid of the lease that was last seen; empty if none was."""
+        return self._observed.metadata.uid if self._observed else ""
+
     def renew_soon(self) -> None:
         """There are new annotations: let the next renewal not wait for its time. It still is at most four a second."""
         self._soon.set()

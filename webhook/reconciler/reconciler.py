@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -50,8 +49,6 @@ News = Performed | Displaced | ExtenderAnswered | plan_news.News
 _TURN = 0.005
 """Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
 _LONGEST_SLEEP = 5.0
-_EARLIER = 30.0
-"""Seconds of a term in which watches may still show what an earlier leader wrote."""
 
 
 class Reconciler:
@@ -76,8 +73,6 @@ class Reconciler:
         self.reporter = reporter
         self.clock = clock
         self.leading = False
-        self._began = math.inf
-        """When this process began to lead, in monotonic seconds."""
         self.queue = Queue()
         self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLimiter(), clock)
@@ -91,7 +86,7 @@ class Reconciler:
         self.preempting = Preempting(self.plan_manager, policy_set, self.queue, self.extender_client, reporter)
         writer = Writer(client, fence, reporter.wrote, in_doubt)
         self.executor = Executor(
-            writer, self.plan_manager, policy_set, reporter, news=self._news, checkpoint=checkpoint
+            writer, self.plan_manager, policy_set, reporter, self.ledger, news=self._news, checkpoint=checkpoint
         )
         for kind in SNAPSHOT_KINDS:
             state.caches[kind.resource].handlers.append(partial(self._changed, kind))
@@ -102,11 +97,12 @@ class Reconciler:
         """Act until cancelled: take up what an earlier leader left, then work."""
         self.ledger.begin()
         await self.state.wait_for_sync()
-        self.leading, self._began = True, self.clock.monotonic()
+        self.leading = True
         self.reporter.leading(True)
         try:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
-            self.ledger.recalled = recall_evictions(self.evaluator, self.policy_set, self.ledger.open())
+            ledger, key = self.ledger.open(), self.ledger.key
+            self.ledger.recalled = recall_evictions(self.evaluator, self.policy_set, ledger, key)
             # 2. Every preemptor comes to the queue, and every plan on a pod is found.
             self.look_at_all()
             # 3. From now on changes of the cluster say what there is to do.
@@ -145,8 +141,7 @@ class Reconciler:
             self.event_handlers.offer(key, pod, has_plan=key in self.plans)
         if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
             return
-        late = self.clock.monotonic() > self._began + _EARLIER
-        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing, late=late):
+        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing, self.ledger.key):
             case None:
                 pass
             case TakeOff(plan_id, node):

@@ -36,7 +36,7 @@ _DAY = 86_400.0
 
 
 def _on_lease(elector: LeaderElector) -> LedgerStore:
-    return LedgerStore(lambda: elector.annotations.get(EVICTIONS, ""), elector.renew_soon)
+    return LedgerStore(lambda: elector.annotations.get(EVICTIONS, ""), elector.renew_soon, lambda: elector.uid)
 
 
 class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,104 +1,143 @@
 """What a new leader believes of the plans and decisions that it finds on pods."""
 
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy
 from webhook.policy.model.values import DECISION, PLAN
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction
+from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.actions import End
-from webhook.reconciler.plans.adoption import Adopted, adopt, disagreement, recalled
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode
+from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, disagreement, recall_evictions
+from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode, is_sealed, sealed
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 WEB = "Deployment/default/web"
 GANG = "jobset.sigs.k8s.io/jobset-name"
 
 
-def decided(*victims: tuple[str, str], age: float = 10.0, name: str = "p") -> Pod:
-    """A preemptor with a decision of so many seconds ago, for victims given as (name, owner)."""
-    made = preemptor(name)
-    said = DecisionRecord(
-        plan="x",
-        at=rfc3339(START - age),
-        node="n1",
-        policy="test",
-        attempt=1,
-        victims=tuple(DecidedVictim(pod=f"default/{victim}", priority=1, owner=owner) for victim, owner in victims),
-    )
-    made.metadata.annotations = {DECISION: encode(said)}
+def web(name: str, *, node: str = "n1", deleted: str | None = None) -> Pod:
+    """A pod of the Deployment web."""
+    return pod(name, node=node, labels={"pod-template-hash": "1"}, owner=("ReplicaSet", "web-1"), deleted=deleted)
+
+
+def told(*rows: DecidedVictim, age: float = 10.0) -> tuple[PlanRecord, DecisionRecord]:
+    """A plan for n1 of so many seconds ago for these victims, and its decision."""
+    victims = tuple(PlanVictim(*row.pod.split("/"), f"uid-{row.pod.partition('/')[2]}") for row in rows)
+    at = rfc3339(START - age)
+    decision = DecisionRecord(plan="x", at=at, node="n1", policy="test", attempt=1, victims=rows)
+    return PlanRecord(id="x", node="n1", victims=victims, begun=at), decision
+
+
+def decided(name: str = "a", **fields: str) -> DecidedVictim:
+    """A victim of the Deployment web, as the decision has it."""
+    return DecidedVictim(**({"pod": f"default/{name}", "priority": 1, "owner": WEB} | fields))
+
+
+def counted(*there: Pod, ledger: Ledger = NOTHING) -> list[tuple[str, str, float]]:
+    """Whose rates are used up, on which node and how many seconds ago, once for each eviction."""
+    setting = Setting(node("n1"))
+    setting.clock.now = 1000.0
+    setting.clock.jump = -1000.0
+    setting.add(*there)
+    recall_evictions(setting.evaluator, setting.policy_set, ledger)
+    return [(row.owner, row.node, 1000.0 - at) for _, row, at in setting.evaluator.limiter.recent(1000.0)]
+
+
+LEAVES = {"deleted": rfc3339(START)}
+
+
+@pytest.mark.parametrize(
+    ("row", "there", "evicted"),
+    [
+        pytest.param(decided(), [], (WEB, "n1"), id="gone"),
+        pytest.param(decided(), [web("b")], (WEB, "n1"), id="gone, whoever came in its place"),
+        pytest.param(decided(), [web("a")], None, id="still there"),
+        pytest.param(decided(), [web("a", **LEAVES)], (WEB, "n1"), id="leaving"),
+        pytest.param(decided(owner="Job/default/x"), [web("a", **LEAVES)], (WEB, "n1"), id="the pod tells whose it is"),
+        pytest.param(decided(owner=""), [], ("", "n1"), id="a bare pod that is gone"),
+        pytest.param(decided(node="n2"), [], (WEB, "n2"), id="elsewhere, and gone"),
+        pytest.param(decided(node="n2"), [web("a", node="n2", **LEAVES)], (WEB, "n2"), id="elsewhere, and leaving"),
+        pytest.param(decided(), [web("a", node="", **LEAVES)], (WEB, "n1"), id="it leaves, and has no node"),
+    ],
+)
+def test_a_plan_on_a_pod_tells_of_evictions(row: DecidedVictim, there: list[Pod], evicted: tuple[str, str] | None):
+    """A victim that is gone, or leaves, counts where it was, since the plan began."""
+    assert counted(planned(preemptor(), *told(row)), *there) == ([(*evicted, 10.0)] if evicted else [])
+
+
+def test_another_pod_of_a_victims_name():
+    """The victim itself is gone."""
+    successor = web("a")
+    successor.metadata.uid = "another"
+    assert counted(planned(preemptor(), *told(decided())), successor) == [(WEB, "n1", 10.0)]
+
+
+def test_members_of_a_gang_share_a_victim():
+    """It went once."""
+    rows = told(decided())
+    assert len(counted(planned(preemptor("p"), *rows), planned(preemptor("q"), *rows))) == 1
+
+
+def forged(made: Pod) -> Pod:
+    """The pod with a plan that no leader has sealed like this."""
+    text = (made.metadata.annotations or {})[PLAN]
+    made.metadata.annotations = {**(made.metadata.annotations or {}), PLAN: text.replace('"x"', '"y"')}
     return made
 
 
-def web(name: str, *, age: float, **more: Any) -> Pod:
-    """A pod of the Deployment web that was made so many seconds ago."""
-    found = pod(name, labels={"pod-template-hash": "1"}, owner=("ReplicaSet", "web-1"), **more)
-    found.metadata.creation_timestamp = rfc3339(START - age)
-    return found
+def moved(made: Pod) -> Pod:
+    """Another pod with the plan of this one."""
+    made.metadata.uid = "another"
+    return made
 
 
-def charged(*preemptors: Pod, pods: tuple[Pod, ...] = ()) -> list[str]:
-    """Whose rates are used up, once for each eviction."""
-    told = recalled(preemptors, {key_of(one): one for one in pods}, START, EvictionLimiter().eviction_of)
-    return [eviction.owner for _, _, evictions in told for eviction in evictions]
-
-
-@pytest.mark.parametrize(
-    ("victims", "pods", "owners"),
-    [
-        pytest.param([("a", WEB)], [], [], id="gone, and the owner made no other"),
-        pytest.param([("a", WEB)], [web("b", age=9)], [WEB], id="gone and replaced"),
-        pytest.param([("a", WEB), ("b", WEB)], [web("c", age=9)], [WEB], id="one replacement stands for one"),
-        pytest.param([("a", WEB)], [web("b", age=3600)], [], id="an old pod is no replacement"),
-        pytest.param([("a", WEB)], [web("a", age=3600)], [], id="still there"),
-        pytest.param([("a", WEB)], [web("a", age=3600, deleted=rfc3339(START))], [WEB], id="leaving"),
-        pytest.param([("a", "Job/default/x")], [web("a", age=60, deleted=rfc3339(START))], [WEB], id="whose it is"),
-        pytest.param([("a", WEB)], [web("a", age=5)], [WEB], id="replaced under the same name"),
-        pytest.param([("a", "")], [], [""], id="a bare pod that is gone"),
-        pytest.param([("a", "")], [web("a", age=3600)], [], id="a bare pod that is there"),
-    ],
-)
-def test_an_eviction_counts_when_the_cluster_bears_it_out(victims, pods, owners):
-    """A decision's text alone uses up nobody's rate."""
-    assert charged(decided(*victims), pods=tuple(pods)) == owners
+def told_otherwise(made: Pod) -> Pod:
+    """The pod with another decision than that of its plan."""
+    said = msgspec.structs.replace(told(decided())[1], victims=(decided(owner="Job/default/x"),))
+    made.metadata.annotations = {**(made.metadata.annotations or {}), DECISION: encode(said)}
+    return made
 
 
 @pytest.mark.parametrize(
-    ("victim", "pods", "evicted_from"),
+    "change",
     [
-        pytest.param({}, [], "n1", id="on the plan's node, or written before nodes were"),
-        pytest.param({"node": "n2"}, [], "n2", id="elsewhere, and gone"),
-        pytest.param({"node": "n2"}, [pod("a", node="n2", deleted=rfc3339(START))], "n2", id="elsewhere, and leaving"),
-        pytest.param({}, [pod("a", node="n2", deleted=rfc3339(START))], "n2", id="the pod tells where it is"),
-        pytest.param({}, [pod("a", deleted=rfc3339(START))], "n1", id="the pod has no node"),
-        pytest.param({"node": "N 2"}, [], None, id="no name of a node"),
+        pytest.param(forged, id="changed"),
+        pytest.param(moved, id="of another pod"),
+        pytest.param(told_otherwise, id="with another decision"),
+        pytest.param(lambda made: planned(made, *told(decided()), key="guessed"), id="sealed with another key"),
+        pytest.param(lambda made: annotated(made, encode(told(decided())[0])), id="not sealed"),
+        pytest.param(lambda made: annotated(made, "{"), id="unreadable"),
     ],
 )
-def test_an_eviction_counts_on_its_own_node(victim: dict[str, str], pods: list[Pod], evicted_from: str | None):
-    """Of a group that goes whole, some are on other nodes than the plan's: `perNode` counts each where it was."""
-    asks = preemptor()
-    asks.metadata.annotations = {
-        DECISION: encode(
-            DecisionRecord(
-                plan="x",
-                at=rfc3339(START - 10),
-                node="n1",
-                policy="test",
-                attempt=1,
-                victims=(DecidedVictim(pod="default/a", priority=1, **victim),),
-            )
-        )
-    }
-    told = recalled([asks], {key_of(there): there for there in pods}, START, EvictionLimiter().eviction_of)
-    nodes = [eviction.node for _, _, evictions in told for eviction in evictions]
-    assert nodes == ([] if evicted_from is None else [evicted_from])
+async def test_what_no_leader_has_sealed(change: Callable[[Pod], Pod]):
+    """It uses up no rate, and is taken off: nobody goes for it, and a gone victim does not make it a plan begun."""
+    made = change(planned(preemptor(nominated="n1"), *told(decided())))
+    assert counted(made) == []
+    desk = Desk(Setting(node("n1")))
+    desk.reconciler.state.pods.take("default/p", made)
+    found = adopt(made, desk.reconciler.plan_manager, desk.reconciler.policy_set, (), "")
+    assert isinstance(found, TakeOff)
+    await desk.reconciler.stop()
+
+
+def annotated(made: Pod, text: str) -> Pod:
+    """The pod with this text in place of a plan."""
+    made.metadata.annotations = {PLAN: text}
+    return made
+
+
+def test_fields_that_are_not_known_keep_the_seal():
+    """A later version may write more: the seal is one of the text, not of what is understood of it."""
+    made, (record, _) = preemptor(), told()
+    text = encode(record)[:-1] + ',"later":1}'
+    assert is_sealed(annotated(made, sealed(text, made, "", "k")), "k")
 
 
 def whole_groups() -> PreemptionPolicy:
@@ -135,44 +174,15 @@ async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
     record = DecisionRecord(
         plan=plan.record.id, at=rfc3339(START), node="n1", policy="test", attempt=1, room="to make room in zone a"
     )
-    asks.metadata.annotations = {PLAN: encode(plan.record), DECISION: encode(record)}
+    planned(asks, plan.record, record)
     taken = Desk(grouped())
     taken.reconciler.state.pods.take("default/p", asks)
-    adopted = adopt(asks, taken.reconciler.plan_manager, taken.reconciler.policy_set, ())
+    adopted = adopt(asks, taken.reconciler.plan_manager, taken.reconciler.policy_set, (), "")
     assert isinstance(adopted, Adopted)
     assert adopted.plan.groups == plan.groups == {1: "JobSet default/train"}
     assert adopted.plan.with_all_of({"uid-b"}).endswith(" to make room in zone a")
     await desk.reconciler.stop()
     await taken.reconciler.stop()
-
-
-def test_decisions_share_the_replacements():
-    """Two decisions that name victims of one owner are borne out by two replacements, whichever is older."""
-    both = decided(("a", WEB), age=10, name="p"), decided(("b", WEB), age=100, name="q")
-    assert charged(*both, pods=(web("c", age=5),)) == [WEB]
-    assert charged(*both, pods=(web("c", age=5), web("d", age=90))) == [WEB, WEB]
-
-
-def test_a_young_victim_that_the_plan_has_yet_to_ask():
-    """By the clock of the leader before, the victim may be younger than the decision: the plan names it by its uid."""
-    asks, here = decided(("a", WEB)), web("a", age=5)
-    named = PlanRecord(id="x", node="n1", victims=(PlanVictim("default", "a", here.metadata.uid),))
-    for record, owners in ((named, []), (msgspec.structs.replace(named, id="y"), [WEB])):
-        asks.metadata.annotations |= {PLAN: encode(record)}
-        assert charged(asks, pods=(here,)) == owners
-
-
-def test_a_decision_on_a_pod_that_is_being_deleted():
-    """Nobody judges what is written on such a pod, so whoever owns it could write a decision of their own."""
-    leaving = decided(("a", ""))
-    leaving.metadata.deletion_timestamp = rfc3339(START)
-    assert charged(leaving) == []
-
-
-def test_a_decision_of_tomorrow_is_none():
-    """An instant beyond what clocks may differ by was never written by a leader."""
-    assert charged(decided(("a", ""), age=-3600)) == []
-    assert charged(decided(("a", ""), age=-10)) == [""]
 
 
 def written(*victims: str) -> PlanRecord:
@@ -215,7 +225,7 @@ async def test_a_plan_on_a_pod_that_cannot_be_read():
         nominated="n1",
         spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}},
     )
-    unreadable.metadata.annotations = {PLAN: encode(written("v"))}
+    planned(unreadable, written("v"))
     setting.add(pod("v", "8", node="n1"), unreadable, preemptor("b"))
     desk = Desk(setting)
     desk.reconciler.look_at_all()
@@ -235,7 +245,7 @@ async def test_plans_of_an_earlier_leader_are_taken_over_in_turns(monkeypatch: p
             {"id": f"plan-{number}", "node": f"n{number}"},
         )
         record = msgspec.structs.replace(written(f"v{number}"), deadline=rfc3339(START + 300), **fields)
-        made.metadata.annotations = {PLAN: encode(record)}
+        planned(made, record)
         setting.add(pod(f"v{number}", "8", node=f"n{number}"), made)
     setting.add(pod("v8", "8", node="n8"), preemptor("new", "8"))
     desk, turns = Desk(setting), 0
@@ -258,7 +268,7 @@ async def test_a_plan_with_too_many_victims_to_name_them_is_taken_over():
     names = [f"v{number:04}" for number in range(1200)]
     setting, made = Setting(node("n1", "1200", pods="2000")), preemptor("p", "1200", nominated="n1")
     record = msgspec.structs.replace(written(*names), deadline=rfc3339(START + 300))
-    made.metadata.annotations = {PLAN: encode(record)}
+    planned(made, record)
     setting.add(*(pod(name, "1", node="n1") for name in names[100:]), made)
     desk = Desk(setting)
     desk.reconciler.look_at_all()
@@ -290,7 +300,7 @@ async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[s
     ]
     victims = [PlanVictim("default", key, f"uid-{key}", 1) for key, name, _ in members if name == "train"]
     record = msgspec.structs.replace(written(), victims=tuple(victims), deadline=rfc3339(START + 300))
-    made.metadata.annotations = {PLAN: encode(record)}
+    planned(made, record)
     assert '"name"' not in made.metadata.annotations[PLAN]
     left = {f"train-{'long' * 15}-007-{on}" for on in gone}
     for key, name, on in members:
@@ -323,9 +333,7 @@ async def test_a_rate_that_was_granted_stays_granted(allowed: int, evicted: int,
     """Of a plan that has evicted the rest goes as its leader allowed it, whose clock may have been another."""
     setting = Setting(node("n1"), under=policy(limits=Limits(per_cluster=Rate(allowed, 60.0))))
     made = preemptor("p", "8", nominated="n1")
-    made.metadata.annotations = {
-        PLAN: encode(msgspec.structs.replace(written("a", "b"), deadline=rfc3339(START + 300)))
-    }
+    planned(made, msgspec.structs.replace(written("a", "b"), deadline=rfc3339(START + 300)))
     setting.add(pod("a", "4", node="n1", deleted=rfc3339(START)), pod("b", "4", node="n1"), made)
     desk = Desk(setting)
     other = PlannedEviction("", "n2")

@@ -11,18 +11,15 @@ from tests.reconciler.builders import START, Setting, node, pod, policy, preempt
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, NOTICE, READY
+from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE, READY
 from webhook.policy.model.victims import Victims
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.plans.actions import Nominate, Notify, Try, Wait
-from webhook.reconciler.plans.adoption import recalled
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import Notices, askable, not_told
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanDevice, PlanRecord
-from webhook.reconciler.state.annotations import encode as encode_record
+from webhook.reconciler.state.annotations import PlanDevice, PlanRecord
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.notices import NoticeRecord, encode
 from webhook.reconciler.state.plan_victims import PlanVictim
@@ -212,19 +209,3 @@ def test_later_decisions_know_when_the_room_comes():
     ends = {round(float(end) - START) for end in pods.gone_at[rows]}
     assert ends == {90}
     assert list(itertools.chain(setting.evaluator.leaving_within(60.0, setting.at))) == []
-
-
-def test_a_victim_that_has_a_notice_was_not_evicted():
-    """However young it is: a new leader counts nobody for the rates who only was told."""
-    victim = DecidedVictim(pod="default/v", priority=80, owner="Job/default/x")
-    decision = DecisionRecord(plan="p1", at=rfc3339(START), node="n1", policy="test", attempt=1, victims=(victim,))
-    told = pod("v", node="n1", owner=("Job", "x"), annotations={NOTICE: notice()})
-    told.metadata.creation_timestamp = rfc3339(START - 1)
-    asked = preemptor("p", "8")
-    asked.metadata.annotations = {DECISION: encode_record(decision)}
-    for texts, charged in ((told.metadata.annotations, 0), ({}, 1)):
-        told.metadata.annotations = texts
-        found = list(
-            recalled([asked], {"default/v": told, "default/p": asked}, START + 5, EvictionLimiter().eviction_of)
-        )
-        assert [len(evictions) for _, _, evictions in found] == [charged]

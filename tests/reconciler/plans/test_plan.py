@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.reconciler.acting import managing, playing
-from tests.reconciler.builders import START, Desk, Setting, node, pod, preemptor
+from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.preemption import EvictionMode
-from webhook.policy.model.values import PLAN, RECONCILER_ANNOTATIONS
+from webhook.policy.model.values import RECONCILER_ANNOTATIONS
 from webhook.reconciler.plans import plan as plans
 from webhook.reconciler.plans.actions import Action, Ask, Wait
 from webhook.reconciler.plans.plan import Plan, PlanLook
-from webhook.reconciler.state.annotations import PlanRecord, encode
+from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 ROOT = Path(plans.__file__).parents[1]
@@ -89,7 +89,7 @@ async def test_a_new_leader_goes_on(notice: float, there: bool, expected: type[A
     """Who has to be told and asked is read off the victims; when the plan began is written."""
     setting, made = Setting(node("n1")), preemptor("p", "8", nominated="n1")
     record = PlanRecord(id="plan", node="n1", victims=(PlanVictim("default", "v", "uid-v"),), begun=rfc3339(START - 60))
-    made.metadata.annotations = {PLAN: encode(record.with_notice(notice))}
+    planned(made, record.with_notice(notice))
     setting.add(*([pod("v", "8", node="n1")] if there else []), made)
     desk = Desk(setting)
     desk.reconciler.look_at_all()

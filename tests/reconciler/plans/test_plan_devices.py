@@ -4,17 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.reconciler.builders import START, Desk, pod
+from tests.reconciler.builders import START, Desk, planned, pod
 from tests.reconciler.device_settings import DRIVER, Devices, all_asked, begun, claim, uses
 from webhook.kube.instants import rfc3339
-from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.kinds import PODS
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.plans import next_action
 from webhook.reconciler.plans.actions import Ask, End, Wait
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.state.annotations import encode
 
 
 async def test_a_plan_counts_its_devices_as_taken():
@@ -206,7 +204,7 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
         if deallocated:
             fresh.deallocated(f"c-n1-{number}")
     made = fresh.wants("p", 2, nominated="n1")
-    made.metadata.annotations = {PLAN: encode(record)}
+    planned(made, record)
     fresh.add(made)
     led = Desk(fresh)
     led.reconciler.look_at_all()

@@ -22,11 +22,13 @@ from webhook.reconciler.evict.replacing import is_replaced
 from webhook.reconciler.evict.writer import EvictionResult, Writer
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Step, Try
 from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.eviction_ledger import EvictionLedger
 from webhook.reconciler.plans.next_action import is_chosen, policy_for
 from webhook.reconciler.plans.plan import Plan, is_there, remaining
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import plan_id_of
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class Executor:
         manager: PlanManager,
         policy_set: PolicySet,
         reporter: Reporter,
+        ledger: EvictionLedger,
         *,
         news: asyncio.Queue[Any],
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
@@ -85,6 +88,7 @@ class Executor:
         self._state = manager.evaluator.state
         self._policy_set = policy_set
         self._reporter = reporter
+        self._ledger = ledger
         self._news = news
         self._checkpoint = checkpoint
         self._notices = NoticeWriter(writer, manager, reporter, checkpoint)
@@ -181,7 +185,10 @@ class Executor:
             return Ending.OUTDATED
         try:
             await self._checkpoint("decided")
-            await self._writer.nominate(pod, plan.record, plan.decision, self._policy_set.policy_to_act_by)
+            if plan_id_of(pod) not in ("", plan.record.id):
+                await self._ledger.wait_until_written()  # what was evicted for the plan before goes with that plan
+            policy_of, key = self._policy_set.policy_to_act_by, self._ledger.key
+            await self._writer.nominate(pod, plan.record, plan.decision, policy_of, key)
             plan.note_written()
             await self._checkpoint("nominated")
         except (ApiError, StaleError) as error:
@@ -323,6 +330,8 @@ class Executor:
                 if ended.ended is Ending.BOUND:
                     await self._checkpoint("bound")
                     await self._let_plans_pass()
+                if ended.gone or ended.asking:
+                    await self._ledger.wait_until_written()
                 replaced = await is_replaced(ended, self._manager.plans)
                 known = None if replaced else self._state.pod_of(ended.key, ended.uid)
             while known is not None:

@@ -1,8 +1,8 @@
 """What a new leader takes over from the one before: the plans written on pods, and the evictions they tell of.
 
-An annotation is text that somebody wrote, so none of it is believed by itself. A plan goes on only if a decision made
-now asks for just the same pods (`adopt`). An eviction uses up a rate only as far as the cluster bears it out
-(`recall_evictions`): the victim is leaving, or it is gone and its owner has made another pod since.
+An annotation is text that somebody wrote, so a plan is believed only with the leaders' seal. If nobody was asked for
+it, a decision made now has to ask for just the same pods (`adopt`). The evictions are those that the ledger tells, and
+the victims of plans on pods that are gone, or leave (`recall_evictions`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from webhook.kube.instants import epoch, epoch_or
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.kube.pods import is_terminal, workload_of
+from webhook.kube.pods import is_terminal
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.values import PLAN
 from webhook.preemption.snapshot.amounts import ClusterError
@@ -30,22 +30,16 @@ from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.plan_times import time_for
 from webhook.reconciler.preemptors import PolicySet, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import (
-    DecidedVictim,
-    DecisionRecord,
     PlanRecord,
     UnreadableError,
     decision_of,
+    is_sealed,
     plan_of,
     with_names,
 )
 from webhook.reconciler.state.notices import notice_of
 
 log = logging.getLogger(__name__)
-
-_AHEAD = 60.0
-"""Seconds by which an earlier leader's clock may be ahead of this one's; a decision from later than that is none."""
-_SKEW = 5.0
-"""Seconds by which an earlier leader's clock may be ahead of the API server's, which dates the pods."""
 
 
 class TakeOff(NamedTuple):
@@ -63,30 +57,29 @@ class Adopted(NamedTuple):
 
 
 def adopt(
-    pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str], *, late: bool = False
+    pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str], key: str
 ) -> Adopted | TakeOff | None:
     """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off.
 
-    `clearing` are the ids of the plans that this process is taking off their pods. A plan that comes `late`, when this
-    process has led for long, is no earlier leader's.
+    `clearing` are the ids of the plans that this process is taking off their pods, `key` is what leaders seal with.
     """
     # 1. Read it. What no version of giveway would write is taken off.
-    state, key = manager.evaluator.state, key_of(pod)
+    state, name = manager.evaluator.state, key_of(pod)
     try:
         record = plan_of(pod)
     except UnreadableError as error:
-        log.warning("%s: %s; taking it off", key, error)
+        log.warning("%s: %s; taking it off", name, error)
         return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
-    cleared = state.expectations.cleared.get(key)
+    cleared = state.expectations.cleared.get(name)
     if record is None or record.id in clearing or (cleared is not None and not cleared.shown(pod)):
         return None
-    # 2. Take it off if it is over: ended by this process, without its nomination, or for a pod to leave alone. A plan
-    #    without a nomination is believed only if the scheduler says that it clears them: anybody can annotate a pod.
+    # 2. Take it off if no leader wrote it, or it is over: ended by this process, without its nomination though the
+    #    scheduler clears none, or for a pod to leave alone.
     nominated, policy = pod.status.nominated_node_name, policy_set.policy_to_act_by(pod)
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
     if record.resize:
         under_way = pod.spec.node_name == record.node
-    if late or record.id in manager.ended or not under_way or policy is None:
+    if not is_sealed(pod, key) or record.id in manager.ended or not under_way or policy is None:
         return TakeOff(record.id, record.node)
     record = with_names(record, state.pods.items().values())
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
@@ -98,7 +91,7 @@ def adopt(
     wall = manager.clock.wall()
     plan = Plan(
         record,
-        key,
+        name,
         pod.metadata.uid,
         pod.spec.priority or 0,
         now,
@@ -180,123 +173,59 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
-def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger = NOTHING) -> dict[int, str]:
+def recall_evictions(
+    evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger = NOTHING, key: str = ""
+) -> dict[int, str]:
     """Count the recent evictions for the rates. Owners that replaced their evicted pods are excluded again.
 
-    The ledger names these owners and most evictions. The decisions on marked pods of managed classes name the rest.
-    Returns the tickets in the rates by plan, as far as that is known.
+    The ledger tells these owners and most evictions, the plans on pods tell the last ones. `key` is what leaders seal
+    with. Returns the tickets in the rates by plan, as far as that is known.
     """
-    now, wall = evaluator.clock.monotonic(), evaluator.clock.wall()
+    now, wall, limiter = evaluator.clock.monotonic(), evaluator.clock.wall(), evaluator.limiter
     for policy in policy_set.policies.preemption:
-        evaluator.limiter.remember(policy.limits)
-    pods = evaluator.state.pods.items()
-    marked = [pod for pod in pods.values() if is_marked(pod) and policy_set.policy_of(pod)]
-    told: set[str] = set()
-    written: dict[tuple[str, str, str], list[PlannedEviction]] = {}
-    for plan, _, eviction in ledger.evictions:  # which knows the groups of pods that are gone, too
-        written.setdefault((plan, eviction.owner, eviction.node), []).append(eviction)
-    evicted = [
-        (now - age, plan, [(written.get((plan, known.owner, known.node)) or [known]).pop() for known in evictions])
-        for age, plan, evictions in recalled(marked, pods, wall, evaluator.limiter.eviction_of, ledger)
-    ]
-    told.update(plan for _, plan, _ in evicted)
-    evicted += [
-        (now - max(0.0, wall - at), plan, [eviction]) for plan, at, eviction in ledger.evictions if plan not in told
-    ]
+        limiter.remember(policy.limits)
+    written = Counter((plan, eviction.owner, eviction.node) for plan, _, eviction in ledger.evictions)
+    evicted, counted = list(ledger.evictions), set[str]()
+    for pod in evaluator.state.pods.items().values():
+        if not is_marked(pod) or not is_sealed(pod, key):
+            continue
+        for record, victim, eviction in _told_by(pod, evaluator):
+            row = record.id, eviction.owner, eviction.node
+            if victim in counted:
+                continue  # it goes for several plans, such as those of a gang
+            counted.add(victim)
+            if written[row]:
+                written[row] -= 1
+            else:
+                evicted.append((record.id, epoch_or(record.begun, wall), eviction))
     tickets: dict[int, str] = {}
-    for at, plan, evictions in evicted:
-        tickets |= dict.fromkeys(evaluator.limiter.note(evictions, at), plan)
+    for plan, then, eviction in evicted:
+        at = now - max(0.0, wall - then)
+        tickets |= dict.fromkeys(limiter.note([eviction], at), plan)
         # The history of the workloads has what was before it was written
-        for eviction in evictions if at - now + wall > evaluator.limiter.history.written else ():
-            evaluator.limiter.history.note(eviction.owner, at, "")
+        if at - now + wall > limiter.history.written:
+            limiter.history.note(eviction.owner, at, "")
     for known in ledger.returning:
         evaluator.eviction_backoff.recall(known._replace(until=now + known.until - wall), now)
     return tickets
 
 
-def recalled(
-    preemptors: Iterable[Pod],
-    pods: Mapping[str, Pod],
-    wall: float,
-    eviction_of: Callable[[Pod], PlannedEviction],
-    ledger: Ledger = NOTHING,
-) -> Iterator[tuple[float, str, list[PlannedEviction]]]:
-    """The evictions that the preemptors' decisions tell of and the cluster bears out: age in seconds, plan, evictions.
-
-    `pods` are all pods by `namespace/name`, `wall` is now in seconds since the epoch, `eviction_of` says how the rates
-    see the eviction of a pod that is leaving. Admission judges no changes of a
-    pod that is being deleted, so its decision counts no more than that of one that is gone. What the ledger has of
-    plans that were over when it was written is not looked for here; of those under way then the decision tells more.
-    """
-    present = [pod for pod in preemptors if not pod.metadata.deletion_timestamp]
-    decisions = ((decision_of(pod), pod) for pod in present)
-    written = [(epoch_or(decision.at, 0.0), decision, pod) for decision, pod in decisions if decision is not None]
-    later = [row for row in written if row[0] >= ledger.at - 1.0 or row[1].plan in ledger.plans]
-    told = sorted((row for row in later if row[0] <= wall + _AHEAD), key=lambda row: -row[0])
-    if not told:
-        return
-    births = _Births(pods.values(), since=told[-1][0])
-    counted: set[tuple[str, float]] = set()
-    for at, decision, preemptor in told:
-        evictions, planned = [], _planned(preemptor, decision)
-        for victim in decision.victims:
-            there = pods.get(victim.pod)
-            key = victim.pod, 0.0 if there is not None else at
-            if key in counted:
-                continue  # it went for several plans, such as those of a gang
-            counted.add(key)
-            node = victim.node or decision.node
-            if there is not None and there.metadata.deletion_timestamp:
-                leaving = eviction_of(there)
-                evictions.append(replace(leaving, node=leaving.node or node))
-            elif there is not None and (there.metadata.uid in planned or _was_there(there, decision, at)):
-                continue  # it does not leave: it was not evicted
-            elif not victim.owner or births.take(victim.owner, at):
-                evictions.append(PlannedEviction(victim.owner, node, _groups(victim)))
-        yield max(0.0, wall - at), decision.plan, evictions
-
-
-def _planned(preemptor: Pod, decision: DecisionRecord) -> frozenset[str]:
-    """The uids of the pods that the plan of this decision is to evict, as far as it is still written."""
+def _told_by(preemptor: Pod, evaluator: Evaluator) -> Iterator[tuple[PlanRecord, str, PlannedEviction]]:
+    """The evictions for the plan on this pod: its victims that are gone or leave, each by its uid."""
     try:
-        record = plan_of(preemptor)
+        record, decision = plan_of(preemptor), decision_of(preemptor)
     except UnreadableError:
         record = None
-    if record is None or record.id != decision.plan:
-        return frozenset()
-    return frozenset(victim.uid for victim in record.victims)
-
-
-def _was_there(pod: Pod, decision: DecisionRecord, at: float) -> bool:
-    """Whether a pod is the one that a decision named, and no later one: it is older, or still has its plan's notice."""
-    notice = notice_of(pod)
-    return epoch_or(pod.metadata.creation_timestamp, 0.0) < at - _SKEW or (
-        notice is not None and notice.plan == decision.plan
-    )
-
-
-def _groups(victim: DecidedVictim) -> tuple[str, ...]:
-    """The groups in which the rates count a victim, as far as its name tells."""
-    return groups_of(victim.pod.partition("/")[0], {}, ())
-
-
-class _Births:
-    """When owners made pods, newest first; each of these pods stands for one that left."""
-
-    def __init__(self, pods: Iterable[Pod], since: float) -> None:
-        self._times: dict[str, list[float]] = {}
-        for pod in pods:
-            born = epoch_or(pod.metadata.creation_timestamp, 0.0)
-            if born >= since - _SKEW:
-                self._times.setdefault(workload_of(pod), []).append(born)
-        for times in self._times.values():
-            times.sort(reverse=True)
-        self._used: Counter[str] = Counter()
-
-    def take(self, owner: str, at: float) -> bool:
-        """Whether the owner made one more pod since `at` than were taken before; asked with falling `at`."""
-        times, used = self._times.get(owner, ()), self._used[owner]
-        if used >= len(times) or times[used] < at - _SKEW:
-            return False
-        self._used[owner] += 1
-        return True
+    if record is None:
+        return
+    record = with_names(record, evaluator.state.pods.items().values())
+    decided = {victim.pod: victim for victim in decision.victims} if decision and decision.plan == record.id else {}
+    for victim in record.victims:
+        there, told = evaluator.state.pod_of(victim.key, victim.uid), decided.get(victim.key)
+        node = (told.node if told else None) or record.node
+        if there is None:
+            groups = groups_of(victim.namespace, {}, ())
+            yield record, victim.uid, PlannedEviction(told.owner if told else "", node, groups)
+        elif there.metadata.deletion_timestamp:
+            leaving = evaluator.limiter.eviction_of(there)
+            yield record, victim.uid, replace(leaving, node=leaving.node or node)

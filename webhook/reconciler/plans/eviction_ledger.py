@@ -1,13 +1,14 @@
 """The recent evictions, and what was learned from them, as a text that outlives their pods and the leader.
 
 It is kept as an annotation of the reconciler's Lease, which its holder writes every other second anyway: no further
-object, right or request. A new leader reads it, and beside it the decisions on pods that are later than it.
+object, right or request. A plan stays on its pod until its evictions are written here (`wait_until_written`). So a new
+leader finds every eviction here or in a plan.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from types import MappingProxyType
@@ -30,6 +31,8 @@ _ROOM = 32 * 1024
 """Bytes that are written, at most."""
 _LONGEST = 64 * 1024
 """Bytes that are read."""
+_PAUSE = 0.05
+"""Seconds between two looks whether the text is written."""
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):
@@ -52,10 +55,9 @@ class _Returning(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Text(msgspec.Struct, frozen=True):
-    """What is written; `plans` are those under way, of which not all victims have been asked yet."""
+    """What is written."""
 
     at: str
-    plans: tuple[str, ...] = ()
     evictions: tuple[_Row, ...] = ()
     returning: tuple[_Returning, ...] = ()
     version: int = 1
@@ -67,12 +69,9 @@ _TEXT = msgspec.json.Decoder(_Text)
 class Ledger(NamedTuple):
     """What was read: evictions, each with when it was in seconds since the epoch, by plan; an empty name for none.
 
-    `at` is when it was written, minus infinity for never; `plans` are the plans that were under way then,
-    `returning` the owners that put their pods back, each until when in seconds since the epoch.
+    `returning` are the owners that put their pods back, each until when in seconds since the epoch.
     """
 
-    at: float = -math.inf
-    plans: frozenset[str] = frozenset()
     evictions: tuple[tuple[str, float, PlannedEviction], ...] = ()
     returning: tuple[ReturningOwner, ...] = ()
 
@@ -81,14 +80,18 @@ NOTHING = Ledger()
 
 
 class LedgerStore(NamedTuple):
-    """Where the text lies: what an earlier leader wrote, and a wish to have it written soon."""
+    """Where the text lies: what is written there, a wish to have it written soon, and the key that leaders share.
 
-    earlier: Callable[[], str]
+    The key is the uid of the Lease: the API server makes it, and who may not read the Lease does not know it.
+    """
+
+    written: Callable[[], str]
     write_soon: Callable[[], None]
+    key: Callable[[], str] = str
 
 
 NO_STORE = LedgerStore(str, lambda: None)
-"""For a reconciler without a Lease: it reads the decisions on pods alone."""
+"""For a reconciler without a Lease, which reads the plans on pods alone."""
 
 
 def write_ledger(
@@ -104,8 +107,8 @@ def write_ledger(
 
     At most 32 KiB, of which the owners have half: the latest evictions, and the owners excluded for longest.
 
-    `recalled` are the plans of evictions that earlier leaders asked for, by ticket: the decisions on their preemptors
-    tell of them, too, and the next leader is to count them once.
+    `recalled` are the plans of evictions that earlier leaders asked for, by ticket: their plans on pods tell of them,
+    too, and the next leader is to count them once.
 
     Victims of the `plans` under way that have not been asked yet are left out. `now` is in monotonic seconds, `wall` in
     seconds since the epoch.
@@ -122,16 +125,16 @@ def write_ledger(
         (at, eviction, plan_of.get(ticket, "")) for ticket, eviction, at in recent if ticket not in unasked
     )
     rows = sorted(counted.items(), key=lambda row: -row[0][0])
-    under_way, owners = sorted(set(plan_of.values())), _within_room(returning, now)
-    while rows or under_way or owners:
+    owners = _within_room(returning, now)
+    while rows or owners:
         evictions = tuple(
             _Row(round(max(0.0, now - at), 3), eviction.node, eviction.owner, plan, count, eviction.groups)
             for (at, eviction, plan), count in rows
         )
-        text = pack(_Text(rfc3339_micro(wall), tuple(under_way), evictions, owners))
+        text = pack(_Text(rfc3339_micro(wall), evictions, owners))
         if len(text) <= _ROOM:
             return text
-        rows, under_way = rows[: len(rows) * _ROOM // (len(text) + 1)], under_way if rows else []
+        rows = rows[: len(rows) * _ROOM // (len(text) + 1)]
     return ""
 
 
@@ -166,7 +169,7 @@ def read_ledger(text: str) -> Ledger:
     returning = tuple(ReturningOwner(row.owner, row.times, at + row.left) for row in read.returning)
     if read.version != 1:
         raise ValueError(f"annotation {EVICTIONS} is of version {read.version}, and 1 is known")
-    return Ledger(at, frozenset(read.plans), evictions, returning)
+    return Ledger(evictions, returning)
 
 
 class EvictionLedger:
@@ -177,7 +180,9 @@ class EvictionLedger:
     ) -> None:
         self._evaluator, self._plans, self._store, self._ended = evaluator, plans, store, ended
         self._open = False
-        self._last = ""
+        self._last = self._text = ""
+        self._texts = 0
+        """How many times the text was made."""
         self.recalled: Mapping[int, str] = {}
         """Tickets of the evictions that this term has found, by plan."""
 
@@ -189,14 +194,28 @@ class EvictionLedger:
         """What earlier leaders have written, before anything of this term is."""
         self._open = True
         try:
-            return read_ledger(self._store.earlier())
+            return read_ledger(self._store.written())
         except ValueError as error:
-            log.warning("%s; only what is told on pods counts", error)
+            log.warning("%s; only what plans on pods tell counts", error)
             return NOTHING
+
+    @property
+    def key(self) -> str:
+        """What the leaders seal their plans with."""
+        return self._store.key()
 
     def write_soon(self) -> None:
         """Something that was evicted is not written yet."""
         self._store.write_soon()
+
+    async def wait_until_written(self) -> None:
+        """Wait until all is written that was evicted so far: then the next leader knows it without the plan."""
+        if self._store is NO_STORE:
+            return
+        before = self._texts
+        self._store.write_soon()
+        while self._texts == before or self._store.written() != self._text:  # noqa: ASYNC110 - the Lease is polled
+            await asyncio.sleep(_PAUSE)
 
     def close(self) -> None:
         """The term ends: what is written from now on is of this moment."""
@@ -209,6 +228,8 @@ class EvictionLedger:
         limiter, clock = self._evaluator.limiter, self._evaluator.clock
         returning = self._evaluator.eviction_backoff.returning()
         recalled = {ticket: plan for ticket, plan in self.recalled.items() if plan not in self._ended}
-        return write_ledger(
+        self._texts += 1
+        self._text = write_ledger(
             limiter, self._plans.values(), clock.monotonic(), clock.wall(), returning, recalled=recalled
         )
+        return self._text

@@ -11,12 +11,14 @@ Both have a bounded size, however many victims there are: the API server takes 2
 with too many to name them has the uid of each, by which a new leader finds it again (`with_names`); those for which
 even that is too long are not written. A decision names as many as fit, and says how many more there are.
 
-The webhook lets only the reconciler write them. What is read back is checked all the same, because a pod may be older
-than the webhook or lie in a namespace that it leaves out: what no version of giveway would write counts as unreadable.
+The webhook lets only the reconciler write them. A pod may be older than the webhook, or lie in a namespace that it
+leaves out. So what no version of giveway would write counts as unreadable, and a plan goes on only with the seal that a
+leader has put on it (`sealed`).
 """
 
 from __future__ import annotations
 
+import hmac
 import math
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -38,6 +40,7 @@ _ROOM = 32 * 1024
 _ROOM_FOR_UIDS = 128 * 1024
 """The same of a plan with too many victims to name them."""
 _MOST_VICTIMS = 3000
+_SEAL = ',"seal":"'
 _DeviceName = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?\Z")]
 """A driver, a pool of it, or a device of that."""
 _Attempt = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
@@ -182,6 +185,23 @@ def _encode_plan(record: PlanRecord) -> str:
         record = msgspec.structs.replace(record, victims=record.victims[:kept])
         text = msgspec.json.encode(record)
     return text.decode()
+
+
+def sealed(text: str, pod: Pod, decision: str, key: str) -> str:
+    """The text of a plan for this pod, with a seal that nobody can make who does not know the key of the leaders.
+
+    `decision` is the text of the decision that is written with it, empty for none.
+    """
+    said = f"{pod.metadata.uid}\n{text}\n{decision}".encode(errors="surrogatepass")
+    return f'{text[:-1]}{_SEAL}{hmac.digest(key.encode(), said, "sha256").hex()}"}}'
+
+
+def is_sealed(pod: Pod, key: str) -> bool:
+    """Whether a leader has written the plan and the decision that are on a pod, for that pod."""
+    annotations = pod.metadata.annotations or {}
+    text = annotations.get(PLAN, "")
+    wanted = sealed(text.rpartition(_SEAL)[0] + "}", pod, annotations.get(DECISION, ""), key)
+    return hmac.compare_digest(text.encode(errors="surrogatepass"), wanted.encode(errors="surrogatepass"))
 
 
 def with_names(record: PlanRecord, pods: Iterable[Pod]) -> PlanRecord:
