@@ -26,6 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from tests.admission import builders as admission
@@ -38,6 +39,7 @@ from tests.reconciler.harness.pods import preemptor, victim
 from tests.reconciler.harness.virtual_time import SimulatedClock, run
 from webhook.clusters.simulated.clock import VirtualLoop
 from webhook.kube.instants import rfc3339
+from webhook.kube.objects.pod import Pod
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import PriorityClasses
 from webhook.policy.model.values import PLAN
@@ -47,6 +49,7 @@ from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import sealed
 from webhook.reconciler.state.state import State
 
 ROOT = Path(__file__).parents[2]
