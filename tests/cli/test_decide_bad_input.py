@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.preemption.building import budget, cluster, node, pod
-from webhook.cli.decide_input import decode, take_snapshot
+from webhook.cli.decide import read_line
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import kubernetes_rules
@@ -34,9 +34,8 @@ OTHERS = (None, [], {}, True, 1.5, 1e300)
 
 def decided(data):
     """Decide on a cluster given as data, as the command does, and read the whole decision."""
-    given = decode(json.dumps(data).encode())
-    snapshot = take_snapshot(given, ())
-    decision = decide(snapshot, given.preemptor, kubernetes_rules(), given.now)
+    given = read_line(json.dumps(data).encode(), ())
+    decision = decide(given.snapshot, given.preemptor, kubernetes_rules(), given.now)
     return decision.candidates, decision.node_reasons, decision.scores(3), decision.unresolvable
 
 

@@ -1,28 +1,58 @@
-"""`giveway decide`: preemption decisions for clusters given as JSON lines."""
+"""`giveway decide`: preemption decisions for clusters given as JSON lines, or for pods of a cluster file."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import msgspec
 
-from webhook.cli.decide_input import Cluster, decode, name_of, take_snapshot
+from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.kinds import NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
-Choose = Callable[[Pod], Rules | None]
+T = TypeVar("T")
+Raws = list[msgspec.Raw] | None
+_BROKEN = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+class _Line(msgspec.Struct, kw_only=True):
+    """What a line says beside its objects."""
+
+    preemptor: msgspec.Raw
+    name: Any = None
+    now: float | str | None = None
+
+
+_FIELDS: list[Any] = [
+    (kind.field, Raws) if kind in (NODES, PODS) else (kind.field, Raws, None) for kind in SNAPSHOT_KINDS
+]
+Line: Any = msgspec.defstruct("Line", _FIELDS, bases=(_Line,), kw_only=True)
+"""A line as it is read first: a list for each kind of a snapshot. Its objects are decoded one by one, so that a large
+cluster stays small."""
+
+
+class Cluster(NamedTuple):
+    """A pod to decide for, and its cluster; `now` is in seconds since the epoch, `taken` how long the snapshot took."""
+
+    name: Any
+    preemptor: Pod
+    now: float
+    snapshot: Snapshot
+    taken: float
 
 
 @click.command("decide")
@@ -44,13 +74,7 @@ Choose = Callable[[Pod], Rules | None]
     help="For this pod of a snapshot, or of lists of kubectl. By default: for every pod of a snapshot that waits.",
 )
 def command(
-    files: tuple[str, ...],
-    rules: str | None,
-    policies: Path | None,
-    timing: int | None,
-    pods: tuple[str, ...],
-    *,
-    explain: bool,
+    files: tuple[str, ...], rules: str | None, policies: Path | None, pods: tuple[str, ...], **how: Any
 ) -> None:
     """Decide preemption for the clusters in FILES (default: standard input), one JSON object a line.
 
@@ -59,41 +83,28 @@ def command(
     """
     if rules is not None and policies is not None:
         raise click.UsageError("--rules and --policies exclude each other")
-    choose = _from_policies(policies) if policies is not None else (lambda _pod: kubernetes_rules())
     named = [Path(name) for name in files if name != "-"]
     if named and not pods:
         from webhook.simulation.cluster_file.reading import is_cluster_file  # noqa: PLC0415
     if pods or any(is_cluster_file(path) for path in named):
-        _answer_pods(files, pods, policies, choose, timing, explain=explain)
+        _answer_pods(files, pods, policies, how)
         return
+    choose, annotations = _from_policies(policies) if policies is not None else _plain()
     failed, number = False, 0
     for name in files or ("-",):
         with click.open_file(name, "rb") as stream:
             for text in filter(bytes.strip, stream):
                 number += 1
                 try:
-                    cluster = decode(text)
-                    chosen = choose(cluster.preemptor)
-                    started = time.perf_counter()
-                    snapshot = take_snapshot(
-                        cluster, KEPT_ANNOTATIONS | (chosen.annotations if chosen else frozenset())
-                    )
-                    _decide(cluster, snapshot, chosen, timing, time.perf_counter() - started, explain=explain)
+                    cluster = read_line(text, annotations)
+                    _answer(cluster, choose(cluster.preemptor), **how)
                 except ClusterError as error:
                     failed = True
-                    _print({"name": name_of(text, number), "error": str(error)})
+                    _print({"name": _name_of(text, number), "error": str(error)})
     sys.exit(1 if failed else 0)
 
 
-def _answer_pods(
-    files: tuple[str, ...],
-    keys: tuple[str, ...],
-    directory: Path | None,
-    choose: Choose,
-    timing: int | None,
-    *,
-    explain: bool,
-) -> None:
+def _answer_pods(files: tuple[str, ...], keys: tuple[str, ...], directory: Path | None, how: dict[str, Any]) -> None:
     """Decide for pods of a cluster file."""
     from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
     from webhook.policy.model.policies import Policies  # noqa: PLC0415
@@ -102,6 +113,7 @@ def _answer_pods(
     from webhook.simulation.judgeable import annotations_read, check_judgeable  # noqa: PLC0415
     from webhook.simulation.simulated_reconciler import offline_state  # noqa: PLC0415
 
+    choose, _ = _from_policies(directory) if directory is not None else _plain()
     policies = load_or_raise(directory) if directory is not None else Policies()
     try:
         objects = read_cluster([Path(name) for name in files])
@@ -114,42 +126,126 @@ def _answer_pods(
     snapshot = offline_state(objects, annotations_read([policies])).snapshot
     taken = time.perf_counter() - started
     for pod in [objects.of("Pod")[key] for key in keys] or objects.pending():
-        cluster = Cluster(key_of(pod), None, pod, objects.taken_at)
         try:
-            _decide(cluster, snapshot, choose(pod), timing, taken, explain=explain)
+            _answer(Cluster(key_of(pod), pod, objects.taken_at, snapshot, taken), choose(pod), **how)
         except ClusterError as error:
-            _print({"name": cluster.name, "error": str(error)})
+            _print({"name": key_of(pod), "error": str(error)})
 
 
-def _decide(
-    cluster: Cluster, snapshot: Snapshot, rules: Rules | None, timing: int | None, taken: float, *, explain: bool
-) -> None:
-    """Answer for one pod; `taken` is how many seconds the snapshot took."""
+def _plain() -> tuple[Callable[[Pod], Rules | None], frozenset[str]]:
+    return lambda _pod: kubernetes_rules(), KEPT_ANNOTATIONS
+
+
+def _from_policies(directory: Path) -> tuple[Callable[[Pod], Rules | None], frozenset[str]]:
+    """What decides for a pod: the only policy, or the one that manages its class; and which annotations they read."""
+    from webhook.policy.evaluation.engine import Engine  # noqa: PLC0415  # CEL loads only if policies are read
+    from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
+    from webhook.policy.shapes.findings import PolicyError  # noqa: PLC0415
+
+    try:
+        policies = load_or_raise(directory)
+        compiled = {policy.name: compile_rules(policy) for policy in policies.preemption}
+        engine = Engine(policies)
+    except (PolicyError, ClusterError) as error:
+        raise click.ClickException(str(error)) from error
+    if not compiled:
+        raise click.ClickException(f"{directory} holds no PreemptionPolicy; --rules kubernetes needs none")
+
+    def choose(pod: Pod) -> Rules | None:
+        managed = engine.managed(pod.spec.priority_class_name)
+        return compiled[managed.policy.name] if managed else None
+
+    only = next(iter(compiled.values()))
+    annotations = KEPT_ANNOTATIONS.union(*(rules.annotations for rules in compiled.values()))
+    return (choose if len(compiled) > 1 else lambda _pod: only), annotations
+
+
+def read_line(text: bytes, annotations: Collection[str]) -> Cluster:
+    """Read a line. Raises ClusterError, with the place, for what cannot be read and for two objects of one name."""
+    started = time.perf_counter()
+    try:
+        line = msgspec.json.decode(text, type=Line)
+    except _BROKEN as error:
+        raise ClusterError(f"not a cluster: {error}") from error
+    preemptor, now = _object(line.preemptor, msgspec.json.Decoder(Pod), "preemptor"), line.now
+    if now is None:
+        now = time.time()
+    elif isinstance(now, str):
+        try:
+            now = epoch(now)
+        except InstantError as error:
+            raise ClusterError(f"now: {error}") from error
+    elif not math.isfinite(now):
+        raise ClusterError("now: expected seconds since the epoch or an RFC 3339 instant")
+    snapshot = Snapshot(annotations)
+    for kind in SNAPSHOT_KINDS:
+        _take(getattr(line, kind.field), kind, snapshot)
+    return Cluster(line.name, preemptor, now, snapshot, time.perf_counter() - started)
+
+
+def _take(raws: Raws, kind: SnapshotKind, snapshot: Snapshot) -> None:
+    """Take the objects of one kind into the snapshot."""
+    decoder = msgspec.json.Decoder(kind.type_)
+    seen: dict[str, int] = {}
+    for number, raw in enumerate(raws or ()):
+        place = f"{kind.field}[{number}]"
+        item = _object(raw, decoder, place, namespaced=kind.resource.namespaced)
+        if (first := seen.setdefault(key_of(item), number)) != number:
+            raise ClusterError(f"{place}: {kind.field}[{first}] has the same name, {key_of(item)}")
+        try:
+            snapshot.put(kind, item)
+        except ClusterError as error:
+            raise ClusterError(f"{place}: {error}") from error
+
+
+def _object(raw: msgspec.Raw, decoder: msgspec.json.Decoder[T], place: str, *, namespaced: bool = True) -> T:
+    """Decode one object; what has no name is an error, and a namespace that is left out is `default`."""
+    try:
+        decoded = decoder.decode(raw)
+    except _BROKEN as error:
+        raise ClusterError(f"{place}: {error}") from error
+    meta = decoded.metadata  # type: ignore[attr-defined]  # every kind decoded here has metadata
+    if not meta.name:
+        raise ClusterError(f"{place}: metadata.name is missing")
+    if namespaced and not meta.namespace:
+        meta.namespace = "default"
+    return decoded
+
+
+def _name_of(text: bytes, number: int) -> Any:
+    """The name a line gives itself, even if the rest is wrong; else its number."""
+    try:
+        decoded = msgspec.json.decode(text)
+    except _BROKEN:
+        decoded = None
+    name = decoded.get("name") if isinstance(decoded, dict) else None
+    return f"line {number}" if name is None else name
+
+
+def _answer(cluster: Cluster, rules: Rules | None, *, timing: int | None, explain: bool) -> None:
+    """Answer for one pod. Raises ClusterError."""
+    snapshot, pod, now = cluster.snapshot, cluster.preemptor, cluster.now
     snapshot.under_policy = rules is not None and rules.policy is not None
+    decision = decide(snapshot, pod, rules or kubernetes_rules(), now)
     if rules is None:
         # A pod that none of several policies manages: where it fits and what fails, but no preemption
-        unmanaged = decide(snapshot, cluster.preemptor, kubernetes_rules(), cluster.now)
-        class_name = cluster.preemptor.spec.priority_class_name
-        reason = f"not eligible: no PreemptionPolicy manages pods of PriorityClass {class_name!r}."
-        _print(
-            _as_json(cluster.name, unmanaged)
-            | {"eligible": False, "reason": reason, "candidates": [], "selected": None}
-        )
+        reason = f"not eligible: no PreemptionPolicy manages pods of PriorityClass {pod.spec.priority_class_name!r}."
+        unmanaged = {"eligible": False, "reason": reason, "candidates": [], "selected": None}
+        _print(_as_json(cluster.name, decision) | unmanaged)
         return
-    decision = decide(snapshot, cluster.preemptor, rules, cluster.now)
     if explain:
-        from webhook.cli.decide_explain import explain_decision  # noqa: PLC0415  # rich loads only if it prints
+        from webhook.cli.explain_show import explain_decision  # noqa: PLC0415  # rich loads only if it prints
 
-        explain_decision(str(cluster.name or "cluster"), cluster.preemptor, snapshot, rules, decision)
+        explain_decision(str(cluster.name or "cluster"), pod, snapshot, rules, decision)
         return
     answer = _as_json(cluster.name, decision)
     if timing is not None:
         times = []
         for _ in range(timing):
             started = time.perf_counter()
-            decide(snapshot, cluster.preemptor, rules, cluster.now)
+            decide(snapshot, pod, rules, now)
             times.append(time.perf_counter() - started)
-        answer["timingMs"] = {"snapshot": round(taken * 1e3, 3), "decision": round(min(times) * 1e3, 3)}
+        answer["timingMs"] = {"snapshot": round(cluster.taken * 1e3, 3), "decision": round(min(times) * 1e3, 3)}
     _print(answer)
 
 
@@ -168,46 +264,15 @@ def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
 
 def _candidate_as_json(decision: Decision, candidate: Candidate) -> dict[str, Any]:
     """A candidate; where its victims are that go with a group, or that stand in the way on other nodes, and why."""
-    elsewhere = {victim.key: victim.node for victim in candidate.victims if victim.node != candidate.node}
-    room = decision.made_room(candidate) if elsewhere else ""
-    groups: dict[str, dict[str, str]] = {}
-    for victim in candidate.victims:
+    victims = candidate.victims
+    row: dict[str, Any] = {"node": candidate.node, "victims": [victim.key for victim in victims]}
+    row["pdbViolations"] = candidate.pdb_violations
+    for victim in victims:
         if victim.group:
-            groups.setdefault(victim.group, {})[victim.key] = victim.node
-    return (
-        {
-            "node": candidate.node,
-            "victims": [victim.key for victim in candidate.victims],
-            "pdbViolations": candidate.pdb_violations,
-        }
-        | ({"groups": groups} if groups else {})
-        | ({"elsewhere": elsewhere, "room": room} if room else {})
-    )
-
-
-def _from_policies(directory: Path) -> Choose:
-    """Which policy decides for a pod: the only one, or the one that manages the pod's class."""
-    from webhook.policy.evaluation.engine import Engine  # noqa: PLC0415  # CEL loads only if policies are read
-    from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
-    from webhook.policy.shapes.findings import PolicyError  # noqa: PLC0415
-
-    try:
-        policies = load_or_raise(directory)
-        compiled = {policy.name: compile_rules(policy) for policy in policies.preemption}
-        engine = Engine(policies)
-    except (PolicyError, ClusterError) as error:
-        raise click.ClickException(str(error)) from error
-    if not compiled:
-        raise click.ClickException(f"{directory} holds no PreemptionPolicy; --rules kubernetes needs none")
-    if len(compiled) == 1:
-        only = next(iter(compiled.values()))
-        return lambda _pod: only
-
-    def choose(pod: Pod) -> Rules | None:
-        managed = engine.managed(pod.spec.priority_class_name)
-        return compiled[managed.policy.name] if managed else None
-
-    return choose
+            row.setdefault("groups", {}).setdefault(victim.group, {})[victim.key] = victim.node
+    elsewhere = {victim.key: victim.node for victim in victims if victim.node != candidate.node}
+    room = decision.made_room(candidate) if elsewhere else ""
+    return row | ({"elsewhere": elsewhere, "room": room} if room else {})
 
 
 def _print(answer: dict[str, Any]) -> None:

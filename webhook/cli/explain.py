@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from webhook.cli.explain_show import explain_alone, show
-from webhook.cli.explain_workload import KINDS, check_there, explain_workload, read_past, workload_named
+from webhook.cli.explain_workload import KINDS, explain_workload
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, options
 from webhook.cli.output import literal, people_console
 from webhook.cli.running import runs
-from webhook.component_base.own_names import IN_FORCE, RECONCILER
+from webhook.component_base.own_names import IN_FORCE
 from webhook.inspection.pod_events import Told, decisions_against, told_of
 from webhook.inspection.reading import NoPoliciesError, read_policies
 from webhook.kube.client import Client
@@ -39,6 +39,7 @@ _LONGEST = 60.0
 """Seconds that reading the cluster may take."""
 _SHOWN = 10
 """Events that are shown."""
+_PODS = ("pod", "pods", "po")
 
 
 @click.command("explain")
@@ -79,29 +80,21 @@ async def command(
     It reads the cluster as the reconciler does, and writes nothing. Without the rights for that it says what the pod
     itself and its Events tell, which the role view lets its owners read.
     """
-    if workload := _workload_of(target, namespace):
-        async with await Client.connect(kubeconfig) as client:
-            past = await read_past(client, system_namespace, RECONCILER)
-            workload = workload_named(workload, namespace or "default", past)
-            await check_there(client, workload, past)
-            try:
-                known = await read_policies(client, policies, system_namespace)
-            except NoPoliciesError:
-                known = None
-        explain_workload(workload, past, known)
-        return
-    key = _key_of(target, namespace)
-    if files:
+    kind, own, name = _target(target, namespace)
+    key = f"{own}/{name}"
+    if files and not kind:
         if policies is None:
             raise click.UsageError("--snapshot needs --policies: a snapshot does not hold the policies in force")
         _explain_offline(key, policies, files)
         return
     async with await Client.connect(kubeconfig) as client:
+        if kind:
+            await explain_workload(client, kind, key, system_namespace, policies)
+            return
         pod = await _read_pod(client, key)
-        own, _, name = key.partition("/")
         told = await told_of(client, own, name, pod.metadata.uid if pod is not None else "")
         if pod is None:
-            await _explain_gone(client, key, told)
+            await _explain_gone(client, own, name, told)
             return
         policy_set, unreadable, absent = None, list[str](), ""
         try:
@@ -120,44 +113,38 @@ async def command(
     _print_told(told)
 
 
-def _workload_of(target: tuple[str, ...], namespace: str | None) -> str:
-    """`KIND/NAME` if the command line names a workload. Without a namespace `jobs/a` is a pod of namespace jobs."""
-    if target[0] == "workload" and len(target) > 1:
-        name = "/".join(target[1:])
-        workload_named(name, "")  # it is one
-        return name
-    kind, *rest = target[0].split("/") if len(target) == 1 and namespace is not None else target
-    return f"{kind}/{rest[0]}" if len(rest) == 1 and kind.lower() in KINDS else ""
+def _target(words: tuple[str, ...], namespace: str | None) -> tuple[str, str, str]:
+    """What the command line names: the kind of a workload, empty for a pod, then namespace and name.
 
-
-def _key_of(target: tuple[str, ...], namespace: str | None) -> str:
-    """`namespace/name` of what the command line names. Raises UsageError."""
-    kind, slash, after = target[0].partition("/")
-    is_pod = kind in {"pod", "pods", "po"} and (slash or len(target) > 1)
-    names = (after, *target[1:]) if is_pod and slash else target[1:] if is_pod else target
-    name = names[0] if len(names) == 1 else ""
-    if not name or name.count("/") > 1 or not all(name.split("/")):
+    Without a namespace `jobs/a` is a pod of namespace jobs. Raises UsageError.
+    """
+    parts = "/".join(words).split("/")
+    said = parts[0] if len(parts) > 1 and (parts[0] in _PODS or words[0] == "workload") else ""
+    parts = parts[1:] if said else parts
+    is_kind = len(parts) == 2 and parts[0].lower() in KINDS and (namespace is not None or len(words) > 1)
+    wrong = not all(parts) or len(parts) > 2 or (len(words) > 1 and not said and not is_kind)
+    if wrong or (said == "workload" and len(parts) == 1):
         raise click.UsageError(
             "name one pod or workload: giveway explain NAMESPACE/NAME, giveway explain NAME -n NAMESPACE, or giveway"
             " explain KIND/NAME -n NAMESPACE"
         )
-    if "/" not in name:
-        return f"{namespace or 'default'}/{name}"
-    if namespace is not None and not name.startswith(f"{namespace}/"):
-        kinds = difflib.get_close_matches(name.partition("/")[0].lower(), KINDS, n=1)
-        hint = f"; did you mean {kinds[0]}/{name.partition('/')[2]}?" if kinds else ""
-        raise click.UsageError(f"{name} is not in namespace {namespace}{hint}")
-    return name
+    if said == "workload" or (is_kind and not said):
+        return parts[0], namespace or "default", parts[1]
+    if len(parts) == 1:
+        return "", namespace or "default", parts[0]
+    if namespace not in (None, parts[0]):
+        kinds = difflib.get_close_matches(parts[0].lower(), KINDS, n=1)
+        hint = f"; did you mean {kinds[0]}/{parts[1]}?" if kinds else ""
+        raise click.UsageError(f"{parts[0]}/{parts[1]} is not in namespace {namespace}{hint}")
+    return "", parts[0], parts[1]
 
 
 def _explain_offline(key: str, policies: Path, files: tuple[Path, ...]) -> None:
     """Explain a pod of a cluster file."""
-    policy_set = PolicySet(load_or_raise(policies))
-    objects = read_cluster(files)
+    policy_set, objects = PolicySet(load_or_raise(policies)), read_cluster(files)
     check_judgeable(policy_set.policies, objects)
     state = offline_state(objects, policy_set.annotations() | kubernetes_rules().annotations)
-    pod = state.pods.get(key)
-    if pod is None:
+    if (pod := state.pods.get(key)) is None:
         raise click.ClickException(f"there is no pod {key} in {', '.join(map(str, files))}")
     show(pod, state, policy_set, SteadyClock(lambda: objects.taken_at, lambda: 0.0))
 
@@ -175,39 +162,37 @@ async def _read_pod(client: Client, key: str) -> Pod | None:
 async def _unlistable(client: Client) -> list[str]:
     """What of the cluster may not be listed, of what a decision needs."""
 
-    async def refused(kind: SnapshotKind) -> str:
+    async def refused(kind: SnapshotKind) -> bool:
         try:
             await anext(aiter(client.pages(kind.resource.path(), dict, limit=1)), None)
         except ApiError as error:
-            if error.status == 403:
-                return kind.resource.plural
-            if error.status != 404:
+            if error.status not in (403, 404):
                 raise
-        return ""
+            return error.status == 403
+        return False
 
-    return [plural for plural in await asyncio.gather(*map(refused, SNAPSHOT_KINDS)) if plural]
+    answers = await asyncio.gather(*map(refused, SNAPSHOT_KINDS))
+    return [kind.resource.plural for kind, is_refused in zip(SNAPSHOT_KINDS, answers, strict=True) if is_refused]
 
 
 async def _read_cluster(client: Client, policy_set: PolicySet) -> State:
     """The cluster as the reconciler knows it. Raises ApiError if that takes too long."""
     state = State(client, policy_set.annotations() | kubernetes_rules().annotations)
-    reading = asyncio.create_task(state.run())
-    synced = asyncio.create_task(state.wait_for_sync())
-    await asyncio.wait((reading, synced), return_when=asyncio.FIRST_COMPLETED, timeout=_LONGEST)
+    tasks = [asyncio.create_task(state.run()), asyncio.create_task(state.wait_for_sync())]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=_LONGEST)
     if not state.synced:
         text = f"the cluster could not be listed within {_LONGEST:.0f} s; see the log lines above"
         raise ApiError(0, "Timeout", text)
-    for task in (reading, synced):
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(reading, synced, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     return state
 
 
-async def _explain_gone(client: Client, key: str, told: list[Told]) -> None:
+async def _explain_gone(client: Client, namespace: str, name: str, told: list[Told]) -> None:
     """Say who evicted a pod that is not there, as far as anything tells. Raises ClickException if nothing does."""
-    namespace, name = key.split("/")
-    verdicts = await decisions_against(client, namespace, name)
-    if not told and not verdicts:
+    key, decisions = f"{namespace}/{name}", await decisions_against(client, namespace, name)
+    if not told and not decisions:
         raise click.ClickException(
             f"there is no pod {key}, and no Event or decision that may be read tells of one. Events are kept for about"
             " an hour, decisions as long as their preemptors. The reconciler's log has all evictions; Prometheus knows"
@@ -216,22 +201,20 @@ async def _explain_gone(client: Client, key: str, told: list[Told]) -> None:
         )
     console = people_console()
     console.print(f"There is no pod {literal(key)} now.")
-    for preemptor, record in verdicts:
+    for preemptor, record in decisions:
         victim = next(victim for victim in record.victims if victim.pod == key)
-        console.print(
-            f"giveway decided at {record.at} that it goes from node {literal(record.node)} for"
-            f" {literal(preemptor)}, by {literal(victim.rule)}: {literal(victim.because)}."
-        )
+        goes = f"that it goes from node {record.node} for {preemptor}, by {victim.rule}: {victim.because}."
+        console.print(literal(f"giveway decided at {record.at} {goes}"))
     _print_told(told)
 
 
 def _print_told(told: list[Told]) -> None:
     """Print the newest Events of a pod; those first that say who took the devices which its plan had emptied."""
     console = people_console()
-    own = [entry for entry in told if not entry.is_earlier]
-    for entry in [entry for entry in own if entry.reason == DEVICES_TAKEN][-_SHOWN:]:
+    taken = [entry for entry in told if not entry.is_earlier and entry.reason == DEVICES_TAKEN]
+    for entry in taken[-_SHOWN:]:
         console.print(f"Others took devices that a plan had emptied for it, at {entry.at}: {literal(entry.note)}.")
-    others = [entry for entry in own if entry.reason != DEVICES_TAKEN]
+    others = [entry for entry in told if not entry.is_earlier and entry.reason != DEVICES_TAKEN]
     earlier = [entry for entry in told if entry.is_earlier]
     for title, entries in (("What was told of it", others), ("What was told of an earlier pod of its name", earlier)):
         if entries:

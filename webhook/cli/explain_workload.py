@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
 from webhook.cli.output import literal, people_console
+from webhook.component_base.own_names import RECONCILER
+from webhook.inspection.reading import NoPoliciesError, read_policies
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import rfc3339
@@ -24,32 +27,68 @@ from webhook.reconciler.plans.history_store import HISTORY, history_lease
 _SHOWN = 20
 _NOBODY_KNOWS = "somebody that is told within a minute, or never by a leader that was killed"
 _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
+_PLACES = {workload.kind: place for place, workload in WORKLOADS.items()}
+"""Group and plural of each kind."""
 
-KINDS = _SHORT | {resource: workload.kind for (_, resource), workload in WORKLOADS.items()}
-KINDS |= {kind.lower(): kind for kind in KINDS.values()}
+KINDS = _SHORT | {plural: kind for kind, (_, plural) in _PLACES.items()} | {kind.lower(): kind for kind in _PLACES}
 """The kinds of workloads by their names, as kubectl takes them in lower case."""
+Past = dict[str, list[PastEviction]]
+"""The evictions of every workload, by `Kind/namespace/name`, with times since the epoch."""
 
 
-def workload_named(name: str, namespace: str, known: Iterable[str] = ()) -> str:
-    """`Kind/namespace/name` of `KIND/NAME`, the kind as kubectl takes it (`deploy`, `jobs`); raises UsageError.
+async def explain_workload(client: Client, kind: str, key: str, own: str, policies: Path | None) -> None:
+    """Say how often a workload was evicted, its `kind` as kubectl takes it (`deploy`, `jobs`).
 
-    Other kinds are found among those of the `known` workloads, whether in capitals or not.
+    Kinds of others are found among those that were evicted. Raises ApiError, and ClickException for a workload that is
+    not there and of which nothing is known, so that a typo is none.
     """
-    kind, slash, own = name.partition("/")
-    if not slash or not kind or not own or "/" in own:
-        raise click.UsageError("name one workload: giveway explain workload KIND/NAME -n NAMESPACE")
-    kinds = KINDS | {spelling.lower(): spelling for spelling in (each.partition("/")[0] for each in known)}
-    return f"{kinds.get(kind.lower(), kind)}/{namespace}/{own}"
+    past = await read_past(client, own, RECONCILER)
+    kind = kind_named(kind, past)
+    workload = f"{kind}/{key}"
+    if workload not in past and kind in _PLACES:
+        group, plural = _PLACES[kind]
+        path = Resource(group, "v1", plural, kind).path(*key.split("/"))
+        try:
+            there = await unless_absent(client.get(path))
+        except ApiError as error:
+            if error.status != 403:
+                raise
+        else:
+            if there is None:
+                raise click.ClickException(f"there is no {kind} {key}, and no eviction of one is known")
+    elif workload not in past and not any(known.startswith(f"{kind}/") for known in past):
+        near = difflib.get_close_matches(kind, _PLACES, n=1)
+        raise click.ClickException(
+            f"nothing of kind {kind} was evicted in the last 30 days, and it is no workload of Kubernetes: there are"
+            f" {', '.join(_PLACES)}" + (f"; did you mean {near[0]}?" if near else "")
+        )
+    try:
+        known = await read_policies(client, policies, own)
+    except NoPoliciesError:
+        known = Policies()
+    print_workload(workload, past, known)
 
 
-async def read_past(client: Client, namespace: str, lease: str) -> dict[str, list[PastEviction]]:
-    """The evictions of every workload, with times since the epoch. Raises ApiError, ClickException for others' text.
+def kind_named(name: str, past: Past) -> str:
+    """The kind of a workload by a name of it, whether in capitals or not."""
+    others = {kind.lower(): kind for kind in (workload.partition("/")[0] for workload in past)}
+    return (KINDS | others).get(name.lower(), name)
+
+
+async def read_past(client: Client, namespace: str, lease: str) -> Past:
+    """The evictions of every workload. Raises ApiError, ClickException for others' text.
 
     The last ones are on the Lease that is led by: the history is written once a minute.
     """
+
+    async def annotation(name: str, key: str) -> str:
+        """What a Lease tells; nothing if there is none."""
+        told = await unless_absent(client.get(LEASE.path(namespace, name), Lease))
+        return (told.metadata.annotations or {}).get(key, "") if told is not None else ""
+
     try:
-        written = read_history(await _annotation(client, LEASE.path(namespace, history_lease(lease)), HISTORY))
-        ledger = read_ledger(await _annotation(client, LEASE.path(namespace, lease), EVICTIONS))
+        written = read_history(await annotation(history_lease(lease), HISTORY))
+        ledger = read_ledger(await annotation(lease, EVICTIONS))
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     past = dict(written.workloads)
@@ -59,44 +98,11 @@ async def read_past(client: Client, namespace: str, lease: str) -> dict[str, lis
     return past
 
 
-async def _annotation(client: Client, path: str, key: str) -> str:
-    """What a Lease tells; nothing if there is none."""
-    lease = await unless_absent(client.get(path, Lease))
-    return (lease.metadata.annotations or {}).get(key, "") if lease is not None else ""
-
-
-async def check_there(client: Client, workload: str, past: dict[str, list[PastEviction]]) -> None:
-    """Raise ClickException for a workload that is not there and of which nothing is known, so that a typo is none.
-
-    Kinds of others are believed if one of them was evicted. Raises ApiError.
-    """
-    kind, namespace, name = workload.split("/")
-    if workload in past:
-        return
-    places = {known.kind: place for place, known in WORKLOADS.items()}
-    if kind not in places:
-        if any(known.startswith(f"{kind}/") for known in past):
-            return
-        near = difflib.get_close_matches(kind, places, n=1)
-        raise click.ClickException(
-            f"nothing of kind {kind} was evicted in the last 30 days, and it is no workload of Kubernetes: there are"
-            f" {', '.join(places)}" + (f"; did you mean {near[0]}?" if near else "")
-        )
-    group, plural = places[kind]
-    try:
-        there = await unless_absent(client.get(Resource(group, "v1", plural, kind).path(namespace, name)))
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        return
-    if there is None:
-        raise click.ClickException(f"there is no {kind} {namespace}/{name}, and no eviction of one is known")
-
-
-def explain_workload(workload: str, past: dict[str, list[PastEviction]], policies: Policies | None) -> None:
+def print_workload(workload: str, past: Past, policies: Policies) -> None:
     """Print how often the workload was evicted, for whom, whom it evicted, and what the policies' limits leave."""
     console, now = people_console(), time.time()
-    evictions = [eviction for eviction in past.get(workload, []) if eviction.at > now - KEPT_SECONDS]
+    past = {key: [row for row in rows if row.at > now - KEPT_SECONDS] for key, rows in past.items()}
+    evictions = past.get(workload, [])
     if not evictions:
         console.print(f"No eviction of {literal(workload)} is known of the last 30 days.")
     else:
@@ -110,32 +116,25 @@ def explain_workload(workload: str, past: dict[str, list[PastEviction]], policie
             console.print(f"  {rfc3339(eviction.at)}  for {literal(eviction.preemptor or _NOBODY_KNOWS)}")
         if len(evictions) > _SHOWN:
             console.print(f"  and {len(evictions) - _SHOWN} before that")
-    own = Counter(
-        victim
-        for victim, rows in past.items()
-        for row in rows
-        if row.preemptor == workload and row.at > now - KEPT_SECONDS
-    )
+    own = Counter(victim for victim, rows in past.items() for row in rows if row.preemptor == workload)
     if own:
         names = ", ".join(f"{victim} ({count})" for victim, count in own.most_common(_SHOWN))
         console.print(f"For its pods were evicted in the last 30 days: {literal(names)}.")
-    for cycle in _cycles(workload, past, now):
+    for cycle in cycles(workload, past):
         console.print(f"[yellow]Cycle:[/yellow] {literal(' evicted '.join(cycle))}.")
-    for policy in policies.preemption if policies else ():
+    for policy in policies.preemption:
         if (limit := policy.limits.per_workload) is not None:
             used = sum(eviction.at > now - limit.window for eviction in evictions)
-            left = max(0, limit.evictions - used)
-            console.print(
-                f"Policy {literal(policy.name)} lets {left} more of {limit.evictions} go (limits.perWorkload)."
-            )
+            left = f"{max(0, limit.evictions - used)} more of {limit.evictions}"
+            console.print(f"Policy {literal(policy.name)} lets {left} go (limits.perWorkload).")
 
 
-def _cycles(workload: str, past: dict[str, list[PastEviction]], now: float) -> Iterator[list[str]]:
-    """The shortest ways on which evictions of the last 30 days lead from a workload to itself, one a first victim."""
+def cycles(workload: str, past: Past) -> Iterator[list[str]]:
+    """The shortest ways on which evictions lead from a workload to itself, one a first victim."""
     by: dict[str, set[str]] = {}
     for victim, rows in past.items():
         for row in rows:
-            if row.preemptor and row.preemptor != victim and row.at > now - KEPT_SECONDS:
+            if row.preemptor and row.preemptor != victim:
                 by.setdefault(row.preemptor, set()).add(victim)
     for first in sorted(by.get(workload, ())):
         before = {first: ""}

@@ -15,7 +15,7 @@ from webhook.admission.context import SYSTEM_CLASSES
 from webhook.admission.objectfiles import ObjectsError, read_documents, readable
 from webhook.admission.policytest import tests_of
 from webhook.cli.options import format_option, options
-from webhook.cli.output import literal, people_console, print_table, warn
+from webhook.cli.output import people_console, print_rows, warn
 from webhook.cli.verdicts import fail_on_option, failing
 from webhook.manager.policy_uses import USES
 from webhook.policy.example_requests.findings import example_findings
@@ -158,17 +158,16 @@ def _print(results: list[_Checked], now: float) -> None:
 
 def _explain(policies: Policies) -> None:
     """Print every right of a policy set, for those who ask for themselves and for what is made for somebody."""
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(title="Who may", title_justify="left", show_lines=True)
-    for name in ("what", "right", "who asks for themselves", "what controllers and service accounts make", "by rule"):
-        table.add_column(name, overflow="fold")
-    rows = rights_of(policies)
-    for row in rows:
+    rows = []
+    for row in rights_of(policies):
         by = row.rule if row.enforcement == "enforce" else f"{row.rule} ({row.enforcement}: it gives nothing)"
         by += "" if row.holds == "everywhere" else f"; {row.holds}"
-        table.add_row(*map(literal, (row.about, row.right, row.people, row.controllers, by)))
-    print_table(people_console(), table if rows else "No rule gives a right.")
+        rows.append((row.about, row.right, row.people, row.controllers, by))
+    heads = ("what", "right", "who asks for themselves", "what controllers and service accounts make", "by rule")
+    if rows:
+        print_rows(people_console(), heads, rows, title="Who may", most=None, ruled=True)
+    else:
+        click.echo("No rule gives a right.")
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:

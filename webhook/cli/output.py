@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +15,7 @@ import click
 from webhook.cli.called import as_called
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
 _LINE_END = re.compile(r"\s*\n\s*")
 MOST_ROWS = 15
@@ -42,37 +41,36 @@ def people_console(*, stderr: bool = False) -> Console:
     return Console(highlight=False, width=wide, stderr=stderr)
 
 
-def print_table(console: Console, table: RenderableType) -> None:
-    """Print a table, in a pipe no wider than a page; a cell that is too long goes on below."""
-    for column in getattr(table, "columns", ()):
-        column.overflow = "fold"
-    console.print(table, width=_PAGE if console.width == _UNCUT else None)
-
-
 def print_rows(
     console: Console,
     heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
+    rows: Sequence[Sequence[str | Sequence[str]]],
     *,
+    title: str = "",
     numbers: Collection[int] = (),
-    most: int = MOST_ROWS,
+    most: int | None = MOST_ROWS,
     indent: int = 0,
     on_one_line: bool = False,
+    ruled: bool = False,
 ) -> None:
     """Print the first rows of literal texts under their heads, and how many more there are.
 
-    In a pipe a row may be asked for `on_one_line`, however long it is.
+    A cell may have several lines; `ruled` draws lines around it. In a pipe a table is no wider than a page, and a cell
+    that is too long goes on below, unless each row is asked for `on_one_line`.
     """
     from rich.padding import Padding  # noqa: PLC0415 - only for people
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(title=literal(title) if title else None, title_justify="left", show_lines=ruled)
+    if not ruled:
+        table.box, table.padding, table.header_style = None, (0, 2, 0, 0), "dim"
     for column, head in enumerate(heads):
         table.add_column(literal(head), justify="right" if column in numbers else "left", overflow="fold")
     for row in rows[:most]:
-        table.add_row(*map(literal, row))
-    (console.print if on_one_line else partial(print_table, console))(Padding(table, (0, 0, 0, indent), expand=False))
-    if len(rows) > most:
+        table.add_row(*("\n".join(map(literal, [cell] if isinstance(cell, str) else cell)) for cell in row))
+    width = _PAGE if console.width == _UNCUT and not on_one_line else None
+    console.print(Padding(table, (0, 0, 0, indent), expand=False), width=width)
+    if most is not None and len(rows) > most:
         console.print(f"{' ' * indent}and {len(rows) - most} more; --format json lists all of them")
 
 

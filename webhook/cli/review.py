@@ -159,5 +159,5 @@ def print_trace(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> Non
         later = ", at validation" if phase == "mutate" and row.outcome in ("deny", "error") else ""
         rows.append((rule, "yes" if row.applied else "no", f"{row.outcome}{later}", without_name(rule, row.why)))
     console = people_console(stderr=True)
-    print_rows(console, ("rule", "applied", "outcome", "why"), rows, most=len(rows))
+    print_rows(console, ("rule", "applied", "outcome", "why"), rows, most=None)
     console.print(f"{phase}: {reviewed.answer.verdict}")

@@ -203,7 +203,7 @@ def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
             console.print(f"and {len(sentences) - _MOST_SENTENCES} more differences; --format json lists all")
         console.print()
     numbers = figures(summaries)
-    print_rows(console, numbers.heads, numbers.rows, numbers=numbers.numbers, most=len(numbers.rows))
+    print_rows(console, numbers.heads, numbers.rows, numbers=numbers.numbers, most=None)
     for summary in summaries:
         if len(summaries) > 1:
             console.print(f"\n[bold underline]{literal(summary.name)}[/]")

@@ -31,7 +31,7 @@ def command(paths: tuple[Path, ...], junit: Path | None) -> None:
         sys.exit(UNUSABLE)
     console = people_console()
     rows = [(result.test, result.case, result.verdict, "FAILED" if result.failures else "ok") for result in results]
-    print_rows(console, ("test", "case", "verdict", "result"), rows, most=len(rows), on_one_line=True)
+    print_rows(console, ("test", "case", "verdict", "result"), rows, most=None, on_one_line=True)
     failed = [result for result in results if result.failures]
     for result in failed:
         about = f"{result.place or result.file}: {result.test}: {result.case}"
