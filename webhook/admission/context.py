@@ -20,7 +20,7 @@ from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest
-from webhook.policy.evaluation.rules import RuleTrace
+from webhook.policy.evaluation.rules import Verdict
 from webhook.policy.files.first_use import Uses
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.rules import PriorityRule
@@ -146,7 +146,7 @@ class Context:
         self,
         engine: Engine,
         lookup: Lookup,
-        trace: list[RuleTrace] | None = None,
+        trace: list[Verdict] | None = None,
         *,
         reconciler: str = RECONCILER,
         namespace: str = OWN_NAMESPACE,

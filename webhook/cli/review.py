@@ -20,7 +20,7 @@ from webhook.cli.verdicts import JUDGED, JudgedCase, fail_on_option, failing, ju
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.manifests import ManifestReport, author, review_manifests
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.rules import RuleTrace, without_name
+from webhook.policy.evaluation.rules import Verdict, without_name
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.shapes.findings import PolicyError
 
@@ -98,7 +98,7 @@ def _answer(files: tuple[Path, ...], policies: Path, objects: tuple[Path, ...], 
     for file in files:
         with click.open_file(str(file), "rb") as stream:
             body: bytes = stream.read()
-        trace: list[RuleTrace] | None = [] if explain else None
+        trace: list[Verdict] | None = [] if explain else None
         reviewed = review(Context(engine, lookup, trace), phase, body)
         click.echo(msgspec.json.format(reviewed.body, indent=2))
         if trace is not None:
@@ -145,19 +145,19 @@ def cases_of(report: ManifestReport, failing: Collection[str]) -> Iterator[Judge
         yield JudgedCase(verdict.file, verdict.title, failures, said, verdict.problem)
 
 
-def print_trace(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> None:
+def print_trace(phase: Phase, reviewed: Reviewed, trace: list[Verdict]) -> None:
     """Print on standard error of every rule whether it applied to an AdmissionReview, and why or why not."""
-    traced = {f"{row.policy}/{row.rule}" for row in trace}
+    traced = {row.id for row in trace}
     rows: list[tuple[str, ...]] = [
         (verdict.id, "yes", verdict.outcome, without_name(verdict.id, verdict.message))
         for verdict in reviewed.answer.verdicts
         if verdict.id not in traced
     ]
     for row in trace:
-        rule = f"{row.policy}/{row.rule}" if row.rule else "every rule"
+        rule, why = row.id if row.rule else "every rule", row.message or "it allows the request"
         # Mutation refuses nothing, so there it is what validation would say of the object as sent
         later = ", at validation" if phase == "mutate" and row.outcome in ("deny", "error") else ""
-        rows.append((rule, "yes" if row.applied else "no", f"{row.outcome}{later}", without_name(rule, row.why)))
+        rows.append((rule, "no" if row.outcome == "skip" else "yes", f"{row.outcome}{later}", without_name(rule, why)))
     console = people_console(stderr=True)
     print_rows(console, ("rule", "applied", "outcome", "why"), rows, most=None)
     console.print(f"{phase}: {reviewed.answer.verdict}")

@@ -25,7 +25,7 @@ from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.rules import RuleTrace
+from webhook.policy.evaluation.rules import Verdict
 from webhook.policy.model.policies import Policies
 from webhook.registration.entries import EXEMPT
 
@@ -84,13 +84,13 @@ def _expected(
         name = namespace.metadata.name
         if EXEMPT in (namespace.metadata.labels or {}):
             continue
-        trace: list[RuleTrace] = []
+        trace: list[Verdict] = []
         context = Context(engine, lookup, trace)
         obj = _pod(name)
         obj = apply_json_patch(obj, _ask(context, "mutate", obj, user).patch)
         answer = _ask(context, "validate", obj, user)
         refusals = [say(row) for row in answer.verdicts if row.denies]
-        expected.setdefault(tuple((row.policy, row.rule, row.why) for row in trace), (name, refusals))
+        expected.setdefault(tuple((row.id, row.message) for row in trace), (name, refusals))
     return dict(list(expected.values())[:_MOST])
 
 

@@ -13,9 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.rules import Enforcement, PriorityRule
-
-_STRICTNESS = {Enforcement.AUDIT: 0, Enforcement.WARN: 1, Enforcement.ENFORCE: 2}
+from webhook.policy.model.rules import STRICTNESS, PriorityRule
 
 
 class Removal(msgspec.Struct, frozen=True):
@@ -52,7 +50,7 @@ def _given_up(old: PriorityRule, new: PriorityRule | None) -> Iterator[str]:
     if new is None:
         yield "the rule is gone"
         return
-    if _STRICTNESS[new.enforcement] < _STRICTNESS[old.enforcement]:
+    if STRICTNESS.index(new.enforcement) < STRICTNESS.index(old.enforcement):
         yield f"enforcement {old.enforcement.value} becomes {new.enforcement.value}"
     if new.body[0] != old.body[0]:
         yield "it is a rule of another kind now"

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tests.policy.builders import create, define, engine, namespace, outcomes, pod, rules, user
 from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.index import RangeIndex
 from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
@@ -94,13 +93,6 @@ def test_an_index_changes_no_verdict(rows, request):
     for row in rows:
         one_by_one |= outcomes(Engine(Policies(priority=(row,))), request)
     assert together == one_by_one
-
-
-@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))), st.integers(-1, 31))
-def test_ranges_find_what_holds_a_value(rows, value):
-    """The search finds the ranges that trying each would find."""
-    ranges = RangeIndex((start, end, (start, end)) for start, end in rows)
-    assert sorted(ranges.holding(value)) == sorted(row for row in rows if row[0] <= value <= row[1])
 
 
 @pytest.mark.slow

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
+from webhook.kube.bounded import bounded_cache
 from webhook.policy.cel.program import CelRuntimeError, compile_bool
-from webhook.policy.evaluation.index import MatchIndex, RangeIndex
 from webhook.policy.evaluation.managed_classes import ManagedClasses, originals, scale_up_delay, shielded
 from webhook.policy.evaluation.matching import exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
@@ -16,7 +17,6 @@ from webhook.policy.evaluation.rules import (
     BUILTIN,
     SHIELD,
     CompiledRule,
-    RuleTrace,
     Shield,
     Twins,
     Verdict,
@@ -29,17 +29,26 @@ from webhook.policy.evaluation.rules import (
     shield_verdicts,
 )
 from webhook.policy.model.creation import creation_record, labels_recorded
+from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import Enforcement, PriorityRule
+from webhook.policy.model.rules import STRICTNESS, Enforcement, PriorityRule, Reserve
 from webhook.policy.model.values import POD_SCALE_UP_DELAY
 
 Applicability = str | Verdict | None
 """None: the policy applies. Else why it does not, or the verdict on a condition that could not be evaluated."""
 
-_STRICTNESS = (Enforcement.AUDIT, Enforcement.WARN, Enforcement.ENFORCE)
 _SHIELD, _DEFAULT, _COPY = "shield", "default", "copy"
 """What policies are asked besides what they say of pods and of classes, for which PODS and CLASSES stand."""
+_NO_NAMESPACE = "\0"
+T = TypeVar("T")
+K = TypeVar("K", str, int)
+
+
+def found_by(rows: Iterable[T], means: Callable[[T, K], bool]) -> Callable[[K], list[T]]:
+    """The rows that mean a key, in their order; of the keys asked for last they are known, and cost one look-up."""
+    all_ = list(rows)
+    return bounded_cache(512, 256)(lambda key: [row for row in all_ if means(row, key)])
 
 
 class CompiledPolicy:
@@ -51,11 +60,13 @@ class CompiledPolicy:
     def __init__(self, policy: PriorityPolicy, twins: Twins) -> None:
         self.policy = policy
         self.name = policy.name
+        self.named = name_matcher(policy.match.namespaces or (WILDCARD,))
+        """Whether `match` names a namespace."""
         exclude = exclusion(policy.exclude)
         self._restricts = parts_of(policy.match) + exclude
         self._gives = parts_of(policy.match, gives=True) + exclude
         self._strictest = max(
-            (rule.enforcement for rule in policy.rules), key=_STRICTNESS.index, default=Enforcement.WARN
+            (rule.enforcement for rule in policy.rules), key=STRICTNESS.index, default=Enforcement.WARN
         )
         self._exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
         self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
@@ -126,13 +137,12 @@ class CompiledPolicy:
 class RuleEvaluation:
     """The course of judging one request: which policies concern it, asked once each, and the verdicts so far."""
 
-    __slots__ = ("_applicabilities", "_skipped", "attributes", "verdicts")
+    __slots__ = ("_applicabilities", "attributes", "verdicts")
 
     def __init__(self, attributes: RequestAttributes) -> None:
         self.attributes = attributes
         self.verdicts: list[Verdict] = []
-        self._skipped: list[Verdict] = []
-        """Of the rules that were run and have nothing to say."""
+        """Those of rules that were run and have nothing to say included."""
         self._applicabilities: dict[str, Applicability] = {}
 
     def concerns(self, policy: CompiledPolicy) -> bool:
@@ -144,35 +154,23 @@ class RuleEvaluation:
                 self.verdicts.append(applicability)
         return self._applicabilities[policy.name] is None
 
-    def run(self, rule: CompiledRule) -> None:
-        """Run a rule of a policy that applies."""
-        verdict = rule.evaluate(self.attributes)
-        (self._skipped if verdict.outcome == "skip" else self.verdicts).append(verdict)
-
-    def explain(self, policies: Iterable[CompiledPolicy]) -> Iterator[RuleTrace]:
-        """Every rule, in the order of the files, and why it did or did not apply; the built-in one last.
+    def explain(self, policies: Iterable[CompiledPolicy]) -> Iterator[Verdict]:
+        """What every rule says, in the order of the files, or why it was not asked; the built-in one last.
 
         For `--explain`, not for speed.
         """
-        said = {verdict.id: verdict for verdict in (*self._skipped, *self.verdicts)}
+        said = {verdict.id: verdict for verdict in self.verdicts}
         for policy in policies:
             applicability = policy.applicability(self.attributes)
+            if isinstance(applicability, Verdict):
+                yield applicability
+                applicability = applicability.message
             for rule in policy.policy.rules:
-                verdict = said.get(f"{policy.name}/{rule.name}")
-                if verdict is not None:
-                    yield _traced(verdict)
-                elif isinstance(applicability, Verdict):
-                    yield RuleTrace(policy.name, rule.name, applied=False, outcome="error", why=applicability.message)
-                else:
-                    applied, why = (False, applicability) if applicability else _unasked(rule, self.attributes)
-                    yield RuleTrace(policy.name, rule.name, applied, "allow" if applied else "skip", why)
+                applied, why = (False, applicability) if applicability else _unasked(rule, self.attributes)
+                unasked = Verdict(policy.name, rule.name, rule.enforcement, "allow" if applied else "skip", why)
+                yield said.get(unasked.id, unasked)
         nobody = "no protected annotation changes without the right to it"
-        yield _traced(said.get(f"{BUILTIN}/{SHIELD}", Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "skip", nobody)))
-
-
-def _traced(verdict: Verdict) -> RuleTrace:
-    why = verdict.message or "it allows the request"
-    return RuleTrace(verdict.policy, verdict.rule, verdict.outcome != "skip", verdict.outcome, why)
+        yield said.get(f"{BUILTIN}/{SHIELD}", Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "skip", nobody))
 
 
 def _unasked(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, str]:
@@ -207,16 +205,13 @@ class Engine:
         twins = originals(policies.preemption)
         self._compiled = [CompiledPolicy(policy, twins) for policy in policies.priority]
         self._indexes = {
-            question: MatchIndex((row.policy.match, row) for row in self._compiled if question in row.questions)
+            question: found_by((row for row in self._compiled if question in row.questions), _may_concern)
             for question in (PODS, CLASSES, GROUPS, _SHIELD, _DEFAULT, _COPY)
         }
+        ranges = [(row, rule, rule.reserve) for row in self._compiled for rule in row.policy.rules if rule.reserve]
+        ranges.sort(key=lambda row: (row[2].from_, row[2].to))
         self._ranges = {
-            kind: RangeIndex(
-                (rule.reserve.from_, rule.reserve.to, (compiled, compile_(compiled.policy, rule, rule.reserve)))
-                for compiled in self._compiled
-                for rule in compiled.policy.rules
-                if rule.reserve is not None
-            )
+            kind: found_by(((row, body, compile_(row.policy, rule, body)) for row, rule, body in ranges), _holds)
             for kind, compile_ in ((PODS, compile_use), (CLASSES, compile_define))
         }
         self.shielded = shielded(policies.preemption)
@@ -250,7 +245,7 @@ class Engine:
         """
         attributes = _new_pod(request)
         if attributes is not None and not attributes.names_class:
-            for policy in self._indexes[_DEFAULT].candidates(attributes):
+            for policy in self._indexes[_DEFAULT](_asked_of(attributes)):
                 if policy.gives(attributes):
                     return policy.defaults[0]
         return None
@@ -263,13 +258,13 @@ class Engine:
         copied: dict[str, str] = {}
         attributes = _new_pod(request)
         if attributes is not None and not attributes.template:
-            for policy in self._indexes[_COPY].candidates(attributes):
+            for policy in self._indexes[_COPY](_asked_of(attributes)):
                 if policy.gives(attributes):
                     for key, rule in policy.copies:
                         copied.setdefault(key, rule)
         return list(copied.items())
 
-    def judge(self, request: PolicyRequest, trace: list[RuleTrace] | None = None) -> list[Verdict]:
+    def judge(self, request: PolicyRequest, trace: list[Verdict] | None = None) -> list[Verdict]:
         """What every rule that applies says of the request; `trace` takes all rules with why and why not.
 
         Raises AllowanceError if the expressions may take longer than the request allows.
@@ -277,24 +272,24 @@ class Engine:
         attributes = observe(request)
         if isinstance(attributes, str):
             if trace is not None:
-                trace.append(RuleTrace("", "", applied=False, outcome="skip", why=attributes))
+                trace.append(Verdict("", "", Enforcement.AUDIT, "skip", attributes))
             return []
         evaluation = RuleEvaluation(attributes)
-        for policy in self._indexes[attributes.question].candidates(attributes):
+        for policy in self._indexes[attributes.question](_asked_of(attributes)):
             if evaluation.concerns(policy):
                 for rule in policy.rules[attributes.question]:
-                    evaluation.run(rule)
+                    evaluation.verdicts.append(rule.evaluate(attributes))
         if attributes.value is not None:
-            for policy, rule in self._ranges[attributes.kind].holding(attributes.value):
+            for policy, _, rule in self._ranges[attributes.kind](attributes.value):
                 # An owner is as good as a deletion, of which conditions are not asked
                 if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
-                    evaluation.run(rule)
+                    evaluation.verdicts.append(rule.evaluate(attributes))
         if attributes.question in self._protected:
             self._judge_annotations(evaluation)
-        self._except(evaluation)
+        verdicts = self._after_exceptions(evaluation)
         if trace is not None:
             trace += evaluation.explain(self._compiled)
-        return evaluation.verdicts
+        return verdicts
 
     def judge_annotations(self, request: PolicyRequest) -> list[Verdict]:
         """What the rules about protected annotations, and no others, say of an update, of a pod that goes as well."""
@@ -303,24 +298,22 @@ class Engine:
             return []
         evaluation = RuleEvaluation(attributes)
         self._judge_annotations(evaluation)
-        self._except(evaluation)
-        return evaluation.verdicts
+        return self._after_exceptions(evaluation)
 
     def judge_definition(self, request: PolicyRequest) -> list[Verdict]:
         """What the rules about who may define classes, and no expression, say of a class that goes or is to go."""
         evaluation = RuleEvaluation(RequestAttributes(request, CLASSES, request.object, request.old_object))
         attributes = evaluation.attributes
-        for policy, rule in self._ranges[CLASSES].holding(attributes.value) if attributes.value is not None else ():
+        for policy, _, rule in self._ranges[CLASSES](attributes.value) if attributes.value is not None else ():
             if policy.matches(attributes) is None:
-                evaluation.run(rule)
-        self._except(evaluation)
-        return evaluation.verdicts
+                evaluation.verdicts.append(rule.evaluate(attributes))
+        return self._after_exceptions(evaluation)
 
     def _judge_annotations(self, evaluation: RuleEvaluation) -> None:
         attributes = evaluation.attributes
         changed = attributes.annotation_changes(self._protected[attributes.kind])
         if changed:
-            concerned = filter(evaluation.concerns, self._indexes[_SHIELD].candidates(attributes))
+            concerned = filter(evaluation.concerns, self._indexes[_SHIELD](_asked_of(attributes)))
             shields = [shield for policy in concerned for shield in policy.shields if shield.kind == attributes.kind]
             builtin = self.shielded if attributes.kind == PODS else frozenset[str]()
             elsewhere = partial(self._shields_elsewhere, attributes)
@@ -332,12 +325,32 @@ class Engine:
             if policy.shields and isinstance(why := policy.applicability(attributes), str):
                 yield from ((shield, why) for shield in policy.shields)
 
-    def _except(self, evaluation: RuleEvaluation) -> None:
-        """Let in whom an exception names. A condition that failed has no rule, so no exception is about it."""
-        for place, verdict in enumerate(evaluation.verdicts):
-            if verdict.policy in self._excepting:
-                policy = self._excepting[verdict.policy]
-                evaluation.verdicts[place] = policy.after_exceptions(verdict, evaluation.attributes)
+    def _after_exceptions(self, evaluation: RuleEvaluation) -> list[Verdict]:
+        """What the rules say that have something to say, after letting in whom an exception names.
+
+        A condition that failed has no rule, so no exception is about it.
+        """
+        if self._excepting:
+            evaluation.verdicts = [
+                self._excepting[row.policy].after_exceptions(row, evaluation.attributes)
+                if row.policy in self._excepting
+                else row
+                for row in evaluation.verdicts
+            ]
+        return [verdict for verdict in evaluation.verdicts if verdict.outcome != "skip"]
+
+
+def _may_concern(policy: CompiledPolicy, namespace: str) -> bool:
+    """Whether a policy can be about pods of a namespace, or about classes, which are in none."""
+    return namespace == _NO_NAMESPACE or policy.named(namespace)
+
+
+def _asked_of(attributes: RequestAttributes) -> str:
+    return attributes.request.namespace if attributes.kind == PODS else _NO_NAMESPACE
+
+
+def _holds(row: tuple[CompiledPolicy, Reserve, CompiledRule], value: int) -> bool:
+    return row[1].from_ <= value <= row[1].to
 
 
 def _new_pod(request: PolicyRequest) -> RequestAttributes | None:

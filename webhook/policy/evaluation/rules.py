@@ -103,16 +103,6 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.violated and not (self.denies or self.warns)
 
 
-class RuleTrace(msgspec.Struct, frozen=True):
-    """One line of a trace: a rule, whether it applied, and why or why not."""
-
-    policy: str
-    rule: str
-    applied: bool
-    outcome: Outcome
-    why: str
-
-
 _ALLOW: Said = "allow", ""
 
 

@@ -58,6 +58,9 @@ class Enforcement(Choice):
     AUDIT = "audit", "a violation is left in the audit log"
 
 
+STRICTNESS = (Enforcement.AUDIT, Enforcement.WARN, Enforcement.ENFORCE)
+
+
 @mapping("priorityClasses rule")
 class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
     """Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at."""
