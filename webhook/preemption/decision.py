@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.extenders import Extender, call_extenders
@@ -21,6 +20,7 @@ from webhook.preemption.filters.filtering import (
 )
 from webhook.preemption.ranking import Ranking, rank
 from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.pod_view import BY_EVICTION, BY_SCHEDULER
@@ -48,11 +48,11 @@ def decide(
     now: float,
     extenders: Sequence[Extender] = (),
     *,
-    exclusions: NDArray[np.bool_] | None = None,
+    exclusions: Mask | None = None,
     candidate_filter: CandidateFilter | None = None,
     left_out: Collection[str] = (),
-    leaving: NDArray[np.bool_] | None = None,
-    evicted: NDArray[np.int64] | None = None,
+    leaving: Mask | None = None,
+    evicted: Ints | None = None,
 ) -> Decision:
     """Decide for one preemptor, looking at every node; the steps are those of kube-scheduler's `Preempt`.
 
@@ -175,7 +175,7 @@ def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failur
     return ""
 
 
-def fits(snapshot: Snapshot, preemptor: Pod, *, without: NDArray[np.intp] = NO_PODS) -> list[str]:
+def fits(snapshot: Snapshot, preemptor: Pod, *, without: Rows = NO_PODS) -> list[str]:
     """The nodes on which the pod fits, sorted, as if the pods in the rows `without` were gone.
 
     Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable preemptor.
@@ -184,7 +184,7 @@ def fits(snapshot: Snapshot, preemptor: Pod, *, without: NDArray[np.intp] = NO_P
     return sorted(snapshot.nodes.names[row] for row in failures.fits)
 
 
-def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[np.intp] = NO_PODS) -> bool:
+def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: Rows = NO_PODS) -> bool:
     """Whether the pod fits on this one node, judged like `fits`; False for a node that is not known."""
     row = snapshot.nodes.find(node)
     return row is not None and bool(run_filters(prefilter(snapshot, compile_pod(preemptor), without)).code[row] == 0)
@@ -198,7 +198,7 @@ def refusal_of(snapshot: Snapshot, preemptor: Pod, node: str) -> str:
     return "" if row in nodes_where_preemption_might_help(failures) else failures.reason(row)
 
 
-def devices_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[np.intp] = NO_PODS) -> list[DeviceId]:
+def devices_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: Rows = NO_PODS) -> list[DeviceId]:
     """The devices that the pod would get on the node, judged like `fits`; those it would only share are left out."""
     row, devices = snapshot.nodes.find(node), prefilter(snapshot, compile_pod(preemptor), without).devices
     return [] if row is None or devices is None else devices.allocation(row) or []
@@ -208,13 +208,13 @@ def victims_needed(
     snapshot: Snapshot,
     preemptor: Pod,
     node: str,
-    among: NDArray[np.intp],
+    among: Rows,
     *,
     rules: Rules | None = None,
-    begun: NDArray[np.intp] = NO_PODS,
-    without: NDArray[np.intp] = NO_PODS,
-    evicted: NDArray[np.int64] | None = None,
-) -> NDArray[np.intp]:
+    begun: Rows = NO_PODS,
+    without: Rows = NO_PODS,
+    evicted: Ints | None = None,
+) -> Rows:
     """Which of the pods in the rows `among` have to leave so that the pod fits on the node, in their order.
 
     Judged like `fits`, as if the pods in the rows `without` were gone. What goes together by the `rules` leaves or

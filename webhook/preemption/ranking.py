@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
+from webhook.preemption.snapshot.columns import Floats, Mask
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.costs import COST_KEYS, CostKey, VictimCosts, VictimSets, ends_in, seconds
 from webhook.preemption.victims.rules import Rules
@@ -64,27 +65,25 @@ class RankingKey(NamedTuple):
     most: str = ""
 
 
-def _end(of: RankedCandidates) -> NDArray[np.float64] | None:
+def _end(of: RankedCandidates) -> Floats | None:
     """In how many seconds the last victim on the node is expected to be gone; kube-scheduler does not look at it."""
     candidates, rules = of.candidates, of.rules
     if rules.policy is None or (of.costs is not None and of.costs.cost.grace_period):
         return None
     ends = ends_in(candidates.snapshot, candidates.pods, rules.policy.grace_period_seconds, of.now)
-    latest: NDArray[np.float64] = np.maximum.reduceat(ends, candidates.starts)
+    latest: Floats = np.maximum.reduceat(ends, candidates.starts)
     return latest
 
 
-def _earliest_start(of: RankedCandidates) -> NDArray[np.float64]:
+def _earliest_start(of: RankedCandidates) -> Floats:
     """When the first of the victims of highest priority started, in seconds."""
     pods, candidates = of.candidates.snapshot.pods, of.candidates
     if of.costs is None:  # then it stands first
-        first: NDArray[np.float64] = pods.start[candidates.pods[candidates.starts]]
+        first: Floats = pods.start[candidates.pods[candidates.starts]]
         return first
     priority = candidates.priority_of(candidates.pods)
     top = priority == np.repeat(priority[candidates.starts], candidates.sizes)
-    earliest: NDArray[np.float64] = np.minimum.reduceat(
-        np.where(top, pods.start[candidates.pods], np.inf), candidates.starts
-    )
+    earliest: Floats = np.minimum.reduceat(np.where(top, pods.start[candidates.pods], np.inf), candidates.starts)
     return earliest
 
 
@@ -187,7 +186,7 @@ class Ranking:
         self.equally_good: list[int] = left[np.argsort(self._names[left])].tolist()
         """The best candidates, by name; the first one is selected."""
 
-    def best_of_nodes(self) -> NDArray[np.bool_]:
+    def best_of_nodes(self) -> Mask:
         """Which candidates are the best ones of their nodes, if there are several of a node."""
         numbers = np.array(self.first(len(self._names)), np.intp)
         _, best = np.unique(self.candidates.nodes[numbers], return_index=True)

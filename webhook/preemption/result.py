@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.preemption.filters.filtering import (
     Failures,
@@ -16,6 +15,7 @@ from webhook.preemption.filters.filtering import (
     without_pods,
 )
 from webhook.preemption.ranking import Ranking, Score
+from webhook.preemption.snapshot.columns import Floats, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
@@ -88,7 +88,7 @@ class Decision:
         may_go = [pod for pod in self._state.snapshot.pods.on_node(row) if self._potential.excluded(pod) is None]
         return _devices_in_use(self._state.snapshot, node, may_go)
 
-    def fits_without(self, gone: NDArray[np.intp]) -> list[str]:
+    def fits_without(self, gone: Rows) -> list[str]:
         """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
         self._check_fresh()
         state = without_pods(self._state, gone)
@@ -142,15 +142,15 @@ class Decision:
         rows = self._state.snapshot.pod_rows([pod])
         return bool(len(rows)) and self._potential.excluded(int(rows[0])) is None
 
-    def may_go_rows(self) -> NDArray[np.intp]:
+    def may_go_rows(self) -> Rows:
         """The pods, by row, that may be victims on the nodes that evictions can help."""
         self._check_fresh()
         pods, failures = self._state.snapshot.pods, self._failures
         helped = np.append((failures.code > 0) & failures.resolvable, False)  # -1, no node, reads the last one
-        may_go: NDArray[np.bool_] = self._potential.code[: pods.rows] == Exclusion.NONE
+        may_go: Mask = self._potential.code[: pods.rows] == Exclusion.NONE
         return np.flatnonzero(may_go & helped[pods.node[: pods.rows]])
 
-    def cheapness(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    def cheapness(self, rows: Rows) -> Floats:
         """How soon each of these pods goes, among those of its node: the larger the sooner."""
         self._check_fresh()
         pods = self._state.snapshot.pods
@@ -160,7 +160,7 @@ class Decision:
         place[slots] = np.arange(slots.shape[1])
         return place[rows]
 
-    def relief(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    def relief(self, rows: Rows) -> Floats:
         """How much each of these pods gives of what the preemptor lacks on its node: 1 for all of one thing."""
         self._check_fresh()
         state, nodes = self._state, self._state.snapshot.pods.node[rows].astype(np.intp)
@@ -180,7 +180,7 @@ class Decision:
         self._check_fresh()
         return self._potential.reason(int(self._state.snapshot.pod_rows([victim])[0]))
 
-    def groups_of(self, victims: NDArray[np.intp]) -> dict[str, str]:
+    def groups_of(self, victims: Rows) -> dict[str, str]:
         """Of these pods (rows), if they go, the key of each that goes with a group, and the name of the group."""
         self._check_fresh()
         units, pods = self._potential.units, self._state.snapshot.pods
@@ -208,7 +208,7 @@ class Decision:
                     reasons[f"make room in {key.rpartition('/')[2]} {value}" if key else "free its claim"] = None
         return f"to {' and '.join(reasons)}" if reasons else ""
 
-    def _names(self, rows: Sequence[int] | NDArray[np.intp]) -> list[str]:
+    def _names(self, rows: Sequence[int] | Rows) -> list[str]:
         return sorted(self._state.snapshot.nodes.names[row] for row in rows)
 
     def _check_fresh(self) -> None:

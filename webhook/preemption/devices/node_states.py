@@ -21,13 +21,9 @@ from webhook.preemption.devices.constraints import attribute_of
 from webhook.preemption.devices.pools import NodePlace, Pool, consumption_of, gather_pools, judge_remote
 from webhook.preemption.devices.requests import ERROR, MATCHES, ClaimDemand, Request
 from webhook.preemption.snapshot.claim_index import SEVERAL
+from webhook.preemption.snapshot.columns import Bits, Ints, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-Bits = NDArray[np.uint64]
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 _MOST_DEVICES = 63
 """Of a node, for one bit each."""

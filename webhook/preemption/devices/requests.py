@@ -23,6 +23,7 @@ from webhook.kube.selectors import keep_off
 from webhook.policy.cel.program import CelError, CelRuntimeError
 from webhook.preemption.devices.device_selector import SelectorProgram, device_selector
 from webhook.preemption.devices.opaque import OpaqueError, quantity_value, version_value
+from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -56,7 +57,7 @@ class Request(NamedTuple):
     number: int
     admin: bool
     selects: NDArray[np.int8]
-    tolerated: NDArray[np.bool_]
+    tolerated: Mask
     capacity: dict[str, int]
     key: tuple[object, ...]
     """Requests of equal key want the same devices."""

@@ -19,12 +19,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.pod_info import HostPort, PodInfo, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 Share = NDArray[Any]
 
 UNBOUNDED = 2**62

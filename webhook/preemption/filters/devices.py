@@ -21,14 +21,10 @@ from webhook.preemption.devices.requests import (
     DemandError,
 )
 from webhook.preemption.filters.counters import FilterCheck
+from webhook.preemption.snapshot.columns import Bits, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
-Bits = NDArray[np.uint64]
 
 MOST_STEPS = 20_000
 """Devices that one search on a node tries at most."""

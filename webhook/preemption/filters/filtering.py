@@ -18,12 +18,9 @@ from webhook.preemption.filters.counters import UNBOUNDED, Counter, FilterCheck,
 from webhook.preemption.filters.devices import DeviceFilter, device_filter
 from webhook.preemption.filters.placement import declaring_mask, placement_checks
 from webhook.preemption.filters.volume_limits import EXCEEDED, AttachLimits
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.pod_info import PodInfo, claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 NO_PODS = np.zeros(0, np.intp)
 """Rows of no pods."""

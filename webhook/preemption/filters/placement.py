@@ -6,17 +6,15 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import Requirement
 from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm, Taint, Toleration
 from webhook.kube.objects.pod import Pod
 from webhook.kube.selectors import is_label_value, keep_off, node_matcher, tolerates
 from webhook.preemption.filters.counters import FilterCheck
+from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo
-
-Mask = NDArray[np.bool_]
 
 _VALUES_OF = {
     "In": (1, math.inf), "NotIn": (1, math.inf), "Exists": (0, 0), "DoesNotExist": (0, 0), "Gt": (1, 1), "Lt": (1, 1)

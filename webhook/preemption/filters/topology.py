@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods
 from webhook.preemption.filters.placement import required_mask, taint_mask
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.pod_info import PodInfo, SpreadConstraint, Term, compile_terms
 from webhook.preemption.snapshot.pod_view import Identity
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 STAGES = frozenset(("spread", "anti-affinity", "existing-anti-affinity"))
 """The stages of the counters that count by topology."""
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 
 def affinity_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods, inside: PlacedPods) -> list[Counter]:

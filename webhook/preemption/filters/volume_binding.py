@@ -10,18 +10,17 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import Requirement
 from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm
 from webhook.kube.objects.storage import PersistentVolumeClaim
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.preemption.filters.placement import affinity_mask
+from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import Offer, class_of_claim, requested
 
-Mask = NDArray[np.bool_]
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _NOT_PROVISIONED = ("", "kubernetes.io/no-provisioner")
 

@@ -15,15 +15,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.preemption.filters.counters import UNBOUNDED, PlacedPods
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import AttachedVolume, class_of_claim, volume_of_class
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 EXCEEDED = "node(s) exceed max volume count"
 

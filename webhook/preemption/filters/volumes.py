@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod, Volume
@@ -17,12 +16,11 @@ from webhook.preemption.filters.counters import Counter, PlacedPods
 from webhook.preemption.filters.placement import affinity_mask
 from webhook.preemption.filters.volume_binding import find_volumes
 from webhook.preemption.filters.volume_limits import AttachLimits, attach_limits
+from webhook.preemption.snapshot.columns import Ints, Mask
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import class_of_claim
-
-Mask = NDArray[np.bool_]
 
 IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -190,7 +188,7 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
     if not exclusive:
         return []
     pods, nodes = snapshot.pods, snapshot.nodes
-    uses: NDArray[np.int64] = np.zeros(len(pods.claims), np.int64)
+    uses: Ints = np.zeros(len(pods.claims), np.int64)
     for identity, claims_there in pods.claims.used():
         uses[identity] = len(claims_there.named & exclusive)
     users = live.rows[uses[pods.claim_set[live.rows]] > 0]

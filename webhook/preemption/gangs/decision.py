@@ -20,15 +20,13 @@ from webhook.preemption.gangs.fewer import LikeMembers, fewer_units
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.greedy import Solution, find_room
 from webhook.preemption.gangs.placement import MemberShape, Placed, Placer, TrialPlacement, shapes_of
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Victim, victims_in
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, potential_victims
 from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.preemption.victims.units import Units
 
-Rows = NDArray[np.intp]
-Mask = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 _FEW_UNITS = 64
 """With at most so many units all sets are searched. With more, what is found member by member is made smaller."""
 _FEW_PODS = 1000
@@ -82,7 +80,7 @@ def decide_gang(
     exclusions: Mask | None = None,
     leaving: Rows = NO_PODS,
     left_out: Collection[str] = (),
-    evicted: NDArray[np.int64] | None = None,
+    evicted: Ints | None = None,
     keeps_budgets: bool = False,
 ) -> GangDecision:
     """Decide for the missing members of a gang together; `now` is in seconds since the epoch.

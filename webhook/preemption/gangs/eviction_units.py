@@ -6,14 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.costs import VictimSets
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.rules import Rules
-
-Rows = NDArray[np.intp]
 
 
 class Price(NamedTuple):
@@ -114,7 +112,7 @@ class EvictionUnits:
         """How many of the pods go beyond a budget if all of these go."""
         return int(np.count_nonzero(self.beyond_budget(rows)))
 
-    def beyond_budget(self, rows: Rows) -> NDArray[np.bool_]:
+    def beyond_budget(self, rows: Rows) -> Mask:
         """Which of the pods go beyond a budget if all of these go."""
         budgets = self.snapshot.budgets
         together = np.zeros(len(rows), np.int64)

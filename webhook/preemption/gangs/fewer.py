@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit
+from webhook.preemption.snapshot.columns import Ints, Rows
 
-Rows = NDArray[np.intp]
-Ints = NDArray[np.int64]
 Fits = Callable[[Rows], bool]
 
 

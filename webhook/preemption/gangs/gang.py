@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
+from webhook.preemption.snapshot.columns import Rows
 from webhook.preemption.snapshot.pod_groups import POD_GROUP, GroupKey, group_of, index_of, minimum_said_by
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -34,7 +34,7 @@ class Gang(NamedTuple):
     topology_keys: tuple[str, ...]
     waiting: tuple[Pod, ...]
     gated: int
-    secured: NDArray[np.intp]
+    secured: Rows
 
     @property
     def missing(self) -> int:

@@ -10,19 +10,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.preemption.filters.filtering import Failures, PreFilterState, nodes_where_preemption_might_help
 from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
 from webhook.preemption.gangs.placement import MemberShape, Placed, Placer
+from webhook.preemption.snapshot.columns import Ints, Rows
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.costs import VictimSets
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.selection import find_victims
 
-Rows = NDArray[np.intp]
-Ints = NDArray[np.int64]
 _SHARE = 4
 """One of so many members that are left finds its node at a time: with 4, a quarter of them."""
 

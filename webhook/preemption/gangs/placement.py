@@ -15,12 +15,12 @@ from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import INDEX_LABELS, at_creation
 from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
 from webhook.preemption.gangs.gang import Gang
+from webhook.preemption.snapshot.columns import Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name, compile_pod, shape_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 Kind = TypeVar("Kind", bound=np.generic)
-Rows = NDArray[np.intp]
 _FEW_MEMBERS, _FEW_NODES = 8, 4
 _LOOKS = 3000
 """How often a placer looks for another node."""

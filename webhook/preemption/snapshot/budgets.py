@@ -20,13 +20,10 @@ from webhook.kube.objects.meta import LabelSelector, key_of
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import int32
-from webhook.preemption.snapshot.columns import Columns, array, listed
+from webhook.preemption.snapshot.columns import Columns, Ints, Mask, Rows, array, listed
 from webhook.preemption.snapshot.interning import Interner, Table
 from webhook.preemption.snapshot.pod_view import STARTING, UNREADY, Identity
 from webhook.preemption.snapshot.pods import Pods
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Budget(NamedTuple):
@@ -104,7 +101,7 @@ class _Coverage:
         """Look at everything again when asked next: a budget came, went, or selects other pods."""
         self.sets: list[tuple[int, ...]] = [()]
         self._set_ids: dict[tuple[int, ...], int] = {(): 0}
-        self._members: NDArray[np.int64] = np.full((1, 0), -1, np.int64)
+        self._members: Ints = np.full((1, 0), -1, np.int64)
         self._by_namespace: dict[str, list[tuple[int, Budget]]] | None = None
         self._table = Table(self._identities, np.int32, self._set_of)
 
@@ -112,7 +109,7 @@ class _Coverage:
         """The place in `sets` by identity, up to date."""
         return self._table.column()
 
-    def members(self) -> NDArray[np.int64]:
+    def members(self) -> Ints:
         """The sets as rows of a matrix, -1 if a set has no more budgets; as of the last call of `column`."""
         if len(self._members) != len(self.sets):
             width = max(map(len, self.sets))
@@ -186,7 +183,7 @@ class DisruptionBudgets(Columns):
         budgets = [budget for number in coverage.sets[which] if (budget := self._budgets[number])]
         return [budget for budget in budgets if self._pods.names[row] not in budget.disrupted]
 
-    def unguarded(self, rows: NDArray[np.intp]) -> Mask:
+    def unguarded(self, rows: Rows) -> Mask:
         """Which of the pods the Eviction API lets go without a look at what budgets have left (`canIgnorePDB`).
 
         Those that are still starting, and those that are not ready, if the one budget that covers them is lenient.
@@ -202,9 +199,7 @@ class DisruptionBudgets(Columns):
             result[unready] = spares[sets[self._pods.identity[rows[unready]]]]
         return result
 
-    def refused(
-        self, rows: NDArray[np.intp], *, strict: bool, evicts: bool
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def refused(self, rows: Rows, *, strict: bool, evicts: bool) -> tuple[Rows, Rows]:
         """Those of the pods that no eviction can take now: by a budget that lets no pod go, and by several budgets.
 
         The first are looked for if budgets are `strict`, the second if pods go by the Eviction API (`evicts`): it lets
@@ -227,9 +222,7 @@ class DisruptionBudgets(Columns):
             several = rows[crowded[sets]]
         return exhausted, several
 
-    def violating(
-        self, rows: NDArray[np.intp], victims: Mask, *, strict: bool, evicts: bool, from_end: bool = False
-    ) -> Mask:
+    def violating(self, rows: Rows, victims: Mask, *, strict: bool, evicts: bool, from_end: bool = False) -> Mask:
         """Which of the `victims` go beyond a budget, counted node by node and pod by pod.
 
         `rows` has a column a node, its pods in order of importance; the answer has its shape. Kubernetes counts from
@@ -245,7 +238,7 @@ class DisruptionBudgets(Columns):
         return result
 
     def violating_by(
-        self, rows: NDArray[np.intp], groups: NDArray[Any], *, strict: bool, evicts: bool, from_end: bool = False
+        self, rows: Rows, groups: NDArray[Any], *, strict: bool, evicts: bool, from_end: bool = False
     ) -> Mask:
         """Which of the pods in these rows go beyond a budget, counted pod by pod within each group, as `violating`."""
         result = np.zeros(len(rows), np.bool_)
@@ -260,7 +253,7 @@ class DisruptionBudgets(Columns):
         result[places] = beyond
         return result
 
-    def _beyond(self, rows: NDArray[np.intp], groups: NDArray[np.intp], *, strict: bool, from_end: bool) -> Mask:
+    def _beyond(self, rows: Rows, groups: Rows, *, strict: bool, from_end: bool) -> Mask:
         """Which of the guarded pods go beyond a budget within their group."""
         sets, left = self._sets(rows, strict=strict), self._left(strict=strict)
         beyond: Mask = self._spent_sets(strict=strict)[sets]
@@ -271,7 +264,7 @@ class DisruptionBudgets(Columns):
             beyond[positions[rank >= left[numbers]]] = True
         return beyond
 
-    def spent_by(self, gone: NDArray[np.intp], rows: NDArray[np.intp], *, evicts: bool) -> Mask:
+    def spent_by(self, gone: Rows, rows: Rows, *, evicts: bool) -> Mask:
         """Which of the pods in `rows` no strict budget lets go any more once those in the rows `gone` went."""
         result = np.zeros(len(rows), np.bool_)
         if not self._index or not len(gone) or not len(rows):
@@ -293,7 +286,7 @@ class DisruptionBudgets(Columns):
         self._loose.forget()
         self._strict.forget()
 
-    def _sets(self, rows: NDArray[np.intp], *, strict: bool) -> NDArray[np.int32]:
+    def _sets(self, rows: Rows, *, strict: bool) -> NDArray[np.int32]:
         """The pods' places in the coverage's sets; 0 is the empty one."""
         sets: NDArray[np.int32] = self._coverage(strict=strict).column().take(self._pods.identity.take(rows))
         if strict:
@@ -311,11 +304,9 @@ class DisruptionBudgets(Columns):
         result: Mask = np.count_nonzero(members, axis=1) > 0
         return result
 
-    def _uses(
-        self, rows: NDArray[np.intp], sets: NDArray[np.int32], chosen: Mask, *, strict: bool
-    ) -> tuple[NDArray[np.intp], Ints]:
+    def _uses(self, rows: Rows, sets: NDArray[np.int32], chosen: Mask, *, strict: bool) -> tuple[Rows, Ints]:
         """Every (position in `rows`, number of a chosen budget) in which the pod would use it, by position."""
-        positions: list[NDArray[np.intp]] = []
+        positions: list[Rows] = []
         numbers: list[Ints] = []
         for member in self._coverage(strict=strict).members().T if chosen.any() else ():
             wanted = (member >= 0) & chosen[member]

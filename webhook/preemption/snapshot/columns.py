@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 
 S = TypeVar("S", bound=np.generic)
 V = TypeVar("V")
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Bits = NDArray[np.uint64]
+Rows = NDArray[np.intp]
+"""Numbers of rows, here and elsewhere."""
 
 
 class _Column(NamedTuple):

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.devices import Device, DeviceClass, ResourceSlice
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.columns import Columns, array
+from webhook.preemption.snapshot.columns import Columns, Rows, array
 from webhook.preemption.snapshot.interning import Interner
 
 _IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
@@ -45,7 +44,7 @@ class PublishedSlice(NamedTuple):
     slice: ResourceSlice
     ids: list[DeviceId]
     shapes: list[int]
-    rows: NDArray[np.intp]
+    rows: Rows
 
     @property
     def name(self) -> str:

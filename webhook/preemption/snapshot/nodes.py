@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.placement import Taint
 from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
-from webhook.preemption.snapshot.columns import Columns, array, grown, listed
+from webhook.preemption.snapshot.columns import Columns, Ints, Mask, Rows, array, grown, listed
 from webhook.preemption.snapshot.interning import Interner
 
 MOST_LABEL_COLUMNS = 64
@@ -20,7 +20,7 @@ MOST_LABEL_COLUMNS = 64
 TaintKey = tuple[tuple[str, str, str], ...]
 
 
-def alphabetical(names: list[str]) -> NDArray[np.int64]:
+def alphabetical(names: list[str]) -> Ints:
     """The place of each name among them in alphabetical order."""
     places = np.empty(len(names), np.int64)
     places[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
@@ -86,14 +86,14 @@ class Nodes(Columns):
         self.taint_sets.take((), [])  # id 0, what a row holds that is not in use
         self._index: dict[str, int] = {}
         self._columns: OrderedDict[str, LabelColumn] = OrderedDict()
-        self._alphabet: NDArray[np.int64] | None = None
+        self._alphabet: Ints | None = None
 
     def find(self, name: str) -> int | None:
         """The row of a known node."""
         row = self._index.get(name)
         return row if row is not None and self.valid[row] else None
 
-    def known(self) -> NDArray[np.intp]:
+    def known(self) -> Rows:
         """The rows of all known nodes."""
         return np.flatnonzero(self.valid[: self.rows])
 
@@ -149,7 +149,7 @@ class Nodes(Columns):
         self._alphabet = None
         self.free(row)
 
-    def alphabetical(self) -> NDArray[np.int64]:
+    def alphabetical(self) -> Ints:
         """The place of each row's name among all names in alphabetical order."""
         if self._alphabet is None:
             self._alphabet = alphabetical(self.names)
@@ -163,11 +163,11 @@ class Nodes(Columns):
         """The id that `label` uses for a value, None if no node has it."""
         return self._column(key).values.find(value)
 
-    def has_label_in(self, key: str, values: Iterable[str]) -> NDArray[np.bool_]:
+    def has_label_in(self, key: str, values: Iterable[str]) -> Mask:
         """Which nodes have one of the values of a label, by row."""
         column = self.label(key)
         wanted = [identity for value in values if (identity := self.label_id(key, value)) is not None]
-        selected: NDArray[np.bool_] = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
+        selected: Mask = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
         return selected
 
     def drop_unused_labels(self) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, INDEX_LABELS, at_creation
 from webhook.preemption.snapshot.amounts import int32
+from webhook.preemption.snapshot.columns import Ints, Rows
 from webhook.preemption.snapshot.interning import Interner
 
 _LONGEST_NAME = 253
@@ -156,9 +156,9 @@ class PodGroups:
         self._ids = ids
         self.objects: dict[GroupKey, PodGroup] = {}
         self.version = 0
-        self.sizes: NDArray[np.int64] = np.zeros(1, np.int64)
-        self.highest: NDArray[np.int64] = np.zeros(1, np.int64)
-        self.above: NDArray[np.intp] = np.zeros(0, np.intp)
+        self.sizes: Ints = np.zeros(1, np.int64)
+        self.highest: Ints = np.zeros(1, np.int64)
+        self.above: Rows = np.zeros(0, np.intp)
         self._changed: set[int] = set()
         """Ids of groups that are to be looked at again; one that no pod names yet is when its first member comes."""
         self._above: dict[int, list[int]] = {}
@@ -209,11 +209,11 @@ class PodGroups:
             self._members.setdefault(group, set()).add(row)
             self._group_of[row] = group
 
-    def members(self, group: int) -> NDArray[np.intp]:
+    def members(self, group: int) -> Rows:
         """The rows of the members on nodes, ascending."""
         return np.array(sorted(self._members.get(group, ())), np.intp)
 
-    def refresh(self, priority: NDArray[np.int64], spare: Callable[[set[int], int], list[int]]) -> None:
+    def refresh(self, priority: Ints, spare: Callable[[set[int], int], list[int]]) -> None:
         """Look again at groups that have changed, for `sizes`, `highest` and `above`.
 
         `priority` has those of the pods by row, and `spare` says which of the members are beyond a minimum.

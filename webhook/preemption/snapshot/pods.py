@@ -19,7 +19,7 @@ from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.amounts import Amounts, occupied, wished
-from webhook.preemption.snapshot.columns import Columns, array, grown, listed
+from webhook.preemption.snapshot.columns import Columns, Rows, array, grown, listed
 from webhook.preemption.snapshot.interning import Interner
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of, index_of
@@ -94,10 +94,10 @@ class Pods(Columns):
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
         self._leaving: set[int] = set()
-        self._leaving_rows: NDArray[np.intp] | None = None
+        self._leaving_rows: Rows | None = None
         """The same as an ordered array, None if it has changed since it was made; there are few among many pods."""
         self._nominees: set[int] = set()
-        self._nominee_rows: NDArray[np.intp] | None = None
+        self._nominee_rows: Rows | None = None
         self._order: list[list[Importance]] = []
         self._index: dict[str, dict[str, int]] = {}
         self.new_row()  # row 0
@@ -114,26 +114,26 @@ class Pods(Columns):
         """The rows of the pods on a node, most important first."""
         return [entry[4] for entry in self._order[row]] if row < len(self._order) else []
 
-    def slots_of(self, nodes: NDArray[np.intp]) -> NDArray[np.int32]:
+    def slots_of(self, nodes: Rows) -> NDArray[np.int32]:
         """The pods of the nodes, one row a node, most important first, as wide as the fullest of them."""
         self._fit_slots(max(self.nodes.rows - 1, 0), 0)
         width = int(self.nodes.pod_count[nodes].max()) if len(nodes) else 0
         return self.slots[nodes, :width]
 
-    def leaving(self) -> NDArray[np.intp]:
+    def leaving(self) -> Rows:
         """The rows of the terminating pods that are on a node, ascending."""
         if self._leaving_rows is None:
             self._leaving_rows = _fixed(self._leaving)
         return self._leaving_rows
 
-    def nominees(self) -> NDArray[np.intp]:
+    def nominees(self) -> Rows:
         """The rows of the pods that are nominated to a node, ascending."""
         if self._nominee_rows is None:
             self._nominee_rows = _fixed(self._nominees)
         return self._nominee_rows
 
     @contextmanager
-    def staying(self, rows: NDArray[np.intp]) -> Iterator[None]:
+    def staying(self, rows: Rows) -> Iterator[None]:
         """While this lasts these pods are not terminating: they are only expected to be."""
         before = self.terminating[rows]
         self.terminating[rows] = False
@@ -381,7 +381,7 @@ class Pods(Columns):
             self.slots = grown(self.slots, 2 * width)
 
 
-def _fixed(rows: set[int]) -> NDArray[np.intp]:
+def _fixed(rows: set[int]) -> Rows:
     """The rows in order, as an array that nobody may change."""
     ordered = np.array(sorted(rows), np.intp)
     ordered.flags.writeable = False

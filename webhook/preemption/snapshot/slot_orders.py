@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.snapshot.columns import Floats, Ints, Rows
 from webhook.preemption.snapshot.pods import Pods
 
-Keys = Callable[[NDArray[np.intp]], list[NDArray[np.float64] | NDArray[np.int64]]]
+Keys = Callable[[Rows], list[Floats | Ints]]
 """What pods are put in order by, of the pods in an array of rows: an array of the same shape a key, the first decides.
 
 The larger value comes first.
@@ -29,13 +30,13 @@ class SlotOrder:
         self._leaders: NDArray[np.int16] = np.zeros((0, 0), np.int16)
         self._made = np.zeros(0, np.int64)
         """By node row the count of changes at which its pods were put in order, -1 for never."""
-        self._outside: dict[int, NDArray[np.int64]] = {}
+        self._outside: dict[int, Ints] = {}
 
     def slots_of(
         self,
-        nodes: NDArray[np.intp],
+        nodes: Rows,
         keys: Keys,
-        outside: Sequence[NDArray[np.int64]] = (),
+        outside: Sequence[Ints] = (),
         together: NDArray[np.int32] | None = None,
     ) -> NDArray[np.int32]:
         """The pods of the nodes, one row a node, in the order of `keys`; equal ones by importance.
@@ -62,7 +63,7 @@ class SlotOrder:
                 self._leaders[stale] = first_of_each(together[rows])
         return self._slots[nodes, : plain.shape[1]]
 
-    def leaders_of(self, nodes: NDArray[np.intp], width: int) -> NDArray[np.int16]:
+    def leaders_of(self, nodes: Rows, width: int) -> NDArray[np.int16]:
         """For each of the first slots of these nodes the place of the first pod that goes together with the one there.
 
         Nodes and `width` are those of the last call of `slots_of`.
@@ -77,7 +78,7 @@ class SlotOrder:
         made[: len(self._made)] = self._made
         self._made = made
 
-    def _compare(self, number: int, values: NDArray[np.int64]) -> None:
+    def _compare(self, number: int, values: Ints) -> None:
         """Nodes of pods whose number has changed are stale."""
         before = self._outside.get(number, np.zeros(0, np.int64))
         if len(before) != len(values):
@@ -94,7 +95,7 @@ def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return larger
 
 
-def first_of_each(groups: NDArray[np.int32]) -> NDArray[np.intp]:
+def first_of_each(groups: NDArray[np.int32]) -> Rows:
     """For each entry of a row the place of the first equal one in that row; of an entry that is 0 its own place."""
     order = np.argsort(groups, axis=1, kind="stable")
     ordered = np.take_along_axis(groups, order, axis=1)

@@ -22,6 +22,7 @@ from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot import kinds
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.claim_index import ClaimIndex
+from webhook.preemption.snapshot.columns import Rows
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 from webhook.preemption.snapshot.interning import Interner, Table
 from webhook.preemption.snapshot.kinds import SnapshotKind
@@ -185,7 +186,7 @@ class Snapshot:
         namespace = self.namespaces.get(name)
         return (namespace.metadata.labels or {}) if namespace else {}
 
-    def pod_rows(self, keys: Collection[str]) -> NDArray[np.intp]:
+    def pod_rows(self, keys: Collection[str]) -> Rows:
         """The rows of the pods with these keys, unknown ones left out."""
         parts = [key.rpartition("/") for key in keys]
         rows = [self.pods.find(namespace, name) for namespace, _, name in parts]

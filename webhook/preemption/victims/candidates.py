@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.units import Units
-
-Ints = NDArray[np.int64]
-Index = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 
 class Victim(NamedTuple):
@@ -36,7 +33,7 @@ class Victim(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-def victims_in(snapshot: Snapshot, rows: Index, groups: Sequence[int]) -> list[Victim]:
+def victims_in(snapshot: Snapshot, rows: Rows, groups: Sequence[int]) -> list[Victim]:
     """The pods in these rows, all of them on nodes, as victims; of each the id of the group that it goes with, or 0."""
     pods, places = snapshot.pods, rows.tolist()
     columns = (
@@ -84,9 +81,9 @@ class _Victims(NamedTuple):
     The group is the id of that which goes with it, 0 for a pod that goes by itself.
     """
 
-    of: Index
-    rows: Index
-    group: Index
+    of: Rows
+    rows: Rows
+    group: Rows
     beyond_budget: Mask
 
 
@@ -100,28 +97,28 @@ class Candidates(NamedTuple):
     """
 
     snapshot: Snapshot
-    nodes: Index
-    starts: Index
-    sizes: Index
-    pods: Index
+    nodes: Rows
+    starts: Rows
+    sizes: Rows
+    pods: Rows
     violating: Mask
     violations: Ints
     given: tuple[Candidate, ...] | None = None
     units: Units | None = None
-    group: Index | None = None
+    group: Rows | None = None
     costs: GroupCosts | None = None
 
     @classmethod
     def on_nodes(
         cls,
         snapshot: Snapshot,
-        nodes: Index,
-        pods: Index,
+        nodes: Rows,
+        pods: Rows,
         violating: Mask,
         *,
         units: Units | None = None,
         leads: Mask | None = None,
-        of: Index | None = None,
+        of: Rows | None = None,
     ) -> Candidates:
         """The candidates with these victims, node by node: of each its node, its row, whether it is beyond a budget.
 
@@ -175,12 +172,12 @@ class Candidates(NamedTuple):
             costs=self.costs and self.costs.only(chosen),
         )
 
-    def all_victims(self) -> tuple[Index, Index]:
+    def all_victims(self) -> tuple[Rows, Rows]:
         """Every victim on whatever node: the number of its candidate, and its row."""
         victims = self._victims(np.arange(len(self.nodes)))
         return victims.of, victims.rows
 
-    def victims_of(self, number: int) -> Index:
+    def victims_of(self, number: int) -> Rows:
         """The rows of the victims of one candidate, on whatever node."""
         return self._victims(np.array([number])).rows
 
@@ -193,7 +190,7 @@ class Candidates(NamedTuple):
         """How many of the victims of each candidate are on other nodes; there is at least one candidate."""
         return self.victim_counts() - np.add.reduceat(self.here().astype(np.int64), self.starts)
 
-    def _victims(self, numbers: Index) -> _Victims:
+    def _victims(self, numbers: Rows) -> _Victims:
         """Every victim of these candidates, on whatever node."""
         sizes = self.sizes[numbers]
         of = np.repeat(np.arange(len(sizes)), sizes)
@@ -212,11 +209,11 @@ class Candidates(NamedTuple):
         beyond = np.isin(whole * count + rows, (of * count + here)[violating])
         return _Victims(whole, rows, np.concatenate([group[single], np.repeat(pairs[1], counts)]), beyond)
 
-    def priority_of(self, rows: Index) -> Ints:
+    def priority_of(self, rows: Rows) -> Ints:
         """The priorities that count for these pods: that of its group for a pod of one that goes whole."""
         return self.snapshot.pods.priority[rows] if self.units is None else self.units.priority[rows]
 
-    def victim_counts(self) -> Index:
+    def victim_counts(self) -> Rows:
         """How many pods go for each candidate, on whatever node."""
         return self.sizes if self.costs is None else self.sizes + self.costs.elsewhere
 
@@ -227,11 +224,11 @@ class Candidates(NamedTuple):
             return here
         return here + self.costs.priorities + self.costs.elsewhere * raised
 
-    def names(self, numbers: Sequence[int] | Index) -> list[str]:
+    def names(self, numbers: Sequence[int] | Rows) -> list[str]:
         """The nodes of the chosen candidates."""
         return [self.snapshot.nodes.names[node] for node in self.nodes[numbers].tolist()] if len(numbers) else []
 
-    def objects(self, numbers: Sequence[int] | Index) -> list[Candidate]:
+    def objects(self, numbers: Sequence[int] | Rows) -> list[Candidate]:
         """The chosen candidates; equally important victims beyond a budget come first, as in Kubernetes."""
         if self.given is not None:
             return [self.given[number] for number in numbers]
@@ -257,7 +254,7 @@ class Candidates(NamedTuple):
         return self.objects(np.argsort(self.snapshot.nodes.alphabetical()[self.nodes]))
 
 
-def _groups_that_go(units: Units, pods: Index, sizes: Index) -> Index:
+def _groups_that_go(units: Units, pods: Rows, sizes: Rows) -> Rows:
     """The id of each victim's group if that goes; who could be spared goes with it as well."""
     group = units.group[pods].astype(np.intp)
     if units.above is None:
@@ -267,7 +264,7 @@ def _groups_that_go(units: Units, pods: Index, sizes: Index) -> Index:
     return np.where(goes_with, above, group)
 
 
-def _group_costs(units: Units, pods: Index, group: Index, leads: Mask, starts: Index) -> GroupCosts:
+def _group_costs(units: Units, pods: Rows, group: Rows, leads: Mask, starts: Rows) -> GroupCosts:
     """What the groups of the victims add, candidate by candidate; `leads` is true for one member of each on a node."""
     first = leads & (units.group[pods] > 0)
     elsewhere = np.where(first, units.sizes[group], 0) - (group > 0)

@@ -11,18 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.pods import deletion_cost
 from webhook.policy.model.cost import EvictionCost
+from webhook.preemption.snapshot.columns import Floats, Ints, Rows
 from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
-
-Rows = NDArray[np.intp]
-Column = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class VictimCosts(NamedTuple):
@@ -37,7 +33,7 @@ class VictimCosts(NamedTuple):
     grace_period: int | None
     evicted: Ints | None = None
 
-    def order_of(self, rows: Rows) -> list[Column]:
+    def order_of(self, rows: Rows) -> list[Floats]:
         """What the pods in an array of rows are put in order by among equal priority: an array of that shape a key."""
         return [key.order(self, rows) for key in COST_KEYS if key.counts(self.cost)]
 
@@ -59,7 +55,7 @@ class VictimCosts(NamedTuple):
         )
         return costs[pods.profile[rows]]
 
-    def saved(self, rows: Rows) -> Column:
+    def saved(self, rows: Rows) -> Floats:
         """When the pods last had no work to lose, in seconds since the epoch; infinite if they have not started."""
         pods = self.snapshot.pods
         keys = self.cost.lost_work.checkpoints if self.cost.lost_work else ()
@@ -70,7 +66,7 @@ class VictimCosts(NamedTuple):
         def made_at(profile: Profile) -> float:
             return checkpoint(dict(profile.annotations), keys)
 
-        made: Column = self.snapshot.table(("checkpoint", keys), pods.profiles, np.float64, made_at)
+        made: Floats = self.snapshot.table(("checkpoint", keys), pods.profiles, np.float64, made_at)
         return np.maximum(starts, made[pods.profile[rows]])
 
     def lost(self, rows: Rows, now: float) -> Ints:
@@ -82,7 +78,7 @@ class VictimCosts(NamedTuple):
         """How often the workloads of the pods were evicted recently."""
         return np.zeros(rows.shape, np.int64) if self.evicted is None else self.evicted[rows]
 
-    def totals(self, sets: VictimSets) -> list[Ints | Column]:
+    def totals(self, sets: VictimSets) -> list[Ints | Floats]:
         """What the sets cost, key by key that the policy counts."""
         return [key.totals(self, sets) for key in COST_KEYS if key.counts(self.cost)]
 
@@ -112,13 +108,13 @@ def _group_restarts(costs: VictimCosts, sets: VictimSets) -> Ints:
     return np.bincount(pairs >> 32, minlength=sets.length).astype(np.int64)
 
 
-def _last_end(costs: VictimCosts, sets: VictimSets) -> Column:
+def _last_end(costs: VictimCosts, sets: VictimSets) -> Floats:
     latest = np.zeros(sets.length)
     np.maximum.at(latest, sets.of, ends_in(costs.snapshot, sets.rows, costs.grace_period, sets.now))
     return latest
 
 
-def ends_in(snapshot: Snapshot, rows: Rows, grace_period: int | None, now: float) -> Column:
+def ends_in(snapshot: Snapshot, rows: Rows, grace_period: int | None, now: float) -> Floats:
     """In how many seconds the pods are expected to be gone if they are asked `now`.
 
     A pod that is asked now stays for its grace period, or for the one given. A pod that leaves already stays for the
@@ -144,8 +140,8 @@ class CostKey(NamedTuple):
 
     name: str
     counts: Callable[[EvictionCost], bool]
-    order: Callable[[VictimCosts, Rows], Column]
-    totals: Callable[[VictimCosts, VictimSets], Ints | Column]
+    order: Callable[[VictimCosts, Rows], Floats]
+    totals: Callable[[VictimCosts, VictimSets], Ints | Floats]
     heading: str
     because: str
     text: Callable[[Any], str] = str

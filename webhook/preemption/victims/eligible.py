@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.priority_classes import silence
 from webhook.policy.model.creation import at_creation
+from webhook.preemption.snapshot.columns import Floats, Ints, Mask, Rows
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Profile
@@ -73,16 +74,14 @@ class PotentialVictims(NamedTuple):
     rules: Rules
     now: float
     code: NDArray[np.int8]
-    leaving: NDArray[np.bool_] | None = None
+    leaving: Mask | None = None
     """The pods that go anyway, by pod row: nobody else goes so that one of them may stay."""
     units: Units | None = None
     """What goes together; None if every pod is a unit of its own."""
     costs: VictimCosts | None = None
     """What the policy counts of a pod beyond its priority; None if nothing."""
 
-    def slots_of(
-        self, nodes: NDArray[np.intp], others: NDArray[np.intp] | None = None
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    def slots_of(self, nodes: Rows, others: Rows | None = None) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """The pods of the nodes, one row a node, in the order in which they are put back; 0 for no more pods.
 
         That is by priority, then groups that go whole before single pods, larger groups first, and after single pods
@@ -97,7 +96,7 @@ class PotentialVictims(NamedTuple):
         pods = snapshot.pods
         first = pods.priority.astype(np.int64) if units is None else units.importance(pods.member_index)
 
-        def keys(rows: NDArray[np.intp]) -> list[NDArray[np.float64] | NDArray[np.int64]]:
+        def keys(rows: Rows) -> list[Floats | Ints]:
             return [first[rows], *(costs.order_of(rows) if costs is not None else ())]
 
         if others is not None and across:
@@ -230,9 +229,9 @@ def potential_victims(
     rules: Rules,
     now: float,
     *,
-    exclusions: NDArray[np.bool_] | None = None,
-    leaving: NDArray[np.bool_] | None = None,
-    evicted: NDArray[np.int64] | None = None,
+    exclusions: Mask | None = None,
+    leaving: Mask | None = None,
+    evicted: Ints | None = None,
 ) -> PotentialVictims:
     """Judge all pods; `exclusions` are further pods that may not go, and `leaving` those that go anyway, by pod row.
 
@@ -254,7 +253,7 @@ def potential_victims(
     if rules.policy is not None:
         _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, Exclusion.CRITICAL)
         _apply(code, static_pods(snapshot), Exclusion.STATIC)
-        excluded: NDArray[np.bool_] = snapshot.table(
+        excluded: Mask = snapshot.table(
             ("profiles", rules, snapshot.classes.version),
             pods.profiles,
             np.bool_,
@@ -278,19 +277,19 @@ def potential_victims(
     )
 
 
-def static_pods(snapshot: Snapshot) -> NDArray[np.bool_]:
+def static_pods(snapshot: Snapshot) -> Mask:
     """The static pods, by pod row: such an object only shows the pod, which its kubelet runs from a file."""
     owners = snapshot.pods.owners
-    static: NDArray[np.bool_] = snapshot.table(("static",), owners, np.bool_, lambda owner: owner.kind == "Node")
+    static: Mask = snapshot.table(("static",), owners, np.bool_, lambda owner: owner.kind == "Node")
     return static[snapshot.pods.owner[: snapshot.pods.rows]]
 
 
 def only_pods(
     snapshot: Snapshot,
     incoming: PodInfo,
-    rows: NDArray[np.intp],
+    rows: Rows,
     rules: Rules | None = None,
-    evicted: NDArray[np.int64] | None = None,
+    evicted: Ints | None = None,
 ) -> PotentialVictims:
     """The pods in these rows may go and no others, whoever they are; by `rules` some go together, some cost more."""
     code = np.full(snapshot.pods.rows, Exclusion.EXCLUDED, np.int8)
@@ -321,14 +320,12 @@ def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, inc
     _apply(code, units.kept_by(members & (code != Exclusion.NONE)), Exclusion.GROUP)
 
 
-def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int) -> None:
+def _apply(code: NDArray[np.int8], excluded: Mask | None, rule: int) -> None:
     if excluded is not None:
         code[excluded & (code == Exclusion.NONE)] = rule
 
 
-def protection_ends(
-    snapshot: Snapshot, rules: Rules, now: float, priority: int | None = None
-) -> NDArray[np.float64] | None:
+def protection_ends(snapshot: Snapshot, rules: Rules, now: float, priority: int | None = None) -> Floats | None:
     """When each pod's protection ends, by pod row, in seconds since the epoch; None if no pod has any now.
 
     A window begins with the pod's start, so a pod that has not started is protected without end (infinite); the entry
@@ -337,7 +334,7 @@ def protection_ends(
     """
     pods, until = snapshot.pods, rules.protects_until(now)
     of_pod, starts = pods.profile[: pods.rows], pods.start[: pods.rows]
-    ends: NDArray[np.float64] | None = None
+    ends: Floats | None = None
     if (
         until > now
         and (seconds := snapshot.table(("protection", rules), pods.profiles, np.float64, rules.protection)).any()
@@ -359,7 +356,7 @@ def protection_ends(
     return tolerating if ends is None else np.maximum(ends, tolerating)
 
 
-def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> NDArray[np.bool_]:
+def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> Mask:
     """The pods, by row, that a pair of the policy lets this preemptor evict."""
     own_labels, own_class = snapshot.namespace_labels(incoming.namespace), incoming.pod.spec.priority_class_name
     labels, inside = at_creation(incoming.pod.metadata).labels or {}, np.zeros(snapshot.pods.rows, np.bool_)
@@ -370,7 +367,7 @@ def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, .
     return inside
 
 
-def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> NDArray[np.bool_]:
+def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> Mask:
     """The pods, by row, that one side of a pair names."""
     pods = snapshot.pods
     of_class = np.zeros(len(pods.profiles), np.bool_)
@@ -380,5 +377,5 @@ def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> NDArray[np.bool_]:
     for number, identity in pods.identities.used():
         of_namespace = snapshot.namespace_labels(identity.namespace)
         of_pod[number] = matcher.pod_matches(identity.namespace, identity.labels_at_creation, of_namespace)
-    matched: NDArray[np.bool_] = of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
+    matched: Mask = of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
     return matched

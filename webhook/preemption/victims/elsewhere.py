@@ -7,18 +7,16 @@ counts, and the users of a claim that only one pod may use.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.preemption.filters.filtering import PreFilterState
+from webhook.preemption.snapshot.columns import Rows
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
-
-Index = NDArray[np.intp]
 
 _MOST_PODS, _MOST_NODES = 32, 1000
 """Pods of one domain that are looked at for one reason, and nodes."""
 
 
-def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Index) -> tuple[Index, Index]:
+def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) -> tuple[Rows, Rows]:
     """Of these nodes (rows) those whose domains can be cleared, and the pods on others that count there and may go.
 
     The most promising nodes come first. The pods are a row a node, 0 for no more; of too many the less important ones.

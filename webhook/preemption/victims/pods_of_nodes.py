@@ -7,18 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.victims.units import Units
-
-Index = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 
 class Followers(NamedTuple):
     """Pods that go with another one of their node: the `step` and `column` of each, and the step `to` of its leader."""
 
-    step: Index
-    column: Index
-    to: Index
+    step: Rows
+    column: Rows
+    to: Rows
 
     @classmethod
     def of(cls, leaders: NDArray[Any], may_go: Mask) -> Followers | None:
@@ -39,7 +37,7 @@ class Followers(NamedTuple):
             step, column, to = (part[step != to] for part in (step, column, to))
         return cls(step, column, to)
 
-    def only(self, columns: Index, width: int) -> Followers:
+    def only(self, columns: Rows, width: int) -> Followers:
         """The same of some of the `width` columns."""
         place = np.full(width, -1)
         place[columns] = np.arange(len(columns))
@@ -56,14 +54,14 @@ class PodsOfNodes(NamedTuple):
     on the node of their column.
     """
 
-    nodes: Index
-    rows: Index
+    nodes: Rows
+    rows: Rows
     may_go: Mask
     followers: Followers | None = None
-    core: Index | None = None
-    on: Index | None = None
+    core: Rows | None = None
+    on: Rows | None = None
 
-    def only(self, columns: Index) -> PodsOfNodes:
+    def only(self, columns: Rows) -> PodsOfNodes:
         """The same of some of the nodes."""
         followers = None if self.followers is None else self.followers.only(columns, len(self.nodes))
         core = None if self.core is None else self.core.take(columns, axis=1)
@@ -81,7 +79,7 @@ class PodsOfNodes(NamedTuple):
         gathered[step, column] = False
         return gathered
 
-    def leaders(self) -> Index:
+    def leaders(self) -> Rows:
         """For each pod the step of the one that stands for its unit."""
         leaders = np.broadcast_to(np.arange(len(self.rows))[:, None], self.rows.shape).copy()
         if self.followers is not None:

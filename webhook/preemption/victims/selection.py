@@ -19,19 +19,15 @@ from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webhook.preemption.filters.counters import Counter, Meter, Share
 from webhook.preemption.filters.filtering import PreFilterState, nodes_where_preemption_might_help, run_filters
+from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.elsewhere import in_the_way
 from webhook.preemption.victims.pods_of_nodes import Followers, PodsOfNodes
 from webhook.preemption.victims.rules import Rules
-
-Ints = NDArray[np.int64]
-Index = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
 """Across nodes all sets of so many units beside those that have to go are tried, on so many nodes, and as many sets."""
@@ -48,7 +44,7 @@ class _Shares(NamedTuple):
         """What each pod that may go adds; the others add nothing."""
         return cls(meters, [_shares(meter, pods) for meter in meters]).of(pods.may_go)
 
-    def only(self, columns: Index) -> _Shares:
+    def only(self, columns: Rows) -> _Shares:
         """The same of some of the nodes."""
         return _Shares(self.meters, [share[:, :, columns] for share in self.values])
 
@@ -85,7 +81,7 @@ class _Shares(NamedTuple):
         return _Shares(self.meters, values)
 
 
-def _stacked(volumes: Index, step: Index, to: Index, column: Index) -> Index:
+def _stacked(volumes: Rows, step: Rows, to: Rows, column: Rows) -> Rows:
     """The pairs or rows of each unit at the place of its leader: a layer for each further pod of the fullest."""
     layers = [volumes.copy()]
     layers[0][:, step, column] = 0
@@ -116,11 +112,11 @@ class _Victims(NamedTuple):
     Further whether it is beyond a budget, whether it stands for its unit on the node, and which set it is `of`.
     """
 
-    nodes: Index
-    pods: Index
+    nodes: Rows
+    pods: Rows
     violating: Mask
     leads: Mask
-    of: Index
+    of: Rows
 
 
 _NOBODY, _NONE = np.zeros(0, np.intp), np.zeros(0, np.bool_)
@@ -130,7 +126,7 @@ _NO_VICTIMS = _Victims(_NOBODY, _NOBODY, _NONE, _NONE, _NOBODY)
 class _Room:
     """The room left on some nodes once the `gone` have left together, and while they come back; one entry a node."""
 
-    def __init__(self, nodes: Index, gone: _Shares) -> None:
+    def __init__(self, nodes: Rows, gone: _Shares) -> None:
         self._width = len(nodes)
         self._rooms = [meter.rooms(nodes, share) for meter, share in zip(gone.meters, gone.together(), strict=True)]
 
@@ -151,7 +147,7 @@ class _Room:
         return fits
 
 
-def _meters(state: PreFilterState, nodes: Index) -> list[Meter]:
+def _meters(state: PreFilterState, nodes: Rows) -> list[Meter]:
     """What matters when pods are removed from these nodes.
 
     Of the counters those over their limit on one of them now: removing pods only lowers a counter.
@@ -165,7 +161,7 @@ def _meters(state: PreFilterState, nodes: Index) -> list[Meter]:
     return [*counters, *state.meters.values(), *([devices] if devices is not None else ())]
 
 
-def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index, *, across: bool = False) -> Candidates:
+def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, *, across: bool = False) -> Candidates:
     """Find the victims on the given nodes (rows); nodes that preemption does not help are left out.
 
     With `across` they may be on other nodes, too, and some nodes have several sets of them. What the victims mean for
@@ -185,7 +181,7 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index,
     return _count_elsewhere(candidates, victims.rules) if across or candidates.costs is not None else candidates
 
 
-def _pods_of(victims: PotentialVictims, nodes: Index, elsewhere: Index) -> PodsOfNodes:
+def _pods_of(victims: PotentialVictims, nodes: Rows, elsewhere: Rows) -> PodsOfNodes:
     """The pods of these nodes, and those `elsewhere` that stand in the way there."""
     slots, leaders = victims.slots_of(nodes, elsewhere)
     rows = np.ascontiguousarray(slots.T, np.intp)
@@ -194,7 +190,7 @@ def _pods_of(victims: PotentialVictims, nodes: Index, elsewhere: Index) -> PodsO
     return pods if leaders is None or victims.units is None else pods.in_units(leaders, victims.units)
 
 
-def fits_without(state: PreFilterState, leaving: Mask, nodes: Index) -> Mask:
+def fits_without(state: PreFilterState, leaving: Mask, nodes: Rows) -> Mask:
     """On which of the nodes (rows) the pod fits once those of the node's own pods go that are `leaving`, by pod row."""
     failures = run_filters(state)
     fits = np.isin(nodes, failures.fits)

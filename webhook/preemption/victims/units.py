@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.policy.model.preemption import GroupDisruption
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _WHOLE, _NEVER = 1, 2
 _LARGEST = 2**28 - 1
@@ -64,7 +62,7 @@ class Units(NamedTuple):
         """The id of the pod's group if that goes whole, whether it can spare the pod or not; else 0."""
         return self.group if self.above is None else np.maximum(self.group, self.above)
 
-    def goes_with(self, rows: NDArray[np.intp]) -> NDArray[np.int32]:
+    def goes_with(self, rows: Rows) -> NDArray[np.int32]:
         """If these pods go, the id of the group that each of them goes with, 0 for one that goes by itself."""
         member_of = self.member_of[rows]
         return np.where(np.isin(member_of, self.group[rows]), member_of, 0).astype(np.int32)
@@ -138,7 +136,7 @@ def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -
     return units._replace(group=core, above=above)
 
 
-def _spared(snapshot: Snapshot, leaving: Mask | None) -> NDArray[np.intp]:
+def _spared(snapshot: Snapshot, leaving: Mask | None) -> Rows:
     """The members that their groups can spare, beside those that are leaving."""
     pods = snapshot.pods
     spared = pods.grouped.above
