@@ -8,12 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.preemption.filters.filtering import (
-    Failures,
-    PreFilterState,
-    run_filters,
-    without_pods,
-)
+from webhook.preemption.filters.counters import Counter
+from webhook.preemption.filters.filtering import Failures, PreFilterState, run_filters, without_pods
 from webhook.preemption.ranking import Ranking, Score
 from webhook.preemption.snapshot.columns import Floats, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
@@ -164,15 +160,14 @@ class Decision:
         """How much each of these pods gives of what the preemptor lacks on its node: 1 for all of one thing."""
         self._check_fresh()
         state, nodes = self._state, self._state.snapshot.pods.node[rows].astype(np.intp)
-        relief, ports = np.zeros(len(rows)), state.meters.get("ports")
-        if ports is not None:
-            relief += (ports.shares(rows, nodes) != 0).any(axis=0)
-        for counter in state.counters:
-            if counter.again is not None:
-                continue
-            lacks = np.maximum(counter.beside - counter.limit, 0)[nodes].astype(np.float64)
-            given = np.minimum(counter.share(rows, nodes), lacks)
-            relief += np.divide(given, lacks, out=np.zeros(len(rows)), where=lacks > 0)
+        relief = np.zeros(len(rows))
+        for meter in state.meters:
+            if meter.stage == "ports":
+                relief += (meter.shares(rows, nodes) != 0).any(axis=0)
+            elif isinstance(meter, Counter) and meter.again is None:
+                lacks = np.maximum(meter.beside - meter.limit, 0)[nodes].astype(np.float64)
+                given = np.minimum(meter.share(rows, nodes), lacks)
+                relief += np.divide(given, lacks, out=np.zeros(len(rows)), where=lacks > 0)
         return relief
 
     def victim_reason(self, victim: str) -> VictimReason:

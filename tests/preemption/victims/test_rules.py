@@ -136,6 +136,7 @@ def test_pairs_name_the_preemptors():
     assert outcome([victim], rules(pairs=(silver, gold)), **given) == (["victim"], {})
     assert outcome([victim], rules(pairs=(silver,)), **given) == ([], {"victim": "policy/pairs"})
     assert outcome([victim], rules(pairs=()), **given) == ([], {"victim": "policy/pairs"})
+    assert outcome([], rules(pairs=(gold,)), **given) == ([], {})
 
 
 GOLD_GONE = "PriorityClass gold does not exist"

@@ -235,7 +235,7 @@ def no_fit_message(snapshot: Snapshot, failures: Failures, preemption: str) -> s
     counts = Counter[str]()
     for code in np.unique(failures.code[failures.code > 0]):
         check, at = failures.checks[code - 1], failures.code == code
-        if check.kind != "resources":
+        if check.reason:
             counts[check.reason] += int(at.sum())
             continue
         for counter, lacking in zip(failures.counters, failures.lacking, strict=False):  # these come first

@@ -6,19 +6,27 @@ row of `base` (its value on every node now), a row of `limit` (the most at which
 `share(pods)` (what each pod adds on its node). Taking pods away and putting them back is then arithmetic on whole
 rows. Taken host ports are no counter but a set of bits per node (as in kube-scheduler, where removing one of two pods
 with the same port frees it). Required affinity must have at least one match: it counts what is missing to that.
+
+Counters, ports, the limits of volumes, and devices are *meters*. Of each `shares` says what pods (by row, of any shape)
+add on nodes (broadcast to it), as layers of that shape; `adds` is how what several pods add goes together, None if each
+pod has layers of its own. `rooms` are what is left on some nodes once pods are gone that add so much together, one
+entry a node: `fits_beside` takes out of a mask the nodes on which the preemptor does not fit beside pods that add so
+much more, and `put_back` lets such pods be there again on the nodes where they stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.snapshot.amounts import Amounts
 from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.pod_info import HostPort, PodInfo, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -27,6 +35,7 @@ Share = NDArray[Any]
 
 UNBOUNDED = 2**62
 """A limit that nothing reaches."""
+NO_WISHES: Mapping[int, Amounts] = MappingProxyType({})
 _WORD = 63
 """Bits of an int64 that can stand for a port."""
 
@@ -56,32 +65,6 @@ class PlacedPods:
         """The rows of the nodes they are on."""
         pods, placed = self._snapshot.pods, self.rows[: len(self.rows) - len(self._coming)]
         return np.append(pods.node[placed], pods.nominated[self._coming]).astype(np.intp)
-
-
-class MeterRoom(Protocol):
-    """What is left of one thing on some nodes once pods are gone, and while they come back; one entry a node."""
-
-    def fits_beside(self, share: Share, fits: Mask) -> None:
-        """Take out of `fits` the nodes on which the preemptor does not fit beside pods that add this."""
-
-    def put_back(self, share: Share, stays: Mask) -> None:
-        """Let the pods that add this be there again on the nodes where they stay."""
-
-
-class Meter(Protocol):
-    """One thing that pods on a node use up.
-
-    `adds` is how what several pods add goes together; if it is None, each pod has layers of its own.
-    """
-
-    @property
-    def adds(self) -> np.ufunc | None: ...  # noqa: D102  # said above
-
-    def shares(self, rows: Rows, nodes: Rows) -> Share:
-        """What pods (by row, of any shape) add on nodes (by row, broadcast to it): layers of that shape."""
-
-    def rooms(self, nodes: Rows, gone: Share) -> Sequence[MeterRoom]:
-        """What is left on these nodes once pods are gone that add so much together."""
 
 
 Reach = tuple[str, NDArray[Any]]
@@ -131,7 +114,7 @@ class Counter:
         """What the pods add."""
         return self.share(rows, nodes)[np.newaxis]
 
-    def rooms(self, nodes: Rows, gone: Share) -> list[MeterRoom]:
+    def rooms(self, nodes: Rows, gone: Share) -> list[_Slack]:
         """How much it may still grow beside the nominated pods, and without them."""
         both = self.again is not None and self.beside is not self.base
         loads = [self.beside, self.base] if both else [self.beside]
@@ -155,17 +138,6 @@ class _Slack:
             np.subtract(bound, share[0], out=bound, where=stays)
 
 
-class FilterCheck(NamedTuple):
-    """One reason not to fit: a fixed mask of nodes, a range of counters, ports, volumes, or devices."""
-
-    reason: str
-    resolvable: bool
-    kind: str
-    mask: Mask | None = None
-    first: int = 0
-    last: int = 0
-
-
 @dataclass(eq=False)
 class PortUsage:
     """Taken host ports that conflict with the preemptor's, as bits of one or more words; the words are the first axis.
@@ -175,6 +147,7 @@ class PortUsage:
     """
 
     adds = np.bitwise_or
+    stage = "ports"
     base: Ints
     bits: Callable[[Rows], Ints]
     reserved: Ints = field(init=False)
@@ -197,7 +170,7 @@ class PortUsage:
         """The ports of the pods."""
         return self.bits(rows)
 
-    def rooms(self, nodes: Rows, gone: Share) -> list[MeterRoom]:
+    def rooms(self, nodes: Rows, gone: Share) -> list[_Ports]:
         """The ports that stay taken."""
         return [_Ports(self.base[:, nodes] & ~gone, self.reserved[:, nodes])]
 
@@ -213,47 +186,41 @@ class _Ports:
         self._taken = np.where(stays, self._taken | share, self._taken & ~share)
 
 
-def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> list[Counter]:
-    """The number of pods and each resource asked for, in the order in which Kubernetes names them."""
+def resource_counters(
+    snapshot: Snapshot, incoming: PodInfo, without: Rows, wishes: Mapping[int, Amounts] = NO_WISHES
+) -> list[Counter]:
+    """The number of pods and each resource asked for, in the order in which Kubernetes names them.
+
+    The pods in the rows `without`, all of them on nodes, are gone. Those in the rows of `wishes` take so much less.
+    """
     nodes, pods = snapshot.nodes, snapshot.pods
     count = nodes.rows
-    gone_from = pods.node[without]
 
-    def left(now: Ints, taken: Ints) -> Ints:
-        if not len(gone_from):
-            return now[:count]
-        base = now[:count].copy()
-        np.subtract.at(base, gone_from, taken)
-        return base
+    def counter(name: str, used: Ints, limit: Ints, column: Ints | None = None) -> Counter:
+        def share(rows: Rows, _nodes: Rows) -> Ints:
+            return np.ones(rows.shape, np.int64) if column is None else column[rows]
 
-    counters = [
-        Counter(
-            stage="resources",
-            base=left(nodes.pod_count, np.ones(len(without), np.int64)),
-            limit=nodes.pod_limit[:count] - 1,
-            share=column_share(np.broadcast_to(np.int64(1), pods.node.shape)),
-        )
-    ]
+        base = used[:count]
+        if len(without):
+            base = base.copy()
+            np.subtract.at(base, pods.node[without], share(without, without))
+        return Counter("resources", base, limit, share, name)
+
+    counters = [counter("", nodes.pod_count, nodes.pod_limit[:count] - 1)]
     always = nodes.resources.names[:3]
-    for name in always + sorted(name for name in incoming.amounts if name not in always):
-        amount, row = incoming.amounts.get(name, 0), nodes.resources.index.get(name)
-        if not amount:
-            continue
-        if row is None or row >= len(pods.amounts):  # no pod uses what no node has had
-            allocatable = nodes.allocatable[row, :count] if row is not None else np.zeros(count, np.int64)
-            base, column = np.zeros(count, np.int64), np.zeros(len(pods.node), np.int64)
+    for name in (*(name for name in always if name in incoming.amounts), *sorted(incoming.amounts.keys() - always)):
+        row = nodes.resources.index.get(name)
+        if row is None:  # no pod uses what no node has had
+            used = allocatable = np.zeros(count, np.int64)
+            column = np.zeros(len(pods.node), np.int64)
         else:
-            allocatable, column = nodes.allocatable[row, :count], pods.amounts[row]
-            base = left(nodes.used[row], column[without])
-        counters.append(
-            Counter(
-                stage="resources",
-                base=base,
-                limit=allocatable - amount,
-                share=column_share(column),
-                name=name,
-            )
-        )
+            used, allocatable, column = nodes.used[row], nodes.allocatable[row, :count], pods.amounts[row]
+        if wishes:
+            used, column = used.copy(), column.copy()
+            for other, wish in wishes.items():
+                column[other] -= wish.get(name, 0)
+                used[pods.node[[other]]] -= wish.get(name, 0) * (pods.node[other] >= 0)
+        counters.append(counter(name, used, allocatable - incoming.amounts[name], column))
     return counters
 
 
@@ -266,32 +233,14 @@ def growth_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> lis
     neighbour's wish.
     """
     nodes, pods = snapshot.nodes, snapshot.pods
-    count, node = nodes.rows, nodes.find(incoming.pod.spec.node_name)
-    own = pods.find(incoming.namespace, incoming.name)
-    gone = without[pods.node[without] >= 0]
-    counters = [
-        Counter(
-            stage="resources",
-            base=np.zeros(count, np.int64),
-            limit=np.full(count, UNBOUNDED),
-            share=column_share(np.zeros(pods.node.shape, np.int64)),
-        )
-    ]
-    for name in sorted(incoming.amounts):
-        row = nodes.resources.index.get(name)
-        if row is None or row >= len(pods.amounts) or node is None:
-            continue
-        column = pods.amounts[row].copy()
-        base = nodes.used[row, :count].copy()
-        for other, wish in pods.wishes.items():
-            if other != own:
-                column[other] -= wish.get(name, 0)
-                if pods.node[other] >= 0:
-                    base[pods.node[other]] -= wish.get(name, 0)
-        np.subtract.at(base, pods.node[gone], column[gone])
-        limit = np.full(count, UNBOUNDED)
-        limit[node] = nodes.allocatable[row, node]
-        counters.append(Counter(stage="resources", base=base, limit=limit, share=column_share(column), name=name))
+    node, own = nodes.find(incoming.pod.spec.node_name), pods.find(incoming.namespace, incoming.name)
+    wishes = {row: wish for row, wish in pods.wishes.items() if row != own}
+    counters = resource_counters(snapshot, incoming, without[pods.node[without] >= 0], wishes)
+    for counter in counters:
+        limit = np.full(nodes.rows, UNBOUNDED)
+        if node is not None and counter.name:
+            limit[node] = counter.limit[node] + incoming.amounts[counter.name]
+        counter.limit = limit
     return counters
 
 
@@ -343,8 +292,3 @@ def _bits_apart(of_set: dict[int, list[HostPort]], sets: list[int], nodes: list[
             taken[node] |= lowest
         bit_of[port] = lowest.bit_length() - 1
     return bit_of
-
-
-def column_share(column: Ints) -> Callable[[Rows, Rows], Ints]:
-    """The share of a counter to which each pod adds what its row of the column says, wherever it is."""
-    return lambda rows, _nodes: column[rows]

@@ -20,7 +20,6 @@ from webhook.preemption.devices.requests import (
     ClaimDemand,
     DemandError,
 )
-from webhook.preemption.filters.counters import FilterCheck
 from webhook.preemption.snapshot.columns import Bits, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo
@@ -43,7 +42,7 @@ class DeviceOutcome(IntEnum):
     NOT_SEARCHED = 5
 
 
-_REASONS = {
+REASONS = {
     DeviceOutcome.TAKEN: ("cannot allocate all claims", True),
     DeviceOutcome.INVALID: ("invalid resource pools were encountered", True),
     DeviceOutcome.ELSEWHERE: ("resourceclaim not available on the node", False),
@@ -87,13 +86,6 @@ class DeviceFilter:
         self.asks = msgspec.json.encode((specs, [(name, incoming.amounts[name]) for name in needs.extended]))
         """What is asked for, whatever the claims are called."""
         self._without = without
-
-    @property
-    def checks(self) -> list[FilterCheck]:
-        """The reasons not to fit; those of the search have the outcome in `first`."""
-        if not self.searched.any():
-            return []
-        return [FilterCheck(reason, cures, "devices", None, code) for code, (reason, cures) in _REASONS.items()]
 
     def judge(self, among: Mask) -> NDArray[np.int8]:
         """The outcome on these nodes, as things are. Raises DemandError."""

@@ -6,7 +6,9 @@ words. If pods of equal or higher priority are nominated to a node, it must fit 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -14,11 +16,11 @@ from numpy.typing import NDArray
 
 from webhook.preemption.devices.requests import ClaimRefusal, DemandError, NotModelledError
 from webhook.preemption.filters import counters, topology, volumes
-from webhook.preemption.filters.counters import UNBOUNDED, Counter, FilterCheck, PlacedPods, PortUsage
-from webhook.preemption.filters.devices import DeviceFilter, device_filter
-from webhook.preemption.filters.placement import declaring_mask, placement_checks
+from webhook.preemption.filters.counters import UNBOUNDED, Counter, PlacedPods, PortUsage
+from webhook.preemption.filters.devices import REASONS, DeviceFilter, device_filter
+from webhook.preemption.filters.placement import WRONG_NAME, declaring_mask, elsewhere, placement_masks
 from webhook.preemption.filters.volume_limits import EXCEEDED, AttachLimits
-from webhook.preemption.snapshot.columns import Ints, Mask, Rows
+from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.snapshot.pod_info import PodInfo, claims_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -26,26 +28,42 @@ NO_PODS = np.zeros(0, np.intp)
 """Rows of no pods."""
 
 
+Usage = Counter | PortUsage | AttachLimits
+
+
+class FilterCheck(NamedTuple):
+    """One reason not to fit: a fixed mask of nodes, what is used up, or an outcome of the search for devices.
+
+    The reason is empty for resources: `Failures.reason` names those that are short.
+    """
+
+    reason: str
+    resolvable: bool
+    mask: Mask | None = None
+    used: Sequence[Usage] = ()
+    outcome: int = 0
+
+
 @dataclass
 class PreFilterState:
     """One preemptor on one snapshot: what uses what up, and what must hold.
 
-    `meters` are those that are no counters, by the kind of their check. There are `nominated` pods if these are counted
-    besides. `error` ends the attempt before any node is looked at.
+    Among the `meters` counters come first, those of resources before others. There are `nominated` pods if these are
+    counted besides. `error` ends the attempt before any node is looked at.
     """
 
     snapshot: Snapshot
     incoming: PodInfo
-    counters: list[Counter]
-    meters: dict[str, PortUsage | AttachLimits] = field(default_factory=dict)
+    meters: list[Usage]
     devices: DeviceFilter | None = None
     error: str = ""
     checks: list[FilterCheck] = field(default_factory=list)
     nominated: bool = False
 
-    def shares(self, rows: Rows, nodes: Rows) -> Ints:
-        """What pods (by row) on nodes (by row) add to each counter: one row a counter, one column a pod."""
-        return np.stack([counter.share(rows, nodes) for counter in self.counters])
+    @property
+    def counters(self) -> list[Counter]:
+        """The meters that are numbers."""
+        return [meter for meter in self.meters if isinstance(meter, Counter)]
 
     @property
     def width(self) -> int:
@@ -55,23 +73,21 @@ class PreFilterState:
     @property
     def is_local(self) -> bool:
         """Whether a pod counts on its own node only, and for as much as it adds there."""
-        return not (self.incoming.grows or self.meters or self.devices) and all(
-            counter.stage == "resources" for counter in self.counters
-        )
+        return not (self.incoming.grows or self.devices) and all(meter.stage == "resources" for meter in self.meters)
 
 
 class Failures(NamedTuple):
     """The outcome per node row: the number of the failing check, and whether pods can cure it.
 
     `code` is 0 where the preemptor fits, -1 for a row without a known node, else the check's place in `checks` plus
-    one. `lacking` has a row a resource counter: which of them are short if the resources check failed. `fits` are the
-    nodes (rows, ascending) on which the preemptor fits but for those in `left_out`, which the caller rules out. After
-    an `error` the attempt is over, and nothing is known of any node.
+    one. `lacking` says of each counter for a resource on which nodes it is short if the resources check failed. `fits`
+    are the nodes (rows, ascending) on which the preemptor fits but for those in `left_out`, which the caller rules out.
+    After an `error` the attempt is over, and nothing is known of any node.
     """
 
     code: NDArray[np.int16]
     resolvable: Mask
-    lacking: Mask
+    lacking: list[Mask]
     fits: Rows
     left_out: Rows
     checks: list[FilterCheck]
@@ -80,23 +96,22 @@ class Failures(NamedTuple):
 
     def reason(self, node: int) -> str:
         """Why the preemptor does not fit on the node row, in kube-scheduler's words."""
-        check: FilterCheck = self.checks[int(self.code[node]) - 1]
-        if check.kind != "resources":
-            return check.reason
-        short = [self.counters[row].name for row in np.flatnonzero(self.lacking[:, node])]
-        return ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
+        short = [counter.name for counter, mask in zip(self.counters, self.lacking, strict=False) if mask[node]]
+        insufficient = ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
+        return self.checks[int(self.code[node]) - 1].reason or insufficient
 
 
 def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) -> PreFilterState:
-    """Set up the counters and checks for a preemptor, as if the pods in the rows `without` were gone."""
+    """Set up the meters and checks for a preemptor, as if the pods in the rows `without` were gone."""
     snapshot.nodes.drop_unused_labels()
-    if incoming.grows:
-        return _growth(snapshot, incoming, without)
+    if incoming.grows:  # where it is: its node's resources beside the pods there, as the kubelet counts
+        used: list[Usage] = [*counters.growth_counters(snapshot, incoming, without)]
+        elsewhere_ = FilterCheck(WRONG_NAME, False, elsewhere(snapshot.nodes, (incoming.pod.spec.node_name,)))
+        return PreFilterState(snapshot, incoming, used, checks=[elsewhere_, FilterCheck("", True, used=used)])
     nominees = _reserving(snapshot, incoming, without)
     live = PlacedPods(snapshot, without, NO_PODS)
     inside = PlacedPods(snapshot, without, nominees) if snapshot.under_policy and len(nominees) else live
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
-    ports = counters.port_bits(snapshot, incoming, live) if incoming.ports else None
     storage = volumes.check(snapshot, incoming, live) if claims_of(incoming.pod) else volumes.NO_STORAGE
     spread = topology.spread_counters(snapshot, incoming, inside) if incoming.spread else []
     affinity = topology.affinity_counters(snapshot, incoming, live, inside)
@@ -113,27 +128,17 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
         for counter in resources:
             if (served := devices.delegated.get(counter.name)) is not None:
                 counter.limit = np.where(served, UNBOUNDED, counter.limit)  # it counts where it is listed
-    used = [*resources, *storage.counters, *spread, *affinity]
-    meters = {kind: meter for kind, meter in (("ports", ports), ("volumes", storage.limits)) if meter is not None}
-    state = PreFilterState(snapshot, incoming, used, meters, devices, error)
-    checks = _checks(state, storage, refusal)
-    state.checks = [check for check in checks if check.mask is None or check.mask.any()]
+    meters: list[Usage] = [*resources, *storage.counters, *spread, *affinity]
+    meters += [counters.port_bits(snapshot, incoming, live)] if incoming.ports else []
+    meters += [storage.limits] if storage.limits else []
+    state = PreFilterState(snapshot, incoming, meters, devices, error)
+    checks = _checks(state, storage.masks, refusal)
+    state.checks = [
+        check for check in checks if check.used or check.outcome or (check.mask is not None and check.mask.any())
+    ]
     if len(nominees):
         _nominate(state, nominees)
     return state
-
-
-def _growth(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> PreFilterState:
-    """A pod that wants to grow where it is: its node's resources beside the pods there, as the kubelet counts."""
-    used = counters.growth_counters(snapshot, incoming, without)
-    elsewhere = np.ones(snapshot.nodes.rows, np.bool_)
-    if (node := snapshot.nodes.find(incoming.pod.spec.node_name)) is not None:
-        elsewhere[node] = False
-    checks = [
-        FilterCheck("node(s) didn't match the requested node name", False, "mask", elsewhere),
-        FilterCheck("", True, "resources", None, 0, len(used)),
-    ]
-    return PreFilterState(snapshot, incoming, used, checks=checks)
 
 
 def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
@@ -141,7 +146,9 @@ def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
     if not state.is_local:
         return prefilter(state.snapshot, state.incoming, gone)
     nodes = state.snapshot.pods.node[gone].astype(np.intp)
-    return replace(state, counters=[counter.without(gone, nodes) for counter in state.counters])
+    used: list[Usage] = [counter.without(gone, nodes) for counter in state.counters]
+    checks = [check._replace(used=used) if check.used else check for check in state.checks]
+    return replace(state, meters=used, checks=checks)
 
 
 def run_filters(state: PreFilterState, left_out: Rows = NO_PODS) -> Failures:
@@ -163,19 +170,18 @@ def _failures(state: PreFilterState, left_out: Rows) -> Failures:
         return _ended(state, left_out, state.error)
     code, resolvable, lacking = _run(state, nominated=True)
     fits = code == 0
-    if state.nominated and ("volumes" in state.meters or any(counter.again is not None for counter in state.counters)):
+    if state.nominated and any(meter.stage in ("volumes", "affinity") for meter in state.meters):
         codes, curable, short = _run(state, nominated=False)
-        code[fits], resolvable[fits], lacking[:, fits] = codes[fits], curable[fits], short[:, fits]
+        for column, other in zip((code, resolvable, *lacking), (codes, curable, *short), strict=True):
+            column[fits] = other[fits]
         fits = code == 0
     fits[left_out] = False
     return Failures(code, resolvable, lacking, np.flatnonzero(fits), left_out, state.checks, state.counters)
 
 
 def _ended(state: PreFilterState, left_out: Rows, error: str) -> Failures:
-    count = state.width
-    nothing = np.zeros(count, np.bool_)
-    code = np.full(count, -1, np.int16)
-    return Failures(code, nothing, nothing[:0, np.newaxis], NO_PODS, left_out, state.checks, state.counters, error)
+    code, nothing = np.full(state.width, -1, np.int16), np.zeros(state.width, np.bool_)
+    return Failures(code, nothing, [], NO_PODS, left_out, state.checks, state.counters, error)
 
 
 def nodes_where_preemption_might_help(failures: Failures) -> Rows:
@@ -188,79 +194,72 @@ def nodes_where_preemption_might_help(failures: Failures) -> Rows:
     return np.flatnonzero(resolvable)
 
 
-def _checks(state: PreFilterState, storage: volumes.Storage, refusal: str) -> list[FilterCheck]:
+def _checks(state: PreFilterState, of_storage: list[tuple[str, Mask]], refusal: str) -> list[FilterCheck]:
     """All reasons not to fit, in the order of kube-scheduler's plugins."""
     nodes, incoming = state.snapshot.nodes, state.incoming
-    rows_of: dict[str, tuple[int, int]] = {}  # the first and one past the last counter of every stage
-    for row, counter in enumerate(state.counters):
-        rows_of[counter.stage] = (rows_of.get(counter.stage, (row, 0))[0], row + 1)
-    checks = placement_checks(nodes, incoming, refusal)
-    if "ports" in state.meters:
-        checks.append(FilterCheck("node(s) didn't have free ports for the requested pod ports", True, "ports"))
-    checks.append(FilterCheck("", True, "resources", None, *rows_of["resources"]))
-    if "claims" in rows_of:
-        checks.append(FilterCheck(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
-    if "volumes" in state.meters:
-        checks.append(FilterCheck(EXCEEDED, True, "volumes"))
-    checks += [FilterCheck(reason, False, "mask", mask) for reason, mask in storage.masks]
+
+    def used_up(stage: str, reason: str, *, resolvable: bool = True) -> FilterCheck:
+        return FilterCheck(reason, resolvable, used=[meter for meter in state.meters if meter.stage == stage])
+
     unspread = "node(s) didn't match pod topology spread constraints"
-    for number, constraint in enumerate(incoming.spread):
+    spread: list[FilterCheck] = []
+    for constraint, counter in zip(incoming.spread, used_up("spread", "").used, strict=True):
         missing = nodes.label(constraint.topology_key) < 0
-        checks.append(FilterCheck(f"{unspread} (missing required label)", False, "mask", missing))
-        first = rows_of["spread"][0] + number
-        checks.append(FilterCheck(unspread, True, "counters", None, first, first + 1))
-    if "affinity" in rows_of:
-        outside = np.zeros(nodes.rows, np.bool_)
-        for term in incoming.affinity:
-            outside |= nodes.label(term.topology_key) < 0
-        checks.append(FilterCheck("node(s) didn't match pod affinity rules", False, "mask", outside))
-        unmatched = "node(s) didn't match pod affinity rules"
-        checks.append(FilterCheck(unmatched, False, "counters", None, *rows_of["affinity"]))
-    for stage, reason in (
-        ("anti-affinity", "node(s) didn't match pod anti-affinity rules"),
-        ("existing-anti-affinity", "node(s) didn't satisfy existing pods anti-affinity rules"),
-    ):
-        if stage in rows_of:
-            checks.append(FilterCheck(reason, True, "counters", None, *rows_of[stage]))
-    if state.devices:
-        checks += state.devices.checks
-    if incoming.features:
-        lacking = ~declaring_mask(nodes, incoming.features)
-        checks.append(FilterCheck("node(s) didn't match Pod's required features", False, "mask", lacking))
-    return checks
+        spread.append(FilterCheck(f"{unspread} (missing required label)", False, missing))
+        spread.append(FilterCheck(unspread, True, used=[counter]))
+    outside = np.zeros(nodes.rows, np.bool_)
+    for term in incoming.affinity:
+        outside |= nodes.label(term.topology_key) < 0
+    unmatched, searched = "node(s) didn't match pod affinity rules", state.devices and state.devices.searched.any()
+    outcomes = (FilterCheck(reason, cures, outcome=code) for code, (reason, cures) in REASONS.items())
+    undeclared = ~declaring_mask(nodes, incoming.features) if incoming.features else None
+    return [
+        *(FilterCheck(reason, False, mask) for reason, mask in placement_masks(nodes, incoming, refusal)),
+        used_up("ports", "node(s) didn't have free ports for the requested pod ports"),
+        used_up("resources", ""),
+        used_up("claims", volumes.IN_USE),
+        used_up("volumes", EXCEEDED),
+        *(FilterCheck(reason, False, mask) for reason, mask in of_storage),
+        *spread,
+        FilterCheck(unmatched, False, outside),
+        used_up("affinity", unmatched, resolvable=False),
+        used_up("anti-affinity", "node(s) didn't match pod anti-affinity rules"),
+        used_up("existing-anti-affinity", "node(s) didn't satisfy existing pods anti-affinity rules"),
+        *(outcomes if searched else ()),
+        FilterCheck("node(s) didn't match Pod's required features", False, undeclared),
+    ]
 
 
-def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], Mask, Mask]:
+def _run(state: PreFilterState, *, nominated: bool) -> tuple[NDArray[np.int16], Mask, list[Mask]]:
     """`code`, `resolvable` and `lacking` of `Failures`: the first failing check on every known node.
 
     The `nominated` pods count, or they do not.
     """
-    count = state.width
-    code = np.where(state.snapshot.nodes.valid[:count], 0, -1).astype(np.int16)
-    resolvable = np.zeros(count, np.bool_)
-    lacking = np.zeros((0, count), np.bool_)
+    code = np.where(state.snapshot.nodes.valid[: state.width], 0, -1).astype(np.int16)
+    resolvable = np.zeros(state.width, np.bool_)
+    lacking: list[Mask] = []
     judged: NDArray[np.int8] | None = None
     for number, check in enumerate(state.checks, start=1):
         cures: Mask | bool = check.resolvable
-        used = state.counters[check.first : check.last]
         if check.mask is not None:
             fails = check.mask
-        elif check.kind == "devices":
+        elif check.outcome:
             assert state.devices is not None
             judged = state.devices.judge(code == 0) if judged is None else judged
-            fails = judged == check.first
-        elif check.kind in state.meters:
-            fails = state.meters[check.kind].fails(nominated=nominated)
+            fails = judged == check.outcome
         else:
-            over = np.stack([counter.fails(nominated=nominated) for counter in used])
-            fails = np.logical_or.reduce(over)
-        if check.kind == "resources":
-            lacking, hopeless = over, np.stack([counter.limit < 0 for counter in used])
-            cures = np.logical_not((lacking[1:] & hopeless[1:]).any(axis=0))
+            over = [meter.fails(nominated=nominated) for meter in check.used]
+            fails = reduce(np.logical_or, over)
+            if not check.reason:
+                lacking = over
+                hopeless = np.zeros(state.width, np.bool_)
+                for counter, mask in zip(state.counters[1:], over[1:], strict=False):
+                    hopeless |= mask & (counter.limit < 0)
+                cures = ~hopeless
         fails = fails & (code == 0)
         code[fails] = number
         resolvable |= fails & cures
-    return code, resolvable, lacking.copy()
+    return code, resolvable, lacking
 
 
 def _reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
@@ -278,8 +277,7 @@ def _reserving(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> Rows:
     )
     reserves = (pods.priority[rows] >= incoming.priority) & of_scheduler[pods.profile[rows]]
     reserves &= snapshot.nodes.valid[pods.nominated[rows]] & (rows != pods.find(incoming.namespace, incoming.name))
-    unplaced = without[pods.node[without] < 0]  # nobody else is nominated
-    if len(unplaced):
+    if len(unplaced := without[pods.node[without] < 0]):  # nobody else is nominated
         reserves &= ~np.isin(rows, unplaced)
     reserving: Rows = rows[reserves]
     return reserving
@@ -290,10 +288,8 @@ def _nominate(state: PreFilterState, rows: Rows) -> None:
 
     What counts by topology has them already under a policy.
     """
-    snapshot, nodes = state.snapshot, state.snapshot.pods.nominated[rows].astype(np.intp)
-    for counter in state.counters:
-        if not (snapshot.under_policy and counter.stage in topology.STAGES):
-            counter.nominate(rows, nodes)
-    for meter in state.meters.values():
-        meter.nominate(rows, nodes)
+    nodes = state.snapshot.pods.nominated[rows].astype(np.intp)
+    for meter in state.meters:
+        if not (state.snapshot.under_policy and meter.stage in topology.STAGES):
+            meter.nominate(rows, nodes)
     state.nominated = True

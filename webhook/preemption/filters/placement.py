@@ -11,7 +11,6 @@ from webhook.kube.objects.meta import Requirement
 from webhook.kube.objects.placement import NodeSelector, NodeSelectorTerm, Taint, Toleration
 from webhook.kube.objects.pod import Pod
 from webhook.kube.selectors import is_label_value, keep_off, node_matcher, tolerates
-from webhook.preemption.filters.counters import FilterCheck
 from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo
@@ -21,37 +20,35 @@ _VALUES_OF = {
 }  # fmt: skip
 """By operator, how many values it takes at least and at most."""
 
+WRONG_NAME = "node(s) didn't match the requested node name"
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def placement_checks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[FilterCheck]:
-    """What PreFilter finds out before any node is looked at, then what the filters say of the nodes themselves.
+def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple[str, Mask]]:
+    """The nodes that fail, by reason: what PreFilter finds out before any node is looked at, then what filters say.
 
     PreFilter: a `refusal` of the pod's claims, or nodes that node affinity names. The filters, in this order:
     NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
     """
     spec = incoming.pod.spec
-    checks = []
+    masks = []
     names = _named_nodes(incoming.pod)
     refusal = (refusal if names is None or names else "pod affinity terms conflict") or incoming.beyond
     if refusal:
-        checks.append(FilterCheck(refusal, False, "mask", np.ones(nodes.rows, np.bool_)))
+        masks.append((refusal, np.ones(nodes.rows, np.bool_)))
     elif names is not None:
-        reason = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
-        checks.append(FilterCheck(reason, False, "mask", _elsewhere(nodes, names)))
+        masks.append(("node(s) didn't satisfy plugin(s) [NodeAffinity]", elsewhere(nodes, names)))
     if nodes.unschedulable[: nodes.rows].any() and not tolerates(spec.tolerations, _UNSCHEDULABLE):
-        checks.append(FilterCheck("node(s) were unschedulable", False, "mask", nodes.unschedulable[: nodes.rows]))
+        masks.append(("node(s) were unschedulable", nodes.unschedulable[: nodes.rows]))
     if spec.node_name:
-        reason = "node(s) didn't match the requested node name"
-        checks.append(FilterCheck(reason, False, "mask", _elsewhere(nodes, (spec.node_name,))))
-    checks.append(FilterCheck("node(s) had untolerated taint(s)", False, "mask", taint_mask(nodes, spec.tolerations)))
+        masks.append((WRONG_NAME, elsewhere(nodes, (spec.node_name,))))
+    masks.append(("node(s) had untolerated taint(s)", taint_mask(nodes, spec.tolerations)))
     if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
-        unmatched = ~required_mask(nodes, incoming.pod)
-        checks.append(FilterCheck("node(s) didn't match Pod's node affinity/selector", False, "mask", unmatched))
-    return checks
+        masks.append(("node(s) didn't match Pod's node affinity/selector", ~required_mask(nodes, incoming.pod)))
+    return masks
 
 
-def _elsewhere(nodes: Nodes, names: Iterable[str]) -> Mask:
+def elsewhere(nodes: Nodes, names: Iterable[str]) -> Mask:
     """All nodes but those of these names."""
     mask = np.ones(nodes.rows, np.bool_)
     mask[[row for name in names if (row := nodes.find(name)) is not None]] = False
@@ -83,7 +80,7 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
             if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(names) != 1:
                 holds[:] = False
             else:
-                holds &= _elsewhere(nodes, names) if row.operator == "NotIn" else ~_elsewhere(nodes, names)
+                holds &= elsewhere(nodes, names) if row.operator == "NotIn" else ~elsewhere(nodes, names)
         mask |= holds
     return mask
 

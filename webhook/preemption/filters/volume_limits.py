@@ -34,6 +34,7 @@ class AttachLimits:
     """
 
     adds = None
+    stage = "volumes"
     limit: Ints
     own: Ints
     node: Rows

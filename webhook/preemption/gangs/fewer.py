@@ -180,7 +180,8 @@ class LikeMembers:
         """What becomes free if the pods in these rows go: the places of their nodes, and a row of amounts for each."""
         nodes = self.state.snapshot.pods.node[rows].astype(np.intp)
         here = self._place[nodes] >= 0
-        return self._place[nodes[here]], self.state.shares(rows[here], nodes[here]).T
+        shares = [counter.share(rows[here], nodes[here]) for counter in self.state.counters]
+        return self._place[nodes[here]], np.stack(shares, axis=1)
 
     def _fitting(self, free: Ints) -> Ints:
         """How many members fit on each node."""

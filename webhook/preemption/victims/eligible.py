@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from webhook.kube.priority_classes import silence
 from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.columns import Floats, Ints, Mask, Rows
+from webhook.preemption.snapshot.interning import Table
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
-from webhook.preemption.snapshot.pod_view import Profile
+from webhook.preemption.snapshot.pod_view import Identity, Profile
 from webhook.preemption.snapshot.slot_orders import first_of_each
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.costs import VictimCosts, victim_costs
@@ -369,13 +370,16 @@ def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, .
 
 def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> Mask:
     """The pods, by row, that one side of a pair names."""
-    pods = snapshot.pods
-    of_class = np.zeros(len(pods.profiles), np.bool_)
-    for number, profile in pods.profiles.used():
-        of_class[number] = matcher.class_matches(profile.priority_class_name, profile.priority, snapshot.classes)
-    of_pod = np.zeros(len(pods.identities), np.bool_)
-    for number, identity in pods.identities.used():
+    pods, classes = snapshot.pods, snapshot.classes
+
+    def of_class(profile: Profile) -> bool:
+        return matcher.class_matches(profile.priority_class_name, profile.priority, classes)
+
+    def of_pod(identity: Identity) -> bool:
         of_namespace = snapshot.namespace_labels(identity.namespace)
-        of_pod[number] = matcher.pod_matches(identity.namespace, identity.labels_at_creation, of_namespace)
-    matched: Mask = of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
+        return matcher.pod_matches(identity.namespace, identity.labels_at_creation, of_namespace)
+
+    by_profile, by_identity = Table(pods.profiles, np.bool_, of_class), Table(pods.identities, np.bool_, of_pod)
+    of_profiles, of_identities = by_profile.column(), by_identity.column()
+    matched: Mask = of_profiles[pods.profile[: pods.rows]] & of_identities[pods.identity[: pods.rows]]
     return matched

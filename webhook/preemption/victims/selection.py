@@ -20,8 +20,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.preemption.filters.counters import Counter, Meter, Share
-from webhook.preemption.filters.filtering import PreFilterState, nodes_where_preemption_might_help, run_filters
+from webhook.preemption.filters.counters import Counter, Share
+from webhook.preemption.filters.devices import DeviceFilter
+from webhook.preemption.filters.filtering import (
+    PreFilterState,
+    Usage,
+    nodes_where_preemption_might_help,
+    run_filters,
+)
 from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
@@ -29,6 +35,7 @@ from webhook.preemption.victims.elsewhere import in_the_way
 from webhook.preemption.victims.pods_of_nodes import Followers, PodsOfNodes
 from webhook.preemption.victims.rules import Rules
 
+Meter = Usage | DeviceFilter
 _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
 """Across nodes all sets of so many units beside those that have to go are tried, on so many nodes, and as many sets."""
 
@@ -152,13 +159,12 @@ def _meters(state: PreFilterState, nodes: Rows) -> list[Meter]:
 
     Of the counters those over their limit on one of them now: removing pods only lowers a counter.
     """
-    counters = [
-        counter
-        for counter in state.counters
-        if counter.again is not None or (counter.beside[nodes] > counter.limit[nodes]).any()
+    meters: list[Meter] = [
+        meter
+        for meter in state.meters
+        if not isinstance(meter, Counter) or meter.again is not None or (meter.beside[nodes] > meter.limit[nodes]).any()
     ]
-    devices = state.devices if state.devices is not None and state.devices.searched.any() else None
-    return [*counters, *state.meters.values(), *([devices] if devices is not None else ())]
+    return [*meters, state.devices] if state.devices and state.devices.searched.any() else meters
 
 
 def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Rows, *, across: bool = False) -> Candidates:
