@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from tests.manifests.objects import POLICIES, ROOT, documents
 from tests.workloads import namespace, pod
-from webhook.cli.called import CalledFormatter, called_as
 from webhook.cli.main import COMMANDS, main
+from webhook.cli.output import CalledFormatter, called_as
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from webhook.cli.called import as_called
+from webhook.cli.output import as_called
 from webhook.clusters.demo.recorded_reviews import POLICIES, show_reviews
 from webhook.clusters.demo.scenario_show import show_scenarios
 

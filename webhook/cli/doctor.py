@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
-from webhook.cli.output import literal, people_console, progress_display
+from webhook.cli.output import literal, people_console, shown_progress
 from webhook.cli.verdicts import fail_on_option, failing, print_verdict
 from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
@@ -56,7 +56,7 @@ async def command(
             if policies is not None:
                 raise
             in_force, unknown = Policies(), error.why if isinstance(error, NoPoliciesError) else str(error)
-        with progress_display("reading") as progress:
+        with shown_progress("reading") as progress:
             observed = await observe(client, in_force, system_namespace, time.time(), progress, no_policies=unknown)
         findings = list(examine(observed))
         if canary:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import click
-
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, format_option, options
 from webhook.cli.running import runs
 from webhook.inspection.reading import NoPoliciesError
@@ -29,25 +27,17 @@ def inspection_options(function: F) -> F:
 _REFUSALS = {0: "the cluster does not answer", 401: "the cluster does not know who you are", 403: "a right is missing"}
 
 
-class _NotInspectedError(click.ClickException):
+def _said(error: Exception) -> str:
     """Why the cluster could not be looked at."""
-
-    exit_code = INCOMPLETE
-
-    def __init__(self, error: Exception) -> None:
-        text, status = str(error), error.status if isinstance(error, ApiError) else -1
-        if isinstance(error, ApiError) and status in _REFUSALS:
-            text = f"{_REFUSALS[status]}: {error.message or 'Unauthorized'}"
-        super().__init__(text)
+    if isinstance(error, ApiError) and error.status in _REFUSALS:
+        return f"{_REFUSALS[error.status]}: {error.message or 'Unauthorized'}"
+    return str(error)
 
 
 inspects = runs(
-    ApiError,
-    ConfigError,
-    NoPoliciesError,
-    OSError,
-    PolicyError,
-    told=_NotInspectedError,
+    *(ApiError, ConfigError, NoPoliciesError, OSError, PolicyError),
+    says=_said,
+    exit_code=INCOMPLETE,
     stopped="stopped before the end",
     cleans_up=True,
 )

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.cli.called import as_called
 from webhook.cli.options import WebhookUrl, options
-from webhook.cli.output import print_yaml, shown_progress
+from webhook.cli.output import as_called, print_yaml, shown_progress
 from webhook.cli.running import runs
 from webhook.component_base.own_names import APPLIED, IN_FORCE, RECONCILER, SYSTEM_NAMESPACE
 from webhook.component_base.own_names import WEBHOOK as SERVER
@@ -78,27 +77,18 @@ Now start {what} where {url} leads, with the rights of the service account{accou
     --tls-cert-file FILE --tls-private-key-file FILE --ca-file FILE{more}"""
 
 
-class _NotInstalledError(click.ClickException):
+def _said(error: Exception) -> str:
     """What the cluster refused, or why it cannot be reached."""
-
-    def __init__(self, error: Exception) -> None:
-        text = str(error)
-        if isinstance(error, ApiError):
-            missing = error.status == 403 and " cannot " in error.message
-            text = f"a right is missing: {error.message}" if missing else text
-            text += ". Run the same command again once that is mended"
-        super().__init__(text)
+    if not isinstance(error, ApiError):
+        return str(error)
+    missing = error.status == 403 and " cannot " in error.message
+    text = f"a right is missing: {error.message}" if missing else str(error)
+    return f"{text}. Run the same command again once that is mended"
 
 
 installs = runs(
-    ApiError,
-    ConfigError,
-    ManifestsError,
-    OSError,
-    PolicyError,
-    TooOldError,
-    UnknownKindError,
-    told=_NotInstalledError,
+    *(ApiError, ConfigError, ManifestsError, OSError, PolicyError, TooOldError, UnknownKindError),
+    says=_said,
     stopped="\nstopped; run the same command again to go on",
 )
 """Makes a command of a coroutine function that changes what is installed."""
@@ -201,7 +191,7 @@ async def command(
             stays = " What enforced the policies before stays until a run that waits." if left else ""
             click.echo(f"\nApplied; not waiting. {_BEGINS[mode]}{stays}")
             return
-        with shown_progress("waiting") as show:
+        with shown_progress("waiting", in_pipes=True) as show:
             status = await stay_until_it_answers(
                 client, objects, wait, lambda status: show("; ".join(status.waiting)), backstop=mode == BACKSTOP
             )

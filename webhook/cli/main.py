@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from webhook.cli.called import CalledFormatter, as_called, called_as
+from webhook.cli.output import CalledFormatter, as_called, called_as
 
 GROUPS = {
     "Write policies": {

@@ -5,28 +5,49 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from webhook.cli.called import as_called
-
 if TYPE_CHECKING:
     from rich.console import Console
 
+_PLUGIN = "kubectl-giveway"
 _LINE_END = re.compile(r"\s*\n\s*")
 MOST_ROWS = 15
 """Rows of a table that people see."""
 _LONGEST = 1000
 _UNCUT = 10_000
 """Columns of a pipe: whoever reads it wraps by itself."""
-_BETWEEN = 0.1
-"""Seconds between two drawings of a progress bar."""
 _PAGE = 160
 """Columns of a table in a pipe: beyond that nobody finds a row again, and programs read JSON."""
+
+
+def called_as(program: str) -> str:
+    """What people typed, by the path of the program that runs."""
+    name = PurePath(program).name
+    return "kubectl giveway" if name.removesuffix(".exe") == _PLUGIN else "giveway"
+
+
+def as_called(text: str) -> str:
+    """A text for people, with the commands in it as this one was called: only that name may be on their PATH."""
+    context = click.get_current_context(silent=True)
+    root = context.find_root() if context else None
+    if root is None or not isinstance(root.command, click.Group) or root.info_name in {None, "giveway"}:
+        return text
+    names = "|".join(root.command.list_commands(root))
+    return re.sub(rf"(?<![\w./-])(?<!kubectl )giveway(?=\s+(?:{names})\b)", str(root.info_name), text)
+
+
+class CalledFormatter(click.HelpFormatter):
+    """Writes help texts with the commands in them as this one was called."""
+
+    def getvalue(self) -> str:
+        """The help text."""
+        return as_called(super().getvalue())
 
 
 def people_console(*, stderr: bool = False) -> Console:
@@ -103,43 +124,28 @@ def print_yaml(objects: Iterable[dict[str, Any]]) -> None:
 
 
 @contextmanager
-def progress_display(what: str) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A progress bar on standard error if that is a terminal; a function that shows what was read, and how far."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - only if it is shown
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+def shown_progress(what: str, *, in_pipes: bool = False) -> Iterator[Callable[..., None]]:
+    """A function that shows what is done, how far, and of how much, if that is known: `show("pods", 500, 2000)`.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task, drawn = bar.add_task(what, total=None), 0.0
-
-        def show(label: str, done: int, total: int | None) -> None:
-            nonlocal drawn
-            if (now := time.monotonic()) - drawn < _BETWEEN:
-                return
-            drawn = now
-            bar.update(task, description=f"{what} {label}", completed=done, total=total)
-
-        yield show
-
-
-@contextmanager
-def shown_progress(what: str) -> Iterator[Callable[[str], None]]:
-    """A line that turns and changes on a terminal; elsewhere a line for each change, on standard error."""
+    On a terminal in a line that turns and changes, on standard error; elsewhere with `in_pipes` a line for each change.
+    """
     if sys.stderr.isatty():
         from rich.console import Console  # noqa: PLC0415 - only if it is shown
 
         with Console(stderr=True).status(what) as status:
-            yield lambda text: status.update(f"{what}: {literal(text)}" if text else what)
+
+            def turn(text: str, done: int = 0, total: int | None = None) -> None:
+                far = f" {done}" + (f" of {total}" if total else "") if done else ""
+                status.update(f"{what}: {literal(text)}{far}" if text else what)
+
+            yield turn
         return
     last = ""
 
-    def show(text: str) -> None:
+    def say(text: str, *_: int | None) -> None:
         nonlocal last
-        if text and text != last:
+        if in_pipes and text not in ("", last):
             click.echo(f"{what}: {text}", err=True)
         last = text
 
-    yield show
+    yield say

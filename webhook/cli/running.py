@@ -16,11 +16,12 @@ T = TypeVar("T")
 
 def runs(
     *errors: type[Exception],
-    told: Callable[[Any], click.ClickException] = lambda error: click.ClickException(str(error)),
+    says: Callable[[Any], str] = str,
+    exit_code: int = 1,
     stopped: str | None = None,
     cleans_up: bool = False,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, T]]:
-    """Make a function of a coroutine function. `errors` end the command with what `told` makes of them.
+    """Make a function of a coroutine function. `errors` end it with what `says` makes of them and `exit_code`.
 
     With a text for `stopped`, Ctrl-C says it and the exit code is 130. With `cleans_up`, SIGTERM does the same: the
     coroutine is cancelled, and cleans up what it has begun.
@@ -40,7 +41,9 @@ def runs(
             except BrokenPipeError:
                 raise  # whoever read the output has gone: click ends quietly
             except errors as error:
-                raise told(error) from error
+                ended = click.ClickException(says(error))
+                ended.exit_code = exit_code
+                raise ended from error
             except (KeyboardInterrupt, asyncio.CancelledError):
                 if stopped is None:
                     raise

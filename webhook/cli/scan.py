@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
-from webhook.cli.output import literal, people_console, print_rows, progress_display
+from webhook.cli.output import literal, people_console, print_rows, shown_progress
 from webhook.cli.verdicts import JUDGED, fail_on_option, failing, print_verdict
 from webhook.inspection.cluster_findings import counted
 from webhook.inspection.judge import CANNOT_BE_JUDGED, MEANINGS
@@ -46,7 +46,7 @@ async def command(
     """
     async with await Client.connect(kubeconfig) as client:
         in_force = await read_policies(client, policies, system_namespace)
-        with progress_display("reading") as progress:
+        with shown_progress("reading") as progress:
             report = await scan(client, in_force, system_namespace, progress)
         written = await write_policy_reports(client, report, time.time()) if reports else None
     if layout == "json":

@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from webhook.cli.options import format_option, options
-from webhook.cli.output import literal, people_console, print_rows, progress_display, warn
+from webhook.cli.output import literal, people_console, print_rows, shown_progress, warn
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import InstantError, epoch, time_span
 from webhook.policy.files.loading import load_or_raise
@@ -116,10 +116,8 @@ def command(
         # Work that is lost is measured alike in both runs
         checkpoints = tuple(key for _, loaded in sets for key in checkpoints_of(loaded))
         options = msgspec.structs.replace(options, checkpoints=checkpoints)
-        with progress_display("reading") as show_read:
-            objects = read_cluster(
-                files, lambda done, total: show_read(f"{done / 1e6:.0f} MB", done, total), now=more["now"]
-            )
+        with shown_progress("reading") as show:
+            objects = read_cluster(files, lambda done, total: show("bytes", done, total), now=more["now"])
         directories = [directory for directory, _ in sets]
         # Short names of the sets of policies; whole paths if the short ones are the same
         names = [directory.name or str(directory) for directory in directories]
@@ -159,10 +157,10 @@ def _steps(more: dict[str, Any]) -> tuple[list[Step], float | None]:
 def _simulated(
     name: str, objects: ClusterObjects, policies: Policies, steps: Sequence[Step], options: Options
 ) -> Summary:
-    with progress_display(f"simulating {name}") as show:
+    with shown_progress(f"simulating {name}") as show:
 
         def progress(at: float, running: Running) -> None:
-            show(f"{time_span(at)}, {running.tracker.delivered} events", 0, None)
+            show(f"{time_span(at)}, {running.tracker.delivered} events")
 
         return summarize(name, simulate(objects, policies, steps, options, progress))
 

@@ -12,7 +12,7 @@ import click
 
 from webhook.cli.inspecting import inspects
 from webhook.cli.options import options
-from webhook.cli.output import progress_display
+from webhook.cli.output import shown_progress
 from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.shapes.findings import PolicyError
@@ -49,7 +49,7 @@ async def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...]
         keys = annotations_read(loaded) | ALWAYS_KEPT
         anonymizer = Anonymizer(set().union(*map(words_of, loaded))) if anonymize else None
         async with await Client.connect(kubeconfig) as client:
-            with progress_display("reading") as progress, _whole(file) as stream:
+            with shown_progress("reading") as progress, _whole(file) as stream:
                 count, absent = await collect(client, stream, keys, anonymizer, progress)
                 size = stream.tell()
     except (PolicyError, ClusterFileError) as error:
