@@ -6,9 +6,8 @@ from tests.preemption.building import NOW
 from tests.simulation.clusters import cluster_of, loaded, node, pod, policy_text, run
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import CAN_BE_PREEMPTED
-from webhook.simulation.report.compare import differences
 from webhook.simulation.report.html import page
-from webhook.simulation.report.markdown import markdown
+from webhook.simulation.report.sections import differences, markdown
 from webhook.simulation.report.summary import summarize
 
 LABEL = "scheduling.x-k8s.io/pod-group"
@@ -39,7 +38,7 @@ def test_a_gang_that_is_placed_and_one_that_waits():
     assert (bound.metrics["gangs-bound"], bound.metrics["gangs-waiting"]) == (1, 0)
     assert bound.metrics["gangs-placed-max"] == bound.metrics["gangs-placed-p50"] == row.waited
     assert (waits.metrics["gangs-bound"], waits.metrics["gangs-waiting"]) == (0, 1)
-    assert "With a 1 gang waits in the end, not 0." in differences(bound, waits)
+    assert "With a 1 more gang waits in the end: 1, not 0." in differences(bound, waits)
 
 
 def training(whole):
@@ -59,8 +58,8 @@ def test_groups_that_lose_pods():
     assert [broken.metrics[name] for name in names] == [1, 0, 1]
     assert [whole.metrics[name] for name in names] == [0, 1, 2]
     said = differences(broken, whole)
-    assert "With whole 0 groups are left below their minimum, not 1." in said
-    assert "With whole 1 group is evicted whole, not 0." in said
+    assert "With whole 1 fewer group is left below its minimum: 0, not 1." in said
+    assert "With whole 1 more group is evicted whole: 1, not 0." in said
     assert "groups left below their minimum | 1 | 0 |" in markdown([broken, whole])
     assert "evicted whole" in page([whole], ["cluster"])
 

@@ -26,9 +26,8 @@ from webhook.cli.main import main
 from webhook.cli.simulate import print_summaries
 from webhook.kube.instants import time_span
 from webhook.policy.model.policies import Policies
-from webhook.simulation.report.compare import differences, metric_text
 from webhook.simulation.report.html import page
-from webhook.simulation.report.markdown import markdown
+from webhook.simulation.report.sections import differences, markdown, metric_text
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 
 

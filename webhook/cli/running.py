@@ -42,7 +42,7 @@ def runs(
                 raise  # whoever read the output has gone: click ends quietly
             except errors as error:
                 ended = click.ClickException(says(error))
-                ended.exit_code = exit_code
+                vars(ended)["exit_code"] = exit_code
                 raise ended from error
             except (KeyboardInterrupt, asyncio.CancelledError):
                 if stopped is None:

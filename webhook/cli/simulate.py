@@ -25,10 +25,8 @@ from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.simulation.cluster_file.format import ClusterFileError
 from webhook.simulation.cluster_file.reading import read_cluster
-from webhook.simulation.report.compare import differences, ending
 from webhook.simulation.report.html import page
-from webhook.simulation.report.markdown import markdown
-from webhook.simulation.report.sections import figures, sections
+from webhook.simulation.report.sections import differences, ending, figures, markdown, sections, shown_differences
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 from webhook.simulation.simulation import Options, Running, Step, checkpoints_of, simulate
 from webhook.simulation.whatif.scenario import applied, duration, read_scenario, step_of, timed
@@ -188,17 +186,11 @@ def _threshold(text: str) -> tuple[str, Callable[[dict[str, float]], bool]]:
     return text, lambda metrics: compare(metrics[name], least)
 
 
-_MOST_SENTENCES = 20
-
-
 def print_summaries(console: Console, summaries: Sequence[Summary]) -> None:
     """One run, or two with the difference first."""
-    if len(summaries) == 2:
-        sentences = differences(*summaries)
-        for sentence in sentences[:_MOST_SENTENCES]:
-            console.print(f"[bold]•[/bold] {literal(sentence)}")
-        if len(sentences) > _MOST_SENTENCES:
-            console.print(f"and {len(sentences) - _MOST_SENTENCES} more differences; --format json lists all")
+    for sentence in shown_differences(summaries):
+        console.print(f"[bold]•[/bold] {literal(sentence)}")
+    if len(summaries) > 1:
         console.print()
     numbers = figures(summaries)
     print_rows(console, numbers.heads, numbers.rows, numbers=numbers.numbers, most=None)

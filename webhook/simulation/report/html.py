@@ -10,8 +10,7 @@ from importlib.resources import files
 
 from webhook.kube.instants import time_span
 from webhook.page.markup import Html, joined, number, plural, table, text
-from webhook.simulation.report.compare import differences, ending
-from webhook.simulation.report.sections import MOST, Section, sections
+from webhook.simulation.report.sections import MOST, Section, ending, sections, shown_differences
 from webhook.simulation.report.summary import Summary
 
 _MOST_BARS = 240
@@ -35,10 +34,9 @@ def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
         for package, name in (("webhook.page", "page.css"), ("webhook.simulation.report", "report.css"))
     )
     compared = ""
-    if len(summaries) == 2:
-        sentences = differences(*summaries)
-        items = joined(f"<li>{text(sentence)}</li>" for sentence in sentences[:MOST])
-        compared = _section("Differences", f'<ul class="differences">{items}</ul>{_more(len(sentences))}')
+    if sentences := shown_differences(summaries):
+        items = joined(f"<li>{text(sentence)}</li>" for sentence in sentences)
+        compared = _section("Differences", f'<ul class="differences">{items}</ul>')
     span = max((_span(summary) for summary in summaries), default=1.0)
     runs = joined(_run(summary, span, several=len(summaries) > 1) for summary in summaries)
     return Html(

@@ -1,4 +1,7 @@
-"""What a report tells, as sections of plain texts: a title, heads and rows. Terminal, Markdown and HTML render them."""
+"""What people read of simulations, as sentences and as sections of plain texts, and these as Markdown.
+
+Terminal, Markdown and HTML render the same sections.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,29 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from webhook.kube.instants import time_span
-from webhook.simulation.report.compare import metric_text
 from webhook.simulation.report.summary import METRICS, Group, Summary
 
-MOST = 15
-"""Rows of a section that people see; the JSON has all."""
+MOST, MOST_SENTENCES = 15, 20
+"""Rows of a section, and sentences, that people see; the JSON has all."""
+_LEAST_WORK, _LEAST = 60.0, 1.0
+"""Seconds of work, and of a placement, by which two runs must differ to be worth a sentence."""
+_COUNTED = {
+    "evictions": ("pod is evicted", "pods are evicted"),
+    "evictions-by-drain": ("pod is evicted by the drain", "pods are evicted by the drain"),
+    "lost-with-nodes": ("pod is lost with its node", "pods are lost with their nodes"),
+    "waiting": ("pod waits in the end", "pods wait in the end"),
+    "cycles": ("eviction in turn (cycles)", "evictions in turn (cycles)"),
+    "evicted-again": ("eviction of owners once more", "evictions of owners once more"),
+    "gangs-waiting": ("gang waits in the end", "gangs wait in the end"),
+    "groups-broken": ("group is left below its minimum", "groups are left below their minimum"),
+    "groups-evicted-whole": ("group is evicted whole", "groups are evicted whole"),
+}
 _ALWAYS = frozenset({"evictions", "waiting", "placed"})
+_TIMES = frozenset({"placed-p50", "placed-p99", "placed-max", "work-lost", "gangs-placed-p50", "gangs-placed-max"})
+_SHARES = frozenset({"cpu-free", "memory-free"})
+_ESCAPED = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;", "`": "&#96;", "@": "&#64;", **{c: f"\\{c}" for c in "[]*_"}}
+)
 
 
 class Section(NamedTuple):
@@ -23,6 +43,124 @@ class Section(NamedTuple):
     rows: Sequence[tuple[str, ...]]
     numbers: tuple[int, ...] = ()
     brief: bool = True
+
+
+def differences(a: Summary, b: Summary) -> list[str]:
+    """How `b` differs from `a`, the weightiest first; else each metric that differs, or that none does.
+
+    Totals come first, then namespaces, whose pods are evicted with one alone, owners, and what is refused.
+    """
+    sentences: list[str] = []
+    for metric, (singular, plural) in _COUNTED.items():
+        before, after = int(a.metrics[metric]), int(b.metrics[metric])
+        if change := abs(after - before):
+            pods = f"{'more' if after > before else 'fewer'} {singular if change == 1 else plural}"
+            sentences.append(f"With {b.name} {change} {pods}: {after}, not {before}.")
+    lost = b.metrics["work-lost"] - a.metrics["work-lost"]
+    if abs(lost) >= _LEAST_WORK:
+        sentences.append(f"With {b.name} {time_span(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
+    longer = b.metrics["gangs-placed-max"] - a.metrics["gangs-placed-max"]
+    if a.metrics["gangs-bound"] and b.metrics["gangs-bound"] and abs(longer) >= _LEAST:
+        sentences.append(f"With {b.name} the last gang is placed {_later(longer)}.")
+    sentences += _namespaces(a, b)
+    evicted = []
+    for summary, other in ((b, a), (a, b)):
+        # A pod that is made again under its name may be evicted again
+        beyond = Counter((row.owner, row.pod) for row in summary.evictions)
+        beyond.subtract((row.owner, row.pod) for row in other.evictions)
+        counts = Counter(owner for owner, _ in beyond.elements())
+        evicted += [(-count, owner, summary.name, other.name) for owner, count in counts.items()]
+    for count, owner, with_, stays in sorted(evicted):
+        are, stay = ("is", "it stays") if count == -1 else ("are", "they stay")
+        sentences.append(f"With {with_} {_pods_of(owner, -count)} {are} evicted. With {stays} {stay}.")
+    sentences += _owners_placed(a, b)
+    for summary, other in ((b, a), (a, b)):
+        text = f"is refused, and with {other.name} it is not"
+        refused = [(name, why) for name, why in summary.refused.items() if name not in other.refused]
+        sentences += [f"With {summary.name} {name} {text}: {why}" for name, why in refused]
+    if sentences:
+        return sentences
+    for name, words in METRICS.items():
+        before_text, after_text = (metric_text(name, summary.metrics[name]) for summary in (a, b))
+        if before_text != after_text:
+            text = f"{words[0].upper()}{words[1:]}: {after_text} with {b.name}, {before_text} with {a.name}."
+            sentences.append(text)
+    return sentences or [f"{a.name} and {b.name} give the same numbers."]
+
+
+def shown_differences(summaries: Sequence[Summary]) -> list[str]:
+    """The first differences of two runs, and how many more there are; none of a single run."""
+    sentences = differences(*summaries) if len(summaries) == 2 else []
+    more = [f"and {len(sentences) - MOST_SENTENCES} more differences"] if len(sentences) > MOST_SENTENCES else []
+    return sentences[:MOST_SENTENCES] + more
+
+
+def _namespaces(a: Summary, b: Summary) -> Iterator[str]:
+    """By namespace: how much more or less work is lost, how many pods wait in the end, how long the longest waited."""
+    pairs = _pairs(a.namespaces, b.namespaces)
+    touched = {name: pair for name, pair in pairs.items() if pair[0].is_touched or pair[1].is_touched}
+    rows = []
+    for name, (group, other) in touched.items() if len(touched) > 1 else ():
+        parts = []
+        if abs(lost := other.lost - group.lost) >= _LEAST_WORK:
+            parts.append(f"loses {time_span(abs(lost))} {'more' if lost > 0 else 'less'} of work")
+        if waiting := other.waiting - group.waiting:
+            parts.append(f"has {abs(waiting)} {'more' if waiting > 0 else 'fewer'} waiting in the end")
+        if abs(longer := _longer(group, other)) >= _LEAST:
+            parts.append(f"waits up to {time_span(abs(longer))} {'longer' if longer > 0 else 'less'} for a place")
+        if parts:
+            rows.append((-abs(lost), name, " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)))
+    for _, name, text in sorted(rows):
+        yield f"With {b.name} namespace {name} {text}."
+
+
+def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
+    """By owner: first whose pods wait with the one and run with the other, then how much later they are placed."""
+    pairs = _pairs(a.owners, b.owners)
+    waiting = [(other.waiting - group.waiting, owner) for owner, (group, other) in pairs.items()]
+    for change, owner in sorted(waiting, key=lambda row: (-abs(row[0]), row[1])):
+        with_, runs = (b.name, a.name) if change > 0 else (a.name, b.name)
+        wait, run = ("waits", "it runs") if abs(change) == 1 else ("wait", "they run")
+        if change:
+            yield f"With {with_} {_pods_of(owner, abs(change))} {wait} in the end. With {runs} {run}."
+    later = [(_longer(*pair), owner) for owner, pair in pairs.items() if pair[0].placed == pair[1].placed]
+    for seconds, owner in sorted(later, key=lambda row: (-abs(row[0]), row[1])):
+        if abs(seconds) >= _LEAST:
+            yield f"With {b.name} {owner} is placed {_later(seconds)}."
+
+
+def _pairs(a: Sequence[Group], b: Sequence[Group]) -> dict[str, tuple[Group, Group]]:
+    """What two runs say of each name."""
+    before, after = ({group.name: group for group in groups} for groups in (a, b))
+    names = sorted(before.keys() | after.keys())
+    return {name: (before.get(name, Group(name=name)), after.get(name, Group(name=name))) for name in names}
+
+
+def _longer(group: Group, other: Group) -> float:
+    """How much longer the longest wait of the other is, in seconds; 0 if nobody of one of them was placed."""
+    return 0.0 if group.longest is None or other.longest is None else other.longest - group.longest
+
+
+def _later(seconds: float) -> str:
+    return f"{time_span(abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
+
+
+def _pods_of(owner: str, count: int) -> str:
+    """So many pods of an owner; a pod without one is its own."""
+    return owner if owner.startswith("Pod/") else f"{count} pod{'s' * (count != 1)} of {owner}"
+
+
+def ending(summary: Summary) -> str:
+    """How a run ended, as a sentence."""
+    end = "nothing moves any more" if summary.at_rest else "the time was over, and things still moved"
+    return f"After {time_span(summary.seconds)} {end}."
+
+
+def metric_text(name: str, value: float) -> str:
+    """The value of a metric for people."""
+    if name in _TIMES:
+        return time_span(value)
+    return f"{value:.0%}" if name in _SHARES else f"{value:g}"
 
 
 def figures(summaries: Sequence[Summary]) -> Section:
@@ -115,3 +253,29 @@ def _pod_groups(summary: Summary) -> Iterator[tuple[str, ...]]:
             str(group.evicted),
             "evicted whole" if group.whole else "left below its minimum" if group.broken else "",
         )
+
+
+def markdown(summaries: Sequence[Summary]) -> str:
+    """One run, or two with the difference first, as Markdown for a comment under a pull request."""
+    lines = ["### giveway simulate", "", *(f"- {_escaped(sentence)}" for sentence in shown_differences(summaries)), ""]
+    lines += _table(figures(summaries))
+    several = len(summaries) > 1
+    for summary in summaries:
+        lines += ["", f"<details><summary>{_escaped(summary.name)}: who</summary>"] if several else []
+        for section in filter(lambda section: section.brief, sections(summary)):
+            lines += ["", f"#### {section.title}", "", *_table(section)]
+            if len(section.rows) > MOST:
+                lines += ["", f"and {len(section.rows) - MOST} more"]
+        lines += ["", ending(summary), *(["", "</details>"] if several else [])]
+    return "\n".join(lines) + "\n"
+
+
+def _table(section: Section) -> list[str]:
+    """The heads, and the first rows."""
+    head, *rows = (f"| {' | '.join(map(_escaped, row))} |" for row in (section.heads, *section.rows[:MOST]))
+    return [head, f"|{'---|' * len(section.heads)}", *rows]
+
+
+def _escaped(value: str) -> str:
+    """A text from the cluster, without what Markdown or HTML would make something of."""
+    return " ".join(value.split()).translate(_ESCAPED)
