@@ -189,7 +189,7 @@ async def test_urgent_events_outlive_the_others(server, recorder, caplog):
     for number in range(900):
         recorder.event(occurrence(f"web-{number}", "Preempted", urgent=True))
     assert (recorder.dropped, reasons) == (1100, ["NodeReserved"] * 1100)
-    assert caplog.text.count("further ones are dropped") == 1
+    assert caplog.text.count("further ones are counted") == 1
     await until(lambda: len(told(server)) >= 50)
     assert {event["reason"] for event in told(server)} == {"Preempted"}
 

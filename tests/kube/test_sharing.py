@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from tests.bench.large_cluster import REPLICAS, LargeCluster
+from webhook.kube.objects import sharing
 from webhook.kube.objects.pod import Pod
-from webhook.kube.objects.sharing import SharedParts, SharedPods
+from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.pods import RESIZE_PENDING
 from webhook.preemption.snapshot.kinds import PODS
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -152,30 +153,17 @@ def test_the_snapshot_is_the_same():
         assert (getattr(plain.pods, column) == getattr(shared.pods, column)).all()
 
 
-def test_what_one_pod_alone_says_is_not_kept():
-    """A preemptor's plan and decision are not held for others; what a second pod says, too, is shared from then on."""
+def test_what_is_kept_for_sharing_is_bounded(monkeypatch):
+    """Parts that nobody asks for any more are forgotten, those in use stay, and what is too large is not kept."""
+    monkeypatch.setattr(sharing, "_MOST", 20)
     share = SharedPods()
 
-    def annotated(name, says):
-        return share(decoded(metadata={"name": name, "namespace": "a", "annotations": {"a": says}}))
+    def labels(says):
+        return share(decoded(metadata={"name": "p", "namespace": "a", "labels": {"a": says}})).metadata.labels
 
+    first = labels("first")
     for number in range(100):
-        annotated("p", f"plan {number}")
-    assert len(share._annotations) == 0
-    second, third = annotated("q", "same"), (annotated("r", "same"), annotated("s", "same"))
-    assert third[0].metadata.annotations is third[1].metadata.annotations
-    assert second.metadata.annotations == third[0].metadata.annotations
-    assert len(share._annotations) == 1
-
-
-def test_what_is_kept_for_sharing_is_bounded():
-    """Parts that nobody asks for any more are forgotten, those in use stay, and what is too large is not kept."""
-    parts = SharedParts(most=3000)
-    first = parts.get(b"first", [0])
-    for number in range(1000):
-        parts.get(b"part-%04d" % number, [number])
-        assert parts.get(b"first", [0]) is first
-        assert len(parts) <= 24
-    huge = [1]
-    assert parts.get(b"x" * 3001, huge) is huge
-    assert parts.get(b"x" * 3001, [2]) is not huge
+        labels(f"part {number}")
+        assert labels("first") is first
+        assert len(share._labels) <= 20
+    assert labels("x" * 5000) is not labels("x" * 5000)

@@ -46,7 +46,7 @@ class Newest(OrderedDict[K, V]):
             return value
 
 
-class BoundedCache(Generic[P, T]):
+class BoundedCache(dict[tuple[Any, ...], T], Generic[P, T]):
     """The results of a function by its positional arguments: texts, numbers, or tuples of these.
 
     It keeps at most `entries` results, the newest, and none whose arguments have more than `longest` characters in all.
@@ -54,28 +54,23 @@ class BoundedCache(Generic[P, T]):
     """
 
     def __init__(self, function: Callable[P, T], entries: int, longest: int) -> None:
+        super().__init__()
         self._function, self._entries, self._longest = function, entries, longest
-        self._kept: dict[tuple[Any, ...], T] = {}
         self._changing = Lock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result, which the function is asked for if it is not kept."""
-        if kwargs:
-            return self._function(*args, **kwargs)
-        try:
-            return self._kept[args]
-        except KeyError:
-            result = self._function(*args)  # type: ignore[call-arg]  # there are no others
+        return self._function(*args, **kwargs) if kwargs else self[args]
+
+    def __missing__(self, args: tuple[Any, ...]) -> T:
+        result = self._function(*args)  # type: ignore[call-arg]  # there are no others
         # Counted once for each that is kept, and not at each call: it costs more than to look one up
         if _characters(args) <= self._longest:
             with self._changing:
-                while len(self._kept) >= self._entries:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[args] = result
+                while len(self) >= self._entries:
+                    del self[next(iter(self))]
+                self[args] = result
         return result
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
 
 def bounded_cache(entries: int, longest: int) -> Callable[[Callable[P, T]], BoundedCache[P, T]]:
@@ -84,10 +79,5 @@ def bounded_cache(entries: int, longest: int) -> Callable[[Callable[P, T]], Boun
 
 
 def _characters(args: tuple[Any, ...]) -> int:
-    count = 0
-    for arg in args:
-        if isinstance(arg, str):
-            count += len(arg)
-        elif isinstance(arg, tuple):
-            count += _characters(arg)
-    return count
+    texts = sum(len(arg) for arg in args if isinstance(arg, str))
+    return texts + sum(_characters(arg) for arg in args if isinstance(arg, tuple))

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -84,17 +84,22 @@ def reference(resource: Resource, metadata: ObjectMeta) -> dict[str, str]:
 class _Series:
     """One Event: what it says, how often it happened, what of that the server knows."""
 
-    body: dict[str, Any]
-    urgent: bool = False
-    count: int = 1
-    last: float = field(default_factory=time.time)
+    said: dict[str, Any]
+    urgent: bool
     sent: bool = False
     not_before: float = 0.0
     tries: int = 0
 
+    def __post_init__(self) -> None:
+        self.begin()
 
-_Key = bytes
-"""What makes two occurrences the same thing."""
+    def begin(self) -> None:
+        """Be a new Event, of one occurrence."""
+        self.began = self.last = time.time()
+        self.count, self.sent = 1, False
+        regarding = self.said["regarding"]
+        self.namespace = regarding.get("namespace") or "default"
+        self.name = f"{regarding['name'][:_NAME].rstrip('-.')}.{time.time_ns():x}"
 
 
 class EventRecorder:
@@ -105,15 +110,15 @@ class EventRecorder:
     """
 
     def __init__(
-        self, client: Client, reporting_controller: str, instance: str, on_drop: Callable[[str], None] | None = None
+        self, client: Client, reporting_controller: str, instance: str, on_drop: Callable[[str], object] = bool
     ) -> None:
         self.dropped = 0
         self._on_drop = on_drop
-        self._overflows = False
         self._client = client
         self._reporter = {"reportingController": reporting_controller, "reportingInstance": instance[:128]}
-        self._known: Newest[_Key, _Series] = Newest(_REMEMBERED)
-        self._waiting: dict[_Key, _Series] = {}
+        self._known: Newest[bytes, _Series] = Newest(_REMEMBERED)
+        """By what makes two occurrences the same thing."""
+        self._waiting: dict[bytes, _Series] = {}
         self._next = 0.0
         self._backoff = Backoff()
         self._more = asyncio.Event()
@@ -135,16 +140,13 @@ class EventRecorder:
         """Send what waits, for `deadline` seconds at most, then stop."""
         self._closing = True
         self._more.set()
-        if self._task is None:
-            return
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._task, deadline)
+        if self._task is not None and not self._task.done():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._task, deadline)
         if self._waiting:
             log.warning("%d events were not sent before the end", len(self._waiting))
-            for series in self._waiting.values():
-                self._drop(series.body["reason"])
-            self._waiting.clear()
-        self._task = None
+        while self._waiting:
+            self._drop(self._waiting.popitem()[1].said["reason"])
 
     def _note(self, new: Occurrence) -> None:
         """Count an occurrence in its series, begin a series, or drop it if there is no room."""
@@ -157,17 +159,8 @@ class EventRecorder:
             return
         series = self._known.get(key)
         if series is None or time.time() - series.last > _SERIES_ENDS:
-            named = {"name": _name(new.regarding["name"]), "namespace": new.regarding.get("namespace") or "default"}
-            body = {
-                **self._reporter,
-                "apiVersion": EVENT.api_version,
-                "kind": EVENT.kind,
-                "metadata": named,
-                "eventTime": rfc3339_micro(time.time()),
-                **said,
-                "note": new.note.encode()[:_NOTE].decode(errors="ignore"),
-            }
-            series = _Series(body, new.urgent)
+            said["note"] = new.note.encode()[:_NOTE].decode(errors="ignore")
+            series = _Series(said, new.urgent)
         else:
             series.count += 1
             series.last = time.time()
@@ -180,24 +173,20 @@ class EventRecorder:
         """Whether one more series may wait; for an urgent one the oldest that is not urgent is dropped."""
         if len(self._waiting) < _WAITING:
             return True
-        if not self._overflows:
-            log.warning("%d events wait to be sent; further ones are dropped", len(self._waiting))
-        self._overflows = True
         victim = next((key for key, series in self._waiting.items() if not series.urgent), None) if urgent else None
-        if victim is None:
-            return False
-        self._drop(self._waiting.pop(victim).body["reason"])
-        return True
+        if victim is not None:
+            self._drop(self._waiting.pop(victim).said["reason"])
+        return victim is not None
 
     def _drop(self, reason: str) -> None:
+        if not self.dropped:
+            log.warning("an event %s is dropped; further ones are counted only", reason)
         self.dropped += 1
-        if self._on_drop is not None:
-            self._on_drop(reason)
+        self._on_drop(reason)
 
     async def _run(self) -> None:
         """Send what waits, urgent ones first, until it is closed and nothing is left."""
         while self._waiting or not self._closing:
-            self._overflows = self._overflows and bool(self._waiting)
             now = time.monotonic()
             due = [key for key, series in self._waiting.items() if self._closing or series.not_before <= now]
             if not due:
@@ -212,44 +201,49 @@ class EventRecorder:
             self._next = max(self._next, now - _BURST / _PER_SECOND) + 1 / _PER_SECOND
             await asyncio.sleep(max(0.0, self._next - now))
             series = self._waiting.pop(key, None)
-            if series is None:  # it had to make room meanwhile
-                continue
-            try:
-                await self._send(series)
-                self._backoff.reset()
-            except ApiError as error:
-                series.tries += 1
-                passing = error.status in (NO_ANSWER, 429) or error.status >= 500
-                if passing and series.tries < _TRIES:
-                    self._waiting.setdefault(key, series)
-                    await asyncio.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, 30.0)))
-                else:
-                    log.warning("event %s was not accepted: %s", series.body["reason"], error)
-                    self._drop(series.body["reason"])
-            except Exception:
-                log.exception("event %s was lost", series.body["reason"])
-                self._drop(series.body["reason"])
+            if series is not None:  # it had to make room meanwhile
+                await self._try(key, series)
+
+    async def _try(self, key: bytes, series: _Series) -> None:
+        """Write a series; let it wait again if that failed for now, else drop it."""
+        reason = series.said["reason"]
+        try:
+            await self._send(series)
+            self._backoff.reset()
+        except ApiError as error:
+            series.tries += 1
+            passing = error.status in (NO_ANSWER, 429) or error.status >= 500
+            if passing and series.tries < _TRIES:
+                self._waiting.setdefault(key, series)
+                await asyncio.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, 30.0)))
+            else:
+                log.warning("event %s was not accepted: %s", reason, error)
+                self._drop(reason)
+        except Exception:
+            log.exception("event %s was lost", reason)
+            self._drop(reason)
 
     async def _send(self, series: _Series) -> None:
         """Write a series: as a new Event, or as the count of one that was written before."""
-        named = series.body["metadata"]
         counted = {"series": {"count": series.count, "lastObservedTime": rfc3339_micro(series.last)}}
         if series.sent:
-            path = EVENT.path(named["namespace"], named["name"])
+            path = EVENT.path(series.namespace, series.name)
             if await unless_absent(self._client.patch(path, counted)) is None:
-                series.sent, series.count = False, 1  # the server has forgotten it; it begins again
-                named = {**named, "name": _name(series.body["regarding"]["name"])}
-                series.body = {**series.body, "eventTime": rfc3339_micro(time.time()), "metadata": named}
+                series.begin()  # the server has forgotten it
         if not series.sent:
-            body = series.body if series.count == 1 else {**series.body, **counted}
+            body = {
+                **self._reporter,
+                "apiVersion": EVENT.api_version,
+                "kind": EVENT.kind,
+                "metadata": {"name": series.name, "namespace": series.namespace},
+                "eventTime": rfc3339_micro(series.began),
+                **series.said,
+                **(counted if series.count > 1 else {}),
+            }
             try:
-                await self._client.create(EVENT.path(named["namespace"]), body)
+                await self._client.create(EVENT.path(series.namespace), body)
             except ApiError as error:
                 if error.reason != "AlreadyExists":  # an earlier try did arrive
                     raise
         series.sent, series.tries = True, 0
         series.not_before = time.monotonic() + _SERIES_PERIOD
-
-
-def _name(of: str) -> str:
-    return f"{of[:_NAME].rstrip('-.')}.{time.time_ns():x}"

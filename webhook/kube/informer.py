@@ -111,6 +111,8 @@ class Informer(ObjectCache[T]):
         self._lists = Backoff(longest=_CALM / 2)
         self._listed_at = -math.inf
         self._step: _Step = self._list
+        self._is_current = False
+        """Whether it was just listed, so that the server has come as far as what is known."""
         self._heard_at = -math.inf
         self.watching = False
         """Whether a watch is open, by which changes come as they happen."""
@@ -141,12 +143,9 @@ class Informer(ObjectCache[T]):
                     await asyncio.sleep(self._not_served(error))
                     continue
                 delay = max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_WAIT))
-                # Whether watching from the same version again cannot succeed
-                useless = error.status == _EXPIRED or _TOO_LARGE in error.causes()
-                if useless and self._step != self._list:
+                # Watching from the same version again cannot succeed
+                if self._step == self._watch and (error.status == _EXPIRED or _TOO_LARGE in error.causes()):
                     delay = max(delay, self._to_list())
-                elif self._step == self._watch:
-                    self._step = self._check
                 # What comes with every API server now and then is nothing to be warned of
                 level = logging.INFO if error.status == _EXPIRED else logging.WARNING
                 level = logging.DEBUG if error.reason == "WatchEnded" else level
@@ -203,7 +202,7 @@ class Informer(ObjectCache[T]):
         self._listed_at = time.monotonic()
         self._backoff.reset()
         self.synced.set()
-        self._step = self._watch
+        self._step, self._is_current = self._watch, True
 
     def _pages(self, limit: int, type_: type[Any]) -> Any:
         return self._client.pages(self._path, type_, limit=limit, **self._selectors)
@@ -232,6 +231,16 @@ class Informer(ObjectCache[T]):
 
     async def _watch(self) -> None:
         """Follow one watch to its end; raises ApiError if it fails, or brought nothing for too long."""
+        # A server that went back, as after a restore, would answer by silence
+        if not self._is_current:
+            async with aclosing(self._pages(1, _Named)) as pages:
+                version = (await anext(pages)).metadata.resource_version
+            self._heard_at = time.monotonic()
+            if _older(version, self._version):
+                log.warning("cache %s: listing again, the server is at %s after %s", self._path, version, self._version)
+                self._step = self._list
+                return
+        self._is_current = False
         loop = asyncio.get_running_loop()
         begun, heard = loop.time(), False
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - spreads clients apart, guards nothing
@@ -246,7 +255,7 @@ class Informer(ObjectCache[T]):
         try:
             async with asyncio.timeout(seconds + _OVERDUE), aclosing(watch) as events:
                 async for kind, raw in events:
-                    self._hear()
+                    self._heard_at = time.monotonic()
                     self._receive(kind, raw)
                     self._backoff.reset()
                     heard = True
@@ -257,28 +266,11 @@ class Informer(ObjectCache[T]):
             self.watching = False
         if not heard and loop.time() - begun < _BRIEF:
             raise ApiError(NO_ANSWER, "WatchEnded", "the watch ended as soon as it began")
-        self._hear()
+        self._heard_at = time.monotonic()
         self._backoff.reset()
-        self._step = self._check
 
     def _open(self) -> None:
-        self.watching = True
-        self._hear()
-
-    def _hear(self) -> None:
-        self._heard_at = time.monotonic()
-
-    async def _check(self) -> None:
-        """Watch on if the server has come as far as what is known; list again if it has not, as after a restore."""
-        async with aclosing(self._pages(1, _Named)) as pages:
-            page = await anext(pages)
-        self._hear()
-        version = page.metadata.resource_version
-        if not _older(version, self._version):
-            self._step = self._watch
-            return
-        log.warning("cache %s: listing again, the server is at %s after %s", self._path, version, self._version)
-        self._step = self._list
+        self._heard_at, self.watching = time.monotonic(), True
 
     def _receive(self, kind: str, raw: bytes) -> None:
         """Take one event of a watch, unless it tells what is known already: late and repeated events are ordinary.
@@ -288,22 +280,16 @@ class Informer(ObjectCache[T]):
         if kind == "ERROR":
             raise status_error(raw)
         obj = None if kind == "BOOKMARK" else self._decode(raw)
-        if obj is None:
-            version = _named(raw)[1]
-            self._version = self._version if _older(version, self._version) else version or self._version
-            return
-        new = self._kept(obj)
-        key, version = key_of(new), new.metadata.resource_version
-        known = self._items.get(key)
-        if kind == "DELETED":
-            if known is not None and not _older(version, known.metadata.resource_version):
-                self._remove(key, new)
-        elif known is None:
-            if not _older(version, self._version):
-                self._put(key, new)
-        elif version != known.metadata.resource_version and not _older(version, known.metadata.resource_version):
-            self._put(key, new)
-        if not _older(version, self._version):
+        key, version = _named(raw) if obj is None else (key_of(obj), obj.metadata.resource_version)
+        if obj is not None:
+            known = self._items.get(key)
+            before = known.metadata.resource_version if known else self._version
+            if kind == "DELETED":
+                if known is not None and not _older(version, before):
+                    self._remove(key, self._kept(obj))
+            elif (known is None or version != before) and not _older(version, before):
+                self._put(key, self._kept(obj))
+        if version and not _older(version, self._version):
             self._version = version
 
     def _decode(self, raw: msgspec.Raw | bytes) -> T | None:

@@ -18,15 +18,15 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
 from webhook.kube.instants import rfc3339_micro
-from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.meta import KubeStruct, ObjectMeta
 from webhook.kube.resources import LEASE
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _LEAST_GAP = 0.25
 """Seconds, at least, from one renewal to another that was asked for before its time."""
 
 
-class LeaseSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+class LeaseSpec(KubeStruct):
     """Who holds a lease; instants are for people to read."""
 
     holder_identity: str | None = None
@@ -47,12 +47,12 @@ class LeaseSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     lease_transitions: int | None = None
 
 
-class Lease(msgspec.Struct, rename="camel", kw_only=True):
+class Lease(KubeStruct, omit_defaults=False):
     """A coordination.k8s.io/v1 Lease."""
 
     api_version: str = LEASE.api_version
     kind: str = LEASE.kind
-    metadata: ObjectMeta
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
 
 
@@ -91,8 +91,7 @@ class LeaderElector:
         self._held_until = _NEVER
         self._in_term = False
         self._renewal_ends = _NEVER
-        self._observed: Lease | None = None
-        self._observed_at = _NEVER
+        self._observed, self._observed_at = Lease(), _NEVER
         self._attempted_at = _NEVER
         self._annotations = annotations
         self._soon = asyncio.Event()
@@ -100,17 +99,17 @@ class LeaderElector:
     @property
     def transitions(self) -> int:
         """How often the lease changed hands, as last seen; a number that identifies a term of office."""
-        return (self._observed.spec.lease_transitions or 0) if self._observed else 0
+        return self._observed.spec.lease_transitions or 0
 
     @property
     def holder(self) -> str:
         """Who held the lease when it was last seen; empty if nobody did."""
-        return (self._observed.spec.holder_identity or "") if self._observed else ""
+        return self._observed.spec.holder_identity or ""
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """What is written on the lease, as it was last seen."""
-        return (self._observed.metadata.annotations or {}) if self._observed else {}
+        return self._observed.metadata.annotations or {}
 
     @property
     def uid(self) -> str:
@@ -146,13 +145,12 @@ class LeaderElector:
                 await asyncio.sleep(self._retry_period * spread)
             log.info("lease %s/%s: %s leads, term %d", self._namespace, self._name, self.identity, self.transitions)
             work = asyncio.ensure_future(on_started())
+            work.add_done_callback(lambda _: self._soon.set())
             try:
-                ended, self._in_term = False, True
-                while not ended:
-                    await self._until_due(work)
-                    ended = work.done()
-                    if not ended and not await self._renew(work):
-                        break
+                self._in_term = True
+                while await self._until_due(work) and await self._renew(work):
+                    pass
+                ended = work.done()
                 if not ended:
                     log.warning("lease %s/%s: %s has lost it", self._namespace, self._name, self.identity)
             finally:
@@ -172,22 +170,17 @@ class LeaderElector:
                 break
         return True
 
-    async def _until_due(self, work: asyncio.Future[None]) -> None:
-        """Wait for the next renewal, or for the end of the work.
+    async def _until_due(self, work: asyncio.Future[None]) -> bool:
+        """Wait for the next renewal, or for the end of the work; whether it still goes on.
 
         An answer that took longer than the period is followed by the next renewal at once.
         """
-        soon: asyncio.Future[Any] = asyncio.ensure_future(self._soon.wait())
-        either: set[asyncio.Future[Any]] = {work, soon}
-        pause = max(0.0, self._attempted_at + self._retry_period - self._clock())
-        try:
-            await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            soon.cancel()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._soon.wait(), self._attempted_at + self._retry_period - self._clock())
         gap = min(_LEAST_GAP, self._retry_period)
-        pause = max(0.0, self._attempted_at + gap - self._clock())
-        await asyncio.wait({work}, timeout=pause)
+        await asyncio.wait({work}, timeout=max(0.0, self._attempted_at + gap - self._clock()))
         self._soon.clear()
+        return not work.done()
 
     async def _step_down(self, work: asyncio.Future[None]) -> None:
         """End the work, and let go of the lease only then."""
@@ -200,8 +193,18 @@ class LeaderElector:
                 "the work under lease %s/%s failed while it was stopped", self._namespace, self._name, exc_info=error
             )
         held, self._held_until, self._in_term = self.is_leader(), _NEVER, False
-        if held:
-            await self._release()
+        if not held:
+            return
+        # Let it go, so that the next holder need not wait for it to lapse
+        now = rfc3339_micro(time.time())
+        spec = LeaseSpec(
+            holder_identity="", lease_duration_seconds=1, renew_time=now, lease_transitions=self.transitions
+        )
+        try:
+            async with asyncio.timeout(self._retry_period):
+                await self._store(Lease(metadata=self._annotated(self._observed.metadata), spec=spec))
+        except (ApiError, TimeoutError) as error:
+            log.info("lease %s/%s was not released and will lapse: %s", self._namespace, self._name, error)
 
     async def _attempt(self) -> bool:
         """Try once to take or renew the lease; a failure is logged. Whether that succeeded.
@@ -223,7 +226,7 @@ class LeaderElector:
         """Write the lease if that is allowed; whether this candidate may hold it. Raises ApiError or TimeoutError."""
         # 1. A holder renews what it wrote last, without reading it again, as client-go does: one request, not two. If
         #    that is not there any more, because an answer was missed or for another reason, it has to be read.
-        if self._in_term and self._observed is not None:
+        if self._in_term:
             try:
                 await self._write(self._observed)
             except ApiError as error:
@@ -247,25 +250,28 @@ class LeaderElector:
 
         Raises ApiError or TimeoutError; a write without an answer may have happened.
         """
-        now = rfc3339_micro(time.time())
-        before = self._observed.spec if self._observed else LeaseSpec(holder_identity=self.identity)
-        same = before.holder_identity == self.identity
+        now, before = rfc3339_micro(time.time()), self._observed
+        same = self.holder == self.identity or not before.metadata.resource_version
         spec = LeaseSpec(
             holder_identity=self.identity,
             lease_duration_seconds=math.ceil(self._lease_duration),
-            acquire_time=(same and before.acquire_time) or now,
+            acquire_time=(same and before.spec.acquire_time) or now,
             renew_time=now,
             lease_transitions=self.transitions + (not same),
         )
         metadata = lease.metadata if lease else ObjectMeta(name=self._name)
-        wanted = Lease(metadata=self._annotated(metadata) if self._in_term else metadata, spec=spec)
         sent = self._clock()
         async with asyncio.timeout(self._patience()):
-            if lease is None:
-                self._observe(await self._client.create(LEASE.path(self._namespace), wanted, Lease))
-            else:
-                self._observe(await self._client.replace(LEASE.path(self._namespace, self._name), wanted, Lease))
+            await self._store(Lease(metadata=self._annotated(metadata) if self._in_term else metadata, spec=spec))
         self._held_until = sent + self._renew_deadline
+
+    async def _store(self, wanted: Lease) -> None:
+        """Write a lease as it was read, or a new one. Raises ApiError."""
+        if wanted.metadata.resource_version:
+            path = LEASE.path(self._namespace, self._name)
+            self._observe(await self._client.replace(path, wanted, Lease))
+        else:
+            self._observe(await self._client.create(LEASE.path(self._namespace), wanted, Lease))
 
     def _annotated(self, metadata: ObjectMeta) -> ObjectMeta:
         """The lease's metadata with the annotations of now; others' stay."""
@@ -279,7 +285,7 @@ class LeaderElector:
         return max(0.0, self._renewal_ends - self._clock()) if self._in_term else self._renew_deadline
 
     def _observe(self, lease: Lease) -> None:
-        if self._observed is None or lease.spec != self._observed.spec:
+        if lease.spec != self._observed.spec or self._observed_at == _NEVER:
             self._observed_at = self._clock()
         self._observed = lease
 
@@ -288,23 +294,7 @@ class LeaderElector:
 
         A lease that was deleted stays its holder's until it would have lapsed: the holder does not know yet.
         """
-        if self._observed is None or self.holder in {"", self.identity}:
+        if self.holder in {"", self.identity}:
             return True
         duration = self._observed.spec.lease_duration_seconds or self._lease_duration
         return self._clock() > self._observed_at + duration
-
-    async def _release(self) -> None:
-        """Let the lease go, so that the next holder need not wait for it to lapse."""
-        assert self._observed is not None
-        spec = LeaseSpec(
-            holder_identity="",
-            lease_duration_seconds=1,
-            renew_time=rfc3339_micro(time.time()),
-            lease_transitions=self.transitions,
-        )
-        released = Lease(metadata=self._annotated(self._observed.metadata), spec=spec)
-        try:
-            async with asyncio.timeout(self._retry_period):
-                self._observe(await self._client.replace(LEASE.path(self._namespace, self._name), released, Lease))
-        except (ApiError, TimeoutError) as error:
-            log.info("lease %s/%s was not released and will lapse: %s", self._namespace, self._name, error)

@@ -6,22 +6,16 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from webhook.kube.objects.meta import ObjectMeta
+from webhook.kube.objects.meta import KubeObject
 
 log = logging.getLogger(__name__)
 
 
-class HasMetadata(Protocol):
-    """Any of the objects in `webhook.kube.objects`."""
-
-    metadata: ObjectMeta
-
-
-T = TypeVar("T", bound=HasMetadata)
+T = TypeVar("T", bound=KubeObject)
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):

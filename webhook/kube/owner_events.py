@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 
 import msgspec
 
 from webhook.kube.bounded import Newest
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
-from webhook.kube.events import Occurrence, Recorder, Reference
-from webhook.kube.objects.meta import ObjectMeta, OwnerReference
+from webhook.kube.events import Occurrence, Recorder
+from webhook.kube.objects.meta import KubeObject, ObjectMeta, OwnerReference
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import REPLICA_SET
 
@@ -32,7 +31,7 @@ class OwnerEvents:
 
     def __init__(self, client: Client, recorder: Recorder) -> None:
         self._client, self._recorder = client, recorder
-        self._tops: Newest[str, Reference] = Newest(_REMEMBERED)
+        self._tops: Newest[str, OwnerReference] = Newest(_REMEMBERED)
         """uid of a ReplicaSet to what to tell of."""
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -41,12 +40,11 @@ class OwnerEvents:
         owner = controller_of(pod)
         if owner is None or not owner.uid or not owner.kind or owner.kind == "Node":
             return
-        of = _reference(owner, pod.namespace)
-        known = self._tops.get(owner.uid)
-        if known is not None or owner.kind != REPLICA_SET.kind or len(self._asking) >= _AT_ONCE:
-            self._tell(known or of, reason, action, note)
+        told = (pod.namespace, reason, action, note)
+        if owner.kind != REPLICA_SET.kind or owner.uid in self._tops or len(self._asking) >= _AT_ONCE:
+            self._tell(self._tops.get(owner.uid, owner), *told)
             return
-        task = asyncio.get_running_loop().create_task(self._ask(of, reason, action, note), name="owner of a victim")
+        task = asyncio.get_running_loop().create_task(self._ask(owner, *told), name="owner of a victim")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
@@ -56,29 +54,18 @@ class OwnerEvents:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
 
-    async def _ask(self, of: Reference, reason: str, action: str, note: str) -> None:
-        top = of
+    async def _ask(self, owner: OwnerReference, namespace: str, *told: str) -> None:
+        top = owner
         try:
-            replica_set: Any = await self._client.get(REPLICA_SET.path(of["namespace"], of["name"]))
-            metadata = replica_set["metadata"]
-            owners = metadata.get("ownerReferences") or () if metadata.get("uid") == of["uid"] else ()
-            controller = next((owner for owner in owners if owner.get("controller")), None)
-            if controller is not None:
-                top = _reference(msgspec.convert(controller, OwnerReference), of["namespace"])
-            self._tops[of["uid"]] = top
+            path = REPLICA_SET.path(namespace, owner.name)
+            read = await self._client.get(path, KubeObject)
+            if read.metadata.uid == owner.uid:
+                top = controller_of(read.metadata) or owner
+            self._tops[owner.uid] = top
         except ApiError as error:
-            log.debug("the owner of ReplicaSet %s/%s is not known: %s", of["namespace"], of["name"], error)
-        self._tell(top, reason, action, note)
+            log.debug("the owner of ReplicaSet %s/%s is not known: %s", namespace, owner.name, error)
+        self._tell(top, namespace, *told)
 
-    def _tell(self, of: Reference, reason: str, action: str, note: str) -> None:
-        self._recorder.event(Occurrence(of, None, "Normal", reason, action, note))
-
-
-def _reference(owner: OwnerReference, namespace: str) -> Reference:
-    return {
-        "apiVersion": owner.api_version,
-        "kind": owner.kind,
-        "namespace": namespace,
-        "name": owner.name,
-        "uid": owner.uid,
-    }
+    def _tell(self, of: OwnerReference, namespace: str, reason: str, action: str, note: str) -> None:
+        regarding = {**msgspec.to_builtins(msgspec.structs.replace(of, controller=None)), "namespace": namespace}
+        self._recorder.event(Occurrence(regarding, None, "Normal", reason, action, note))

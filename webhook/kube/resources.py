@@ -95,25 +95,19 @@ RESOURCE_CLAIM = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceCl
 RESOURCE_SLICE = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENT = Resource("events.k8s.io", "v1", "events", "Event")
-_ADMISSION = "admissionregistration.k8s.io"
-MUTATING_WEBHOOK_CONFIGURATION = Resource(
-    _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
-)
-VALIDATING_WEBHOOK_CONFIGURATION = Resource(
-    _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
-)
-MUTATING_ADMISSION_POLICY = Resource(
-    _ADMISSION, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", namespaced=False
-)
-MUTATING_ADMISSION_POLICY_BINDING = Resource(
-    _ADMISSION, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", namespaced=False
-)
-VALIDATING_ADMISSION_POLICY = Resource(
-    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
-)
-VALIDATING_ADMISSION_POLICY_BINDING = Resource(
-    _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
-)
+
+
+def _admission(kind: str) -> Resource:
+    plural = f"{kind.lower().removesuffix('y')}{'ies' if kind.endswith('y') else 's'}"
+    return Resource("admissionregistration.k8s.io", "v1", plural, kind, namespaced=False)
+
+
+MUTATING_WEBHOOK_CONFIGURATION = _admission("MutatingWebhookConfiguration")
+VALIDATING_WEBHOOK_CONFIGURATION = _admission("ValidatingWebhookConfiguration")
+MUTATING_ADMISSION_POLICY = _admission("MutatingAdmissionPolicy")
+MUTATING_ADMISSION_POLICY_BINDING = _admission("MutatingAdmissionPolicyBinding")
+VALIDATING_ADMISSION_POLICY = _admission("ValidatingAdmissionPolicy")
+VALIDATING_ADMISSION_POLICY_BINDING = _admission("ValidatingAdmissionPolicyBinding")
 
 
 def minor_of(version: Mapping[str, Any]) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.kube.objects.meta import Condition, KubeStruct, ObjectMeta, Quantity
+from webhook.kube.objects.meta import Condition, KubeObject, KubeStruct, Quantity
 from webhook.kube.objects.placement import Taint
 
 
@@ -24,24 +24,20 @@ class NodeStatus(KubeStruct):
     declared_features: list[str] | None = None
 
 
-class Node(KubeStruct):
+class Node(KubeObject):
     """A node."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
 
-class Namespace(KubeStruct):
+class Namespace(KubeObject):
     """A namespace, of which rules read name, labels and annotations."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
-
-class PriorityClass(KubeStruct):
+class PriorityClass(KubeObject):
     """A priority by name. `value` is an int32; decoding leaves the range to the rule that checks it."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     value: int = 0
     global_default: bool = False
     preemption_policy: str | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.kube.objects.meta import Condition, KubeStruct, ObjectMeta, Quantity
+from webhook.kube.objects.meta import Condition, KubeObject, KubeStruct, Quantity
 from webhook.kube.objects.placement import NodeSelector, Taint, Toleration
 
 
@@ -99,10 +99,9 @@ class ResourceSliceSpec(KubeStruct):
     shared_counters: list[CounterSet] | None = None
 
 
-class ResourceSlice(KubeStruct):
+class ResourceSlice(KubeObject):
     """A part of a pool of devices."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ResourceSliceSpec = msgspec.field(default_factory=ResourceSliceSpec)
 
 
@@ -125,10 +124,9 @@ class DeviceClassSpec(KubeStruct):
     extended_resource_name: str | None = None
 
 
-class DeviceClass(KubeStruct):
+class DeviceClass(KubeObject):
     """A class of devices."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: DeviceClassSpec = msgspec.field(default_factory=DeviceClassSpec)
 
 
@@ -232,9 +230,8 @@ class ResourceClaimStatus(KubeStruct):
     devices: list[AllocatedDeviceStatus] | None = None
 
 
-class ResourceClaim(KubeStruct):
+class ResourceClaim(KubeObject):
     """A claim on devices."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ResourceClaimSpec = msgspec.field(default_factory=ResourceClaimSpec)
     status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)

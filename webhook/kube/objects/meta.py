@@ -45,6 +45,12 @@ class ObjectMeta(KubeStruct):
     finalizers: list[str] | None = None
 
 
+class KubeObject(KubeStruct):
+    """Base of every object, which has a key by its metadata."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
 class Requirement(KubeStruct):
     """One row of `matchExpressions` or `matchFields`."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects.meta import Condition, KubeStruct, LabelSelector, ObjectMeta, Quantity
+from webhook.kube.objects.meta import Condition, KubeObject, KubeStruct, LabelSelector, Quantity
 from webhook.kube.objects.placement import Affinity, Toleration, TopologySpreadConstraint
 
 
@@ -106,10 +106,9 @@ class PodStatus(KubeStruct):
     resource_claim_statuses: list[dict[str, Any]] | None = None
 
 
-class Pod(KubeStruct):
+class Pod(KubeObject):
     """A pod. What its status says of resources is kept only while it tells of a resize in place: hardly ever."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
@@ -165,9 +164,8 @@ class PodDisruptionBudgetStatus(KubeStruct):
     conditions: list[Condition] | None = None
 
 
-class PodDisruptionBudget(KubeStruct):
+class PodDisruptionBudget(KubeObject):
     """A disruption budget."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
     status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects.meta import KubeStruct, ObjectMeta
+from webhook.kube.objects.meta import KubeObject, KubeStruct
 
 
 class GangPolicy(KubeStruct):
@@ -48,10 +48,9 @@ class PodGroupSpec(KubeStruct):
     min_member: int = 0
 
 
-class PodGroup(KubeStruct):
+class PodGroup(KubeObject):
     """A group of pods that its members name: in `spec.schedulingGroup`, or by the label or annotation of its maker."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
 
     @property

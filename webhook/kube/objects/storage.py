@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects.meta import KubeStruct, LabelSelector, ObjectMeta, ObjectReference, Quantity
+from webhook.kube.objects.meta import KubeObject, KubeStruct, LabelSelector, ObjectReference, Quantity
 from webhook.kube.objects.placement import NodeSelector
 from webhook.kube.objects.pod import ResourceRequirements
 
@@ -41,10 +41,9 @@ class PersistentVolumeSpec(KubeStruct):
     cinder: dict[str, Any] | None = None
 
 
-class PersistentVolume(KubeStruct):
+class PersistentVolume(KubeObject):
     """A persistent volume."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
     status: dict[str, Any] | None = None
 
@@ -61,18 +60,16 @@ class PersistentVolumeClaimSpec(KubeStruct):
     volume_attributes_class_name: str | None = None
 
 
-class PersistentVolumeClaim(KubeStruct):
+class PersistentVolumeClaim(KubeObject):
     """A claim on a persistent volume."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
     status: dict[str, Any] | None = None
 
 
-class StorageClass(KubeStruct):
+class StorageClass(KubeObject):
     """How volumes of a class come to be."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: list[dict[str, Any]] | None = None
@@ -97,8 +94,7 @@ class CSINodeSpec(KubeStruct):
     drivers: list[CSINodeDriver] | None = None
 
 
-class CSINode(KubeStruct):
+class CSINode(KubeObject):
     """What the CSI drivers say of a node; it has the node's name."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: CSINodeSpec = msgspec.field(default_factory=CSINodeSpec)
