@@ -11,7 +11,7 @@ from tests.policy.cel.ends import DIFFER, FAIL, HOLD
 from tests.workloads import eventually
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP
-from webhook.native.objects import CompiledCondition, Validation, binding, validating_policy
+from webhook.native.objects import CompiledCondition, Validation, validating_policy
 
 _LOADED = "object.metadata.name != 'loaded'"
 
@@ -20,17 +20,14 @@ def judging(sandbox: Any, name: str, expressions: tuple[str, ...]) -> list[dict[
     """A policy and its binding by which ConfigMaps of this name in the sandbox are judged, and one called `loaded`."""
     here = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [sandbox.id]}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
-    made = validating_policy(
-        f"{sandbox.id}-{name}",
+    return validating_policy(
         "e2e",
-        description="CEL at its ends.",
+        f"{sandbox.id}-{name}",
+        "enforce",
         constraints={"namespaceSelector": {"matchExpressions": [here]}, "resourceRules": [rule]},
         conditions=[CompiledCondition("asked", f"object.metadata.name in ['{name}', 'loaded']")],
-        validations=[
-            Validation(rule="e2e", expression=one, text=(one.replace("\n", " "),)) for one in (_LOADED, *expressions)
-        ],
+        validations=[Validation("e2e", one, (one.replace("\n", " "),)) for one in (_LOADED, *expressions)],
     )
-    return [made, binding(made, "enforce")]
 
 
 async def refusal(sandbox: Any, name: str) -> str:

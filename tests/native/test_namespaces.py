@@ -9,10 +9,10 @@ from tests.native.comparing import Both, pod_request
 from tests.policy.builders import engine, rules, table
 from webhook.native.objects import (
     CompiledCondition,
+    Settings,
     Validation,
-    binding,
+    constraints,
     mutating_policy,
-    resource_rule,
     validating_policy,
 )
 
@@ -77,26 +77,23 @@ def test_a_default_by_the_labels_of_the_namespace():
         assert native.object["spec"].get("priorityClassName") == given
 
 
+NEW_PODS = constraints(Settings(namespace="giveway-system", reconciler=""), ["pods"], ["CREATE"])
+
+
 def test_no_match_condition_can_read_the_namespace():
     """Whoever compiles one gets an error, not a policy that refuses every pod."""
     reads = CompiledCondition("c", "'a' in namespaceObject.metadata.labels")
-    rule = {"resourceRules": [resource_rule(["pods"], ["CREATE"])]}
     with pytest.raises(ValueError, match="match condition c reads namespaceObject"):
-        mutating_policy("m", [], description="", constraints=rule, conditions=[reads], patch="[]")
+        mutating_policy("m", [], description="", constraints=NEW_PODS, conditions=[reads], patch="[]")
 
 
 @pytest.mark.parametrize("expression", ["namespaceObject == null", "request.operation == 'CREATE'"])
 def test_the_stand_in_withholds_the_namespace_from_match_conditions(expression):
     """As the API server does: what guards itself against null there is always taken the other way."""
-    made = validating_policy(
-        "p",
-        "p",
-        description="",
-        constraints={"resourceRules": [resource_rule(["pods"], ["CREATE"])]},
-        validations=[Validation(rule="p/r", expression="namespaceObject.metadata.name == 'a'", text=("no",))],
-    )
-    made["spec"]["matchConditions"] = [{"name": "c", "expression": expression}]
+    refusing = Validation("p/r", "namespaceObject.metadata.name == 'a'", ("no",))
+    made = validating_policy("p", "p", "enforce", constraints=NEW_PODS, validations=[refusing])
+    made[0]["spec"]["matchConditions"] = [{"name": "c", "expression": expression}]
     body = {"kind": "Pod", "metadata": {"name": "a", "namespace": "team-a"}, "spec": {}}
     namespaces = {"team-a": {"metadata": {"name": "team-a"}}}
-    found = apiserver.validate([made, binding(made, "enforce")], pod_request(body), namespaces)
+    found = apiserver.validate(made, pod_request(body), namespaces)
     assert found.messages("Deny") == ["no"]

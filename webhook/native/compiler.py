@@ -10,15 +10,17 @@ import msgspec
 
 from webhook.admission.kubectl_yaml import yaml_writer
 from webhook.kube.objects.cluster_scoped import PriorityClass
+from webhook.native import objects
 from webhook.native.expressions import Cel, any_of, negate, quote
 from webhook.native.matching import managed
 from webhook.native.mutation import mutating_objects
-from webhook.native.objects import Object, Settings, Validation, binding, classes_rule, object_name, validating_policy
+from webhook.native.objects import Object, Settings
 from webhook.native.protected import protected_objects
 from webhook.native.rules import policy_objects
 from webhook.native.sink import Inexpressible, Sink
 from webhook.native.table import NEVER, ClassTable
 from webhook.policy.evaluation.managed_classes import originals
+from webhook.policy.evaluation.request import CLASSES
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -46,15 +48,15 @@ def compile_policies(
     bands = [rule.reserve for policy in policies.priority for rule in policy.rules if rule.reserve is not None]
     table = None if classes is None else ClassTable(classes, [(band.from_, band.to) for band in bands])
     sink = Sink(settings, now, [])
-    objects: list[Object] = []
+    made: list[Object] = []
     if settings.mutates:
-        objects += mutating_objects(policies, table, sink)
-    objects += protected_objects(policies, table, sink)
-    objects += _managed_classes(policies.preemption)
+        made += mutating_objects(policies, table, sink)
+    made += protected_objects(policies, table, sink)
+    made += _managed_classes(policies.preemption, settings)
     twins = originals(policies.preemption)
     for policy in policies.priority:
-        objects += policy_objects(policy, twins, sink)
-    return Compiled(objects, list(dict.fromkeys(sink.inexpressible)))
+        made += policy_objects(policy, twins, sink)
+    return Compiled(made, list(dict.fromkeys(sink.inexpressible)))
 
 
 def write(compiled: Compiled, source: Path, to: TextIO) -> None:
@@ -67,7 +69,7 @@ def write(compiled: Compiled, source: Path, to: TextIO) -> None:
         writer.dump(obj, to)
 
 
-def _managed_classes(policies: Iterable[PreemptionPolicy]) -> Iterator[Object]:
+def _managed_classes(policies: Iterable[PreemptionPolicy], settings: Settings) -> Iterator[Object]:
     """A managed class that is made without `Never` in spite of all: its author is told."""
     ours = managed(list(policies), "object.metadata.name")
     test = any_of([negate(ours), f"object.?preemptionPolicy.orValue('') == {quote(NEVER)}"])
@@ -79,12 +81,10 @@ def _managed_classes(policies: Iterable[PreemptionPolicy]) -> Iterator[Object]:
         f" is managed but not {NEVER}: kube-scheduler preempts for its pods, giveway does not. Delete it and make it",
         f' again with "preemptionPolicy: {NEVER}"',
     )
-    made = validating_policy(
-        object_name(BUILTIN, "priorityclasses", "warn"),
+    yield from objects.validating_policy(
         BUILTIN,
-        description="Warns of a PriorityClass that giveway is to preempt for, and that preempts by itself.",
-        constraints={"resourceRules": [classes_rule(["CREATE"])]},
-        validations=[Validation(rule=f"{BUILTIN}/managed-classes", expression=test, text=text)],
+        CLASSES,
+        "warn",
+        constraints=objects.constraints(settings, [CLASSES], ["CREATE"]),
+        validations=[objects.Validation(f"{BUILTIN}/managed-classes", test, text)],
     )
-    yield made
-    yield binding(made, "warn")

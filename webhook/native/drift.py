@@ -39,16 +39,11 @@ def drift(applied: Iterable[Object], compiled: Iterable[Object]) -> list[Drift]:
 
     Only objects with giveway's labels count as left over. What the API server adds makes no difference.
     """
-    there = {(obj["kind"], obj["metadata"]["name"]): obj for obj in applied}
-    wanted = {(obj["kind"], obj["metadata"]["name"]): obj for obj in compiled}
-    drifts = []
-    for key, obj in wanted.items():
-        if key not in there:
-            drifts.append(Drift(*key, "missing"))
-        elif not same(there[key], obj):
-            drifts.append(Drift(*key, "different"))
-    ours = [key for key, obj in there.items() if is_ours(obj) and key not in wanted]
-    return drifts + [Drift(*key, "left-over") for key in sorted(ours)]
+    there, wanted = ({(obj["kind"], obj["metadata"]["name"]): obj for obj in rows} for rows in (applied, compiled))
+    different = [key for key, obj in wanted.items() if key not in there or not same(there[key], obj)]
+    left_over = sorted(key for key, obj in there.items() if key not in wanted and is_ours(obj))
+    drifts = [Drift(*key, "different" if key in there else "missing") for key in different]
+    return drifts + [Drift(*key, "left-over") for key in left_over]
 
 
 def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:
@@ -58,12 +53,10 @@ def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:
     """
     bound = any(is_ours(obj) and obj["kind"] == f"{VALIDATING}Binding" for obj in applied)
     entries = {entry.get("name", ""): entry for webhook in webhooks for entry in webhook.get("webhooks") or ()}
-    if any(name.endswith(".validate.giveway.dev") for name in entries.keys() - PROBES):
-        if not bound:
-            return Mode.WEBHOOK
-        pods = [entry.get("failurePolicy") for name, entry in entries.items() if name.startswith("pods.")]
-        return Mode.BACKSTOP if all(pod == "Ignore" for pod in pods) else Mode.BOTH
-    return Mode.NATIVE if bound else Mode.NONE
+    if not any(name.endswith(".validate.giveway.dev") for name in entries.keys() - PROBES):
+        return Mode.NATIVE if bound else Mode.NONE
+    passing = all(row.get("failurePolicy") == "Ignore" for name, row in entries.items() if name.startswith("pods."))
+    return (Mode.BACKSTOP if passing else Mode.BOTH) if bound else Mode.WEBHOOK
 
 
 def same(stored: Object, wanted: Object) -> bool:

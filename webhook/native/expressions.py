@@ -7,7 +7,7 @@ that never or always holds leaves nothing behind.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from webhook.kube.bounded import LONGEST_SHOWN
@@ -18,6 +18,8 @@ TRUE, FALSE = "true", "false"
 
 _WIDTH = 100
 """Characters of an expression before it is broken into lines."""
+_BIND_LESS = {"&&": r"\|\||\?\s", "||": r"\?\s", "?": r"\?\s", "+": r"\s"}
+"""By operator, what needs brackets as its operand. They are a few too many if that stands in a literal or deeper."""
 
 
 class Cel(str):
@@ -35,33 +37,27 @@ class Cel(str):
 
 def quote(text: str) -> str:
     """A string literal."""
-    escaped = (
-        text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    )
-    return f"'{escaped}'"
+    escapes: dict[str, str | int | None] = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return f"'{text.translate(str.maketrans(escapes))}'"
 
 
 def all_of(tests: Iterable[str]) -> str:
     """All of the tests hold."""
-    distinct = list(dict.fromkeys(test for test in tests if test != TRUE))
-    return FALSE if FALSE in distinct else _join(distinct, "&&", empty=TRUE)
+    return _join(tests, "&&", empty=TRUE, decides=FALSE)
 
 
 def any_of(tests: Iterable[str]) -> str:
     """At least one of the tests holds."""
-    distinct = list(dict.fromkeys(test for test in tests if test != FALSE))
-    return TRUE if TRUE in distinct else _join(distinct, "||", empty=FALSE)
+    return _join(tests, "||", empty=FALSE, decides=TRUE)
 
 
 def negate(test: str) -> str:
     """The test does not hold."""
-    constant = {TRUE: FALSE, FALSE: TRUE}.get(test)
-    if constant:
-        return constant
-    if test.startswith("!") and not _operators(test):
-        return test[1:]
-    simple = not _operators(test) and " " not in _without_literals(test)
-    return f"!{test}" if simple else f"!({_indented(test)})"
+    if test in (TRUE, FALSE):
+        return FALSE if test == TRUE else TRUE
+    if " " in test:
+        return f"!({_indented(test)})"
+    return test[1:] if test.startswith("!") else f"!{test}"
 
 
 def if_else(condition: str, then: str, otherwise: str) -> str:
@@ -70,18 +66,7 @@ def if_else(condition: str, then: str, otherwise: str) -> str:
         return then
     if condition == FALSE:
         return otherwise
-    if then == TRUE:
-        return any_of([condition, otherwise])
-    if otherwise == FALSE:
-        return all_of([condition, then])
-    if then == FALSE:
-        return all_of([negate(condition), otherwise])
-    if otherwise == TRUE:
-        return any_of([negate(condition), then])
-    text = f"{_operand(condition, '?')} ? {_operand(then, '?')} : {_operand(otherwise, ':')}"
-    if len(text) <= _WIDTH and "\n" not in text:
-        return text
-    return f"{_operand(condition, '?')}\n? {_operand(then, '?')}\n: {_operand(otherwise, ':')}"
+    return _lines([_operand(condition, "?"), f"? {_operand(then, '?')}", f": {otherwise}"])
 
 
 def name_is(value: str, patterns: Iterable[str]) -> str:
@@ -114,15 +99,11 @@ def selected(labels: str, selector: LabelSelector | None) -> str:
     ]
     for row in selector.match_expressions or ():
         looked_up = f"{labels}[?{quote(row.key)}]"
-        match row.operator:
-            case "In":
-                tests.append(f"{looked_up}.orValue('') in {listing(row.values or ())}")
-            case "NotIn":
-                tests.append(f"!({looked_up}.orValue('') in {listing(row.values or ())})")
-            case "Exists":
-                tests.append(f"{looked_up}.hasValue()")
-            case _:
-                tests.append(f"!{looked_up}.hasValue()")
+        if row.operator in ("In", "NotIn"):
+            holds = f"{looked_up}.orValue('') in {listing(row.values or ())}"
+        else:
+            holds = f"{looked_up}.hasValue()"
+        tests.append(holds if row.operator in ("In", "Exists") else negate(holds))
     return all_of(tests)
 
 
@@ -144,9 +125,7 @@ def concatenation(parts: Iterable[str]) -> str:
             merged[-1] += part
         elif part:
             merged.append(part)
-    terms = [_operand(part, "+") if isinstance(part, Cel) else quote(part) for part in merged]
-    one_line = " + ".join(terms)
-    return one_line if len(one_line) <= _WIDTH else " +\n".join(terms)
+    return _operation([_operand(part, "+") if isinstance(part, Cel) else quote(part) for part in merged], "+")
 
 
 def shown(value: str, most: int = LONGEST_SHOWN) -> str:
@@ -158,47 +137,26 @@ def shown(value: str, most: int = LONGEST_SHOWN) -> str:
     return f"({cut}).replace('\\n', '\\\\n')"
 
 
-def _join(tests: list[str], operator: str, *, empty: str) -> str:
-    if len(tests) < 2:
-        return tests[0] if tests else empty
-    parts = [_operand(test, operator) for test in tests]
-    one_line = f" {operator} ".join(parts)
-    return one_line if len(one_line) <= _WIDTH and "\n" not in one_line else f" {operator}\n".join(parts)
+def _join(tests: Iterable[str], operator: str, *, empty: str, decides: str) -> str:
+    distinct = list(dict.fromkeys(test for test in tests if test != empty))
+    if decides in distinct or not distinct:
+        return decides if distinct else empty
+    return distinct[0] if len(distinct) == 1 else _operation([_operand(test, operator) for test in distinct], operator)
 
 
-_BINDS_LESS = {
-    "&&": {"||", "?"},
-    "||": {"?"},
-    "?": {"?"},
-    ":": set[str](),
-    "+": {"||", "&&", "?", "==", "!=", "<", ">", "in"},
-}
+def _operation(operands: Sequence[str], operator: str) -> str:
+    return _lines([*(f"{operand} {operator}" for operand in operands[:-1]), *operands[-1:]])
+
+
+def _lines(parts: Sequence[str]) -> str:
+    """On one line if that is short."""
+    one_line = " ".join(parts)
+    return one_line if len(one_line) <= _WIDTH and "\n" not in one_line else "\n".join(parts)
 
 
 def _operand(text: str, operator: str) -> str:
-    """The text as an operand of the operator, in brackets if it needs them or is easier to read with them."""
-    return f"({_indented(text)})" if _operators(text) & _BINDS_LESS[operator] else text
+    return f"({_indented(text)})" if re.search(_BIND_LESS[operator], text) else text
 
 
 def _indented(text: str) -> str:
     return text.replace("\n", "\n ")
-
-
-_LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-
-
-def _without_literals(text: str) -> str:
-    return _LITERAL.sub("''", text)
-
-
-def _operators(text: str) -> set[str]:
-    """The operators outside of brackets and literals."""
-    operators, depth = set[str](), 0
-    for word in re.findall(r"[()\[\]{}]|&&|\|\||==|!=|\?(?=\s)|\bin\b|[<>]", _without_literals(text)):
-        if word in "([{":
-            depth += 1
-        elif word in ")]}":
-            depth -= 1
-        elif depth == 0:
-            operators.add(word)
-    return operators

@@ -5,7 +5,7 @@ What restricts and what gives differ in the same way (docs/policies.md, "Who ask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -16,7 +16,6 @@ from webhook.native.expressions import (
     all_of,
     any_of,
     if_else,
-    listing,
     name_is,
     negate,
     quote,
@@ -67,7 +66,7 @@ DELETED_CLASS = Asked(CLASSES, "DELETE")
 """Rules take it for a change. There is no new object."""
 
 USER, GROUPS = "request.userInfo.username", "request.userInfo.?groups.orValue([])"
-SERVICE_ACCOUNT_ASKS = f"({USER}.startsWith('{SERVICE_ACCOUNT}') || {USER} == '{CONTROLLER_MANAGER}')"
+SERVICE_ACCOUNT_ASKS = f"{USER}.startsWith('{SERVICE_ACCOUNT}') || {USER} == '{CONTROLLER_MANAGER}'"
 HAS_CONTROLLER = "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))"
 _CONTROLLER_ASKS = any_of(
     [f"{USER}.startsWith('{SERVICE_ACCOUNT}kube-system:')", f"{USER} == '{CONTROLLER_MANAGER}'", HAS_CONTROLLER]
@@ -108,36 +107,12 @@ def restricted(match: RequestMatch, asked: Asked) -> str:
 
 def restricting(match: RequestMatch, asked: Asked) -> Parts:
     """The parts of a `match` that restricts, and what is missing if one does not hold."""
-    who = TRUE
-    if match.subjects is not None:
-        who = asks(match.subjects)
-        who = any_of([SERVICE_ACCOUNT_ASKS, who]) if asked.kind == PODS else who
-    return _parts(match, asked, who, any_of, unknown_labels=TRUE)
+    return _parts(match, asked, gives=False)
 
 
 def who_is_given(match: RequestMatch, asked: Asked) -> str:
-    """CEL that is true if `match` holds. For a `match` that gives a right or excludes.
-
-    Service accounts and controllers make pods for others. So subjects say nothing of them, and only namespaces count.
-    One exception: subjects name a service account exactly, and it makes a pod without a controller. Then it asks for
-    itself (docs/policies.md, "Who asks").
-    """
-    return all_of(part for part, _ in _given(match, asked))
-
-
-def _given(match: RequestMatch, asked: Asked) -> Parts:
-    """The parts of a `match` that gives a right or excludes, and what is missing if one does not hold."""
-    who, reason = TRUE, quote(not_asked_by(match.subjects or ()))
-    if match.subjects is not None:
-        who = asks(match.subjects)
-        if asked.kind == PODS and asked.operation == "CREATE":
-            exactly = sorted(subject.exact_user for subject in match.subjects if subject.exact_user)
-            accounts = [name for name in exactly if name.startswith(SERVICE_ACCOUNT) or name == CONTROLLER_MANAGER]
-            silent = TRUE if match.by_namespace else FALSE
-            itself = all_of([name_is(USER, accounts), negate(_CONTROLLER_ASKS)])
-            who = if_else(SERVICE_ACCOUNT_ASKS, if_else(itself, TRUE, silent) if accounts else silent, who)
-            reason = if_else(SERVICE_ACCOUNT_ASKS, quote(FOR_SOMEONE_ELSE), reason)
-    return _parts(match, asked, who, all_of, unknown_labels=FALSE, reason=reason)
+    """CEL that is true if `match` holds. For a `match` that gives a right or excludes."""
+    return all_of(part for part, _ in _parts(match, asked, gives=True))
 
 
 def excluded(exclude: RequestMatch | None, asked: Asked) -> str:
@@ -172,7 +147,7 @@ def lacking(rights: Iterable[RequestMatch | Definers], asked: Asked) -> str:
     """What the request lacks of the alternatives that it meets in part (`Rights.missing`); empty if it meets none."""
     texts = []
     for right in rights:
-        parts = _defining(right, asked) if isinstance(right, Definers) else _given(right, asked)
+        parts = _defining(right, asked) if isinstance(right, Definers) else _parts(right, asked, gives=True)
         some = if_else(any_of(part for part, _ in parts), _unmet(parts), quote(""))
         texts.append(some if len(parts) > 1 else quote(""))
     return "" if {*texts} <= {quote("")} else _bracketed(_joined(texts, "; or "), " (")
@@ -180,7 +155,7 @@ def lacking(rights: Iterable[RequestMatch | Definers], asked: Asked) -> str:
 
 def outside(match: RequestMatch, asked: Asked) -> str:
     """What of a policy's own `match`, which restricts the request, gives it no right (`Shield.verdict`)."""
-    pairs = zip(_given(match, asked), restricting(match, asked), strict=True)
+    pairs = zip(_parts(match, asked, gives=True), restricting(match, asked), strict=True)
     parts = [given for given, (holds, _) in pairs if given[0] != holds]
     return _bracketed(_unmet(parts), WITHIN) if parts else ""
 
@@ -200,23 +175,17 @@ def _bracketed(text: str, begin: str) -> Cel:
 
 def by_operation(make: Callable[[Asked], str], *about: Asked) -> str:
     """What `make` gives for two operations, as one expression; for one of them if only that is asked about."""
-    made = {asked.operation: make(asked) for asked in about}
-    if len(made) == 1:
-        return next(iter(made.values()))
-    first, other = made
-    return if_else(f"request.operation == {quote(first)}", made[first], made[other])
+    first, *others = ((asked.operation, make(asked)) for asked in about)
+    return if_else(f"request.operation == {quote(first[0])}", first[1], others[0][1]) if others else first[1]
 
 
 def asks(subjects: Iterable[Subject]) -> str:
     """Who asks is one of these."""
     rows = list(subjects)
-    users = [pattern for row in rows if (pattern := row.user_pattern) is not None]
+    tests = [name_is(USER, [row.user_pattern for row in rows if row.user_pattern is not None])]
     groups = [row.name for row in rows if row.kind == "Group"]
-    tests = [name_is(USER, users)]
-    literal = [name for name in groups if WILDCARD not in name]
-    tests += [f"{listing([name])[1:-1]} in {GROUPS}" for name in literal]
-    globs = [name for name in groups if WILDCARD in name]
-    if globs:
+    tests += [f"{quote(name)} in {GROUPS}" for name in groups if WILDCARD not in name]
+    if globs := [name for name in groups if WILDCARD in name]:
         tests.append(f"{GROUPS}.exists(group, {name_is('group', globs)})")
     return any_of(tests)
 
@@ -233,17 +202,11 @@ def twins_of(policies: Iterable[PreemptionPolicy]) -> dict[str, str]:
 
 def managed(policies: Iterable[PreemptionPolicy], name: str) -> str:
     """The class of this name (an expression) is managed (docs/semantics.md A); Kubernetes' own never are."""
-    preemptors = [policy.preemptors for policy in policies]
-    patterns = [
-        name
-        for preemptor in preemptors
-        for name in (*preemptor.priority_classes, *preemptor.twins, *preemptor.twins.values())
-    ]
-    if not patterns:
-        return FALSE
+    patterns: list[str] = []
+    for preemptors in (policy.preemptors for policy in policies):
+        patterns += [*preemptors.priority_classes, *preemptors.twins, *preemptors.twins.values()]
     may_be_system = any(intersect(pattern, f"system-{WILDCARD}") for pattern in patterns)
-    own = f"!{name}.startsWith('system-')" if may_be_system else TRUE
-    return all_of([own, name_is(name, patterns)])
+    return all_of([f"!{name}.startsWith('system-')" if may_be_system else TRUE, name_is(name, patterns)])
 
 
 def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> str:
@@ -252,43 +215,58 @@ def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> s
     A glob matches some name with the prefix if the prefix begins with what stands before the first `*`, or the reverse.
     """
     globs = [pattern for policy in policies for pattern in policy.preemptors.priority_classes if WILDCARD in pattern]
-    tests = []
-    for literal in dict.fromkeys(map(literal_prefix, globs)):
-        begins = any_of([f"{prefix}.startsWith({quote(literal)})", f"{quote(literal)}.startsWith({prefix})"])
-        tests.append(begins if literal else TRUE)
-    may_be = any_of(tests)
-    return FALSE if may_be == FALSE else all_of([f"{prefix} != ''", f"!{prefix}.startsWith('system-')", may_be])
+    may_be = any_of(
+        any_of([f"{prefix}.startsWith({quote(literal)})", f"{quote(literal)}.startsWith({prefix})"])
+        for literal in dict.fromkeys(map(literal_prefix, globs))
+    )
+    return all_of([f"{prefix} != ''", f"!{prefix}.startsWith('system-')", may_be])
 
 
-def _parts(
-    match: RequestMatch,
-    asked: Asked,
-    who: str,
-    of_labels: Callable[[Iterable[str]], str],
-    *,
-    unknown_labels: str,
-    reason: str = "",
-) -> Parts:
-    """Every part of a match that is named, in the order of `parts_of`; `who` is its subjects.
+def _parts(match: RequestMatch, asked: Asked, *, gives: bool) -> Parts:
+    """Every part of a match that is named, in the order of `parts_of`, and what is missing if one does not hold.
 
-    `of_labels` says whether an object's labels must be selected before and after a change, or one of them suffices.
+    An object's labels must be selected before and after a change if the match gives something; else one of them
+    suffices.
     """
-    rows = []
+    of_pods, rows = asked.kind == PODS, []
     if match.operations is not None:
         other = f"the operation is not {' or '.join(match.operations)}"
         operation = "UPDATE" if asked == DELETED_CLASS else asked.operation
         rows.append((TRUE if operation in match.operations else FALSE, quote(other)))
     if match.namespaces is not None:
-        here = name_is("request.namespace", match.namespaces) if asked.kind == PODS else TRUE
+        here = name_is("request.namespace", match.namespaces) if of_pods else TRUE
         rows.append((here, quote(not_named("namespace", match.namespaces))))
     if match.subjects is not None:
-        rows.append((who, reason))
+        rows.append(_who(match, match.subjects, asked, gives=gives))
     if match.object_selector is not None:
         states = {"CREATE": ["object"], "DELETE": ["oldObject"]}.get(asked.operation, ["object", "oldObject"])
-        said = "CREATE" if len(states) == 1 or of_labels is any_of else "UPDATE" if asked.labels_known else "BINDING"
-        labels = of_labels(selected(f"{state}.metadata.?labels", match.object_selector) for state in states)
-        rows.append((labels if asked.labels_known else unknown_labels, quote(OTHER_LABELS[said])))
+        said = "CREATE" if len(states) == 1 or not gives else "UPDATE" if asked.labels_known else "BINDING"
+        each = (selected(f"{state}.metadata.?labels", match.object_selector) for state in states)
+        known = all_of(each) if gives else any_of(each)
+        unknown = FALSE if gives else TRUE
+        rows.append((known if asked.labels_known else unknown, quote(OTHER_LABELS[said])))
     if match.namespace_selector is not None:
         labels = selected("namespaceObject.metadata.?labels", match.namespace_selector)
-        rows.append((labels if asked.kind == PODS else TRUE, quote(OTHER_NAMESPACE_LABELS)))
+        rows.append((labels if of_pods else TRUE, quote(OTHER_NAMESPACE_LABELS)))
     return rows
+
+
+def _who(match: RequestMatch, subjects: Sequence[Subject], asked: Asked, *, gives: bool) -> tuple[str, str]:
+    """The subjects of a match, and what is missing if they do not ask.
+
+    Service accounts and controllers make pods for others. So subjects say nothing of them: they are restricted, and of
+    what gives only namespaces count. One exception: subjects name a service account exactly, and it makes a pod without
+    a controller. Then it asks for itself (docs/policies.md, "Who asks").
+    """
+    who, reason = asks(subjects), quote(not_asked_by(subjects))
+    if not gives:
+        return any_of([SERVICE_ACCOUNT_ASKS, who]) if asked.kind == PODS else who, quote("")
+    if asked != NEW_POD:
+        return who, reason
+    exactly = sorted(subject.exact_user for subject in subjects if subject.exact_user)
+    accounts = [name for name in exactly if name.startswith(SERVICE_ACCOUNT) or name == CONTROLLER_MANAGER]
+    itself = all_of([name_is(USER, accounts), negate(_CONTROLLER_ASKS)])
+    for_others = TRUE if match.by_namespace else itself
+    return if_else(SERVICE_ACCOUNT_ASKS, for_others, who), if_else(
+        SERVICE_ACCOUNT_ASKS, quote(FOR_SOMEONE_ELSE), reason
+    )

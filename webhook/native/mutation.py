@@ -11,18 +11,18 @@ server or by the webhook, replaces what does not hold any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from webhook.native import objects
-from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, mapping, quote
-from webhook.native.giving import MOVES, OWN_NAME, OWN_POLICY, PARAMETER_POLICY, gives, giving
+from webhook.native.expressions import FALSE, all_of, any_of, if_else, listing, quote
+from webhook.native.giving import MOVES, OWN_NAME, OWN_POLICY, PARAMETER_POLICY, given_by, giving, twin_of
 from webhook.native.matching import HAS_CONTROLLER, MIRROR, managed, managed_if_generated, twins_of
 from webhook.native.record import GIVEN_VARIABLE, LONGEST_VALUE, RECORD, creation_text, sent
-from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import bracketed
-from webhook.native.sink import Inexpressible, Sink
-from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable, resolved, value_variable
+from webhook.native.sink import Sink
+from webhook.native.table import NEVER, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import scale_up_delay
+from webhook.policy.evaluation.request import CLASSES
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model.creation import labels_recorded
 from webhook.policy.model.policies import Policies
@@ -33,16 +33,18 @@ from webhook.policy.model.values import (
     MARK,
     OWN_ANNOTATIONS,
     POD_SCALE_UP_DELAY,
-    RECONCILER_ANNOTATIONS,
 )
 from webhook.registration.entries import MANIFEST_AGAIN, NOTHING_LEFT
 
 _CLASS = "variables.className"
 _ANNOTATIONS = "variables.annotations"
+_NONE = "optional.none()"
+_NOTHING = "{'': ''}"
+"""A map of texts without any entry that is looked up."""
 
 
 def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[objects.Object]:
-    """The policy for new pods, and one by which a managed PriorityClass is made `Never`; each with its binding."""
+    """The policy for new pods, and one by which a managed PriorityClass is made `Never`; each with its bindings."""
     yield from _pods(policies, table, sink)
     yield from _manifests_again(policies, sink)
     name, prefix = "object.metadata.?name.orValue('')", "object.metadata.?generateName.orValue('')"
@@ -54,11 +56,11 @@ def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -
     # It stays `Never` when its manifest is applied again. The field is immutable: a class that exists and is not
     # `Never` is left alone, and needs a twin.
     was_never = f"oldObject.?preemptionPolicy.orValue('') == {quote(NEVER)}"
-    classes = objects.mutating_policy(
-        objects.object_name(BUILTIN, "priorityclasses", "mutate"),
+    yield from objects.mutating_policy(
+        "priorityclasses",
         [f"{BUILTIN}/managed-classes"],
         description="Makes managed PriorityClasses `Never`, so that kube-scheduler leaves preemption to giveway.",
-        constraints={"resourceRules": [objects.classes_rule(["CREATE", "UPDATE"])]},
+        constraints=objects.constraints(sink.settings, [CLASSES], ["CREATE", "UPDATE"]),
         conditions=[
             objects.CompiledCondition("managed", ours),
             objects.CompiledCondition("not-never", f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}"),
@@ -66,77 +68,69 @@ def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -
         ],
         patch=f"[{_add(quote('/preemptionPolicy'), quote(NEVER))}]",
     )
-    yield classes
-    yield objects.binding(classes)
 
 
-def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[objects.Object]:
+def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> list[objects.Object]:
     """New pods: class, priority and preemption policy, copied annotations, the mark; what is giveway's own goes.
 
     One binding is for the pod in the class that it has, and one for each class that pods are given, as a parameter.
     Each evaluation leaves the pod whole, so that their order makes no difference.
     """
     given = giving(policies, table, sink)
-    rules = list(given.rules)
-    copies = _copies(policies, table, given.settled, rules, sink)
+    rules, when = list(given.rules), dict[str, list[str]]()
+    for rule_id, copied, when_given in given_by("copy_annotations", policies, table, sink):
+        rules.append(rule_id)
+        for key in copied:
+            when.setdefault(key, []).append(when_given)
+            if table is not None:
+                sink.differs(rule_id, table, key)
     # The class that the pod gets, and what the plugin resolves it to
-    name, priority, policy = OWN_NAME, "object.spec.?priority.orValue(0)", OWN_POLICY
-    if given.classes:
-        name = f"{MOVES} ? params.metadata.name : {name}"
-        priority = f"{MOVES} ? params.value : {priority}"
-        policy = f"{MOVES} ? {PARAMETER_POLICY} : {policy}"
-    ours = all_of([managed(policies.preemption, _CLASS), f"variables.preemptionPolicy == {quote(NEVER)}"])
+    priority = if_else(MOVES, "params.value", "object.spec.?priority.orValue(0)")
     variables = [
         ("annotations", "object.metadata.?annotations.orValue({})"),
         GIVEN_VARIABLE,
         *given.variables,
-        ("className", name),
-        ("preemptionPolicy", policy),
-        ("managed", ours),
-        *(
-            [("resolved", resolved(_CLASS, bracketed(priority), "variables.preemptionPolicy")), *copies]
-            if copies
-            else []
-        ),
+        ("className", if_else(MOVES, "params.metadata.name", OWN_NAME)),
+        ("preemptionPolicy", if_else(MOVES, PARAMETER_POLICY, OWN_POLICY)),
+        ("managed", all_of([managed(policies.preemption, _CLASS), f"variables.preemptionPolicy == {quote(NEVER)}"])),
+        ("resolved", resolved(_CLASS, bracketed(priority), "variables.preemptionPolicy")),
+        *_copied(policies, table, when, given.settled),
     ]
-    for _, expression in variables:
-        if len(expression) > LONGEST_EXPRESSION:
-            reason = f"its table of classes has {len(expression)} characters; the API server takes {LONGEST_EXPRESSION}"
-            sink.inexpressible.append(Inexpressible(", ".join(rules) or f"{BUILTIN}/copy", reason))
+    # The annotations that giveway writes: copies, the record of what was given, and that of what the pod says
+    copied = f"{listing(sorted({*when, POD_SCALE_UP_DELAY}))}.filter(k, k in variables.copied)"
+    pairs = f"{copied}.map(k, '\"' + k + '\":\"' + variables.copied[k] + '\"').join(',')"
+    record = [
+        f"[{_CLASS}].map(c, c == '' ? '' : '\"class\":\"' + c + '\"')[0]",
+        f"[{given.moved_from}].map(c, c == '' ? '' : '\"from\":\"' + c + '\"')[0]",
+        f"[{pairs}].map(c, c == '' ? '' : '\"copied\":{{' + c + '}}')[0]",
+    ]
+    note = f"'{{' + [{', '.join(record)}].filter(part, part != '').join(',') + '}}'"
+    noted = any_of([MOVES, "variables.copied.size() > 0", f"{RECORD} != ''"])
+    written = {key: f"variables.copied[?{quote(key)}]" for key in sorted({*when, POD_SCALE_UP_DELAY})}
+    written[GIVEN] = if_else(noted, f"optional.of({note})", _NONE)
     keys = labels_recorded(policies.preemption)
     if keys is not None:
-        variables.append(("creation", creation_text(keys)))
-    patch = _patch(given.moved_from, copies=bool(copies), moves=bool(given.classes), records=keys is not None)
+        written[CREATION] = f"optional.of({creation_text(keys)})"
+    variables.append(("written", _optionals(written)))
     twins = [f"{BUILTIN}/twins"] if twins_of(policies.preemption) else []
-    made = objects.mutating_policy(
-        objects.object_name(BUILTIN, "pods", "mutate"),
+    no_mirror = f"!({quote(MIRROR)} in object.metadata.?annotations.orValue({{}}))"
+    return objects.mutating_policy(
+        "pods",
         [*rules, *twins, f"{BUILTIN}/mark", f"{BUILTIN}/own-annotations"],
         description="Fills in new pods: default class, twin, copied annotations, and the mark of pods to serve.",
-        constraints={
-            "namespaceSelector": objects.namespaces_reached(sink.settings),
-            "resourceRules": [objects.resource_rule(["pods"], ["CREATE"])],
-        },
-        conditions=[
-            objects.CompiledCondition(
-                "no-mirror-pod", f"!({quote(MIRROR)} in object.metadata.?annotations.orValue({{}}))"
-            ),
-            *given.conditions,
-        ],
+        constraints=objects.constraints(sink.settings, ["pods"], ["CREATE"]),
+        conditions=[objects.CompiledCondition("no-mirror-pod", no_mirror), given.may_be_given],
         variables=variables,
-        patch=f"params != null && !{MOVES}\n? []\n: {bracketed(patch)}" if given.classes else patch,
-        parameters=True,
+        patch=f"params != null && !{MOVES}\n? []\n: {bracketed(_patch(list(written)))}",
+        classes=given.classes,
     )
-    yield made
-    yield objects.binding(made)
-    yield from (objects.binding_for_class(made, class_name) for class_name in given.classes)
 
 
-def _manifests_again(policies: Policies, sink: Sink) -> Iterator[objects.Object]:
+def _manifests_again(policies: Policies, sink: Sink) -> list[objects.Object]:
     """What a pod's own manifest leaves out of what the pod was given is put back (`webhook.admission.mutating`)."""
     was = "oldObject.spec.?priorityClassName.orValue('')"
-    twins = twins_of(policies.preemption)
-    twin = f"{mapping((name, quote(twins[name])) for name in sorted(twins))}[?{OWN_NAME}].orValue('')"
-    moved = [f"({twin} != '' && {twin} == {was})" if twins else FALSE]
+    twin = twin_of(policies)
+    moved = [all_of([f"{twin} != ''", f"{twin} == {was}"])]
     moved.append(f'{RECORD}.startsWith(\'{{"class":"\' + {was} + \'","from":"\' + {OWN_NAME} + \'"\')')
     moved.append(all_of(["variables.replaced", f"{OWN_NAME} == ''", f"{was} != ''", f"{RECORD} != ''"]))
     lost = f"k in variables.before && !(k in {_ANNOTATIONS})"
@@ -153,14 +147,11 @@ def _manifests_again(policies: Policies, sink: Sink) -> Iterator[objects.Object]
         _when(all_of([mark, "!has(object.metadata.labels)"]), _add(quote("/metadata/labels"), "{}")),
         _when(mark, _add(_path("labels", quote(MARK)), f"{label}.orValue('')")),
     ]
-    made = objects.mutating_policy(
-        objects.object_name(BUILTIN, "podupdates", "mutate"),
+    return objects.mutating_policy(
+        "podupdates",
         [f"{BUILTIN}/twins", f"{BUILTIN}/mark", f"{BUILTIN}/own-annotations"],
         description="Lets the manifest of a pod be applied and replaced again, whatever the pod was given.",
-        constraints={
-            "namespaceSelector": objects.namespaces_reached(sink.settings),
-            "resourceRules": [objects.resource_rule(["pods"], ["UPDATE"])],
-        },
+        constraints=objects.constraints(sink.settings, ["pods"], ["UPDATE"]),
         conditions=[objects.CompiledCondition("leaves-something-out", MANIFEST_AGAIN)],
         variables=[
             ("annotations", "object.metadata.?annotations.orValue({})"),
@@ -171,115 +162,63 @@ def _manifests_again(policies: Policies, sink: Sink) -> Iterator[objects.Object]
         ],
         patch=" +\n".join(parts),
     )
-    yield made
-    yield objects.binding(made)
 
 
-def _copies(
-    policies: Policies, table: ClassTable | None, settled: str, rules: list[str], sink: Sink
-) -> list[tuple[str, str]]:
-    """Variables: what the class offers of the annotations to copy, what an earlier call copied, what is copied now."""
-    when: dict[str, list[str]] = {}
-    for policy in policies.priority:
-        for rule in policy.rules:
-            if rule.copy_annotations is None:
-                continue
-            rule_id = f"{policy.name}/{rule.name}"
-            if table is None:
-                reason = "what a class says is not known to the API server's expressions: give the classes"
-                sink.inexpressible.append(Inexpressible(rule_id, reason))
-                continue
-            try:
-                when_given = gives(policy)
-            except InexpressibleError as error:
-                sink.inexpressible.append(Inexpressible(rule_id, str(error)))
-                continue
-            rules.append(rule_id)
-            for key in rule.copy_annotations:
-                when.setdefault(key, []).append(when_given)
-                sink.differs(rule_id, table, key)
-    waits = _scale_up_delay(policies)
-    if waits != quote(""):
-        when.setdefault(POD_SCALE_UP_DELAY, [])
-    said = {key: table.annotation(key) if table is not None else "{}" for key in sorted(when)}
-    if not said:
-        return []
-    # Also keys that no class has: what a webhook that knows newer classes has copied is taken back, and copied again
-    keys = list(said)
-    nothing = "{'': ''}"  # a map of texts that has no class
-    names = {key: value_variable(key, keys) for key in keys}
-    offers = {key: f"variables.{names[key]}[?variables.resolved]" for key in keys}
-    if waits != quote(""):
-        silent = all_of(["variables.managed", f"{waits} != ''", f"!{offers[POD_SCALE_UP_DELAY]}.hasValue()"])
-        when[POD_SCALE_UP_DELAY].append(silent)
-        offers[POD_SCALE_UP_DELAY] += f".or(optional.of({waits}))"
-    groups: dict[str, list[str]] = {}
-    for key in keys:
-        groups.setdefault(any_of(when[key]), []).append(key)
-    lists = [if_else(test, listing(group), "[]") for test, group in groups.items()]
-    asked = " + ".join(part if part.startswith("[") else f"({part})" for part in lists if part != "[]") or "[]"
-    ours = (
-        f"{listing(keys)}.filter(k, k in {_ANNOTATIONS} &&"
-        f" {RECORD}.contains('\"' + k + '\":\"' + {_ANNOTATIONS}[k] + '\"'))"
-    )
-    if settled != TRUE:
-        asked = if_else(settled, bracketed(asked), "[]")
-    copied = f"({asked}).filter(k, k in variables.offered && (!(k in {_ANNOTATIONS}) || k in variables.copiedBefore))"
-    values = [(names[key], nothing if said[key] == "{}" else said[key]) for key in keys]
-    offered = ", ".join(f"?{quote(key)}: {value}" for key, value in offers.items())
-    return [*values, ("offered", f"{{{offered}}}"), ("copiedBefore", ours), ("copied", copied)]
+def _copied(
+    policies: Policies, table: ClassTable | None, when: dict[str, list[str]], settled: str
+) -> Iterator[tuple[str, str]]:
+    """Variables: what classes say of the annotations to copy, what an earlier call copied, and what is copied now.
 
-
-def _scale_up_delay(policies: Policies) -> str:
-    """For how long cluster-autoscaler waits for a pod of a managed class, by the first policy that names the class."""
-    chosen = quote("")
+    A key that no class has is there as well: what a webhook that knows newer classes has copied is taken back.
+    """
+    waits = quote("")
     for policy in reversed(policies.preemption):
-        chosen = if_else(managed([policy], _CLASS), quote(scale_up_delay(policy.preemptors)), chosen)
-    return chosen if chosen == quote("") else bracketed(chosen)
+        waits = if_else(managed([policy], _CLASS), quote(scale_up_delay(policy.preemptors)), waits)
+    keys = sorted({*when, POD_SCALE_UP_DELAY})
+    ours = f"{RECORD}.contains('\"' + k + '\":\"' + {_ANNOTATIONS}[k] + '\"')"
+    copies = dict[str, str]()
+    for key in keys:
+        name, said = value_variable(key, keys), table.annotation(key) if table is not None else "{}"
+        yield name, _NOTHING if said == "{}" else said
+        offered = f"variables.{name}[?variables.resolved]"
+        copied = if_else(any_of(when.get(key, ())), offered, _NONE)
+        if key == POD_SCALE_UP_DELAY:
+            # Nodes wait, if neither the pod nor its class says how long
+            yield "waits", waits
+            silent = all_of(["variables.managed", "variables.waits != ''", f"!{offered}.hasValue()"])
+            copied = f"({copied}).or({if_else(silent, 'optional.of(variables.waits)', _NONE)})"
+        free = f"(!({quote(key)} in {_ANNOTATIONS}) || {quote(key)} in variables.copiedBefore)"
+        copies[key] = if_else(all_of([settled, free]), copied, _NONE)
+    yield "copiedBefore", f"{listing(keys)}.filter(k, k in {_ANNOTATIONS} && {ours})"
+    yield "copied", _optionals(copies)
 
 
-def _patch(moved_from: str, *, copies: bool, moves: bool, records: bool) -> str:
-    """One JSON patch; each part is empty if there is nothing to do."""
-    parts = []
-    # Class, priority and preemption policy
-    if moves:
-        values = {"priorityClassName": _CLASS, "priority": "params.value", "preemptionPolicy": PARAMETER_POLICY}
-        parts.append(_when(MOVES, *(_add(quote(f"/spec/{field}"), value) for field, value in values.items())))
-    # Annotations: those that are copied, and without giveway's own
-    noted = [MOVES] if moves else []
-    noted += ["variables.copied.size() > 0"] if copies else []
-    noted.append(f"{RECORD} != ''")
-    writes = [] if records else [bracketed(any_of(noted))]
-    has_none = all_of([*writes, "!has(object.metadata.annotations)"])
-    parts.append(_when(has_none, _add(quote("/metadata/annotations"), "{}")))
-    record = [f"({_CLASS} == '' ? '' : '\"class\":\"' + {_CLASS} + '\"')"]
-    if moved_from != quote(""):
-        record.append(f"[{moved_from}].map(c, c == '' ? '' : ',\"from\":\"' + c + '\"')[0]")
-    if copies:
-        path = _path("annotations", "k")
-        parts.append(f"variables.copiedBefore.filter(k, !(k in variables.copied)).map(k, {_remove(path)})")
-        parts.append(f"variables.copied.map(k, {_add(path, 'variables.offered[k]')})")
-        pairs = "variables.copied.map(k, '\"' + k + '\":\"' + variables.offered[k] + '\"').join(',')"
-        comma = f"({_CLASS} == '' ? '' : ',')"
-        record.append(f"(variables.copied.size() == 0 ? '' : {comma} + '\"copied\":{{' + {pairs} + '}}')")
-    own = map(quote, RECONCILER_ANNOTATIONS)
-    parts += [_when(f"{key} in {_ANNOTATIONS}", _remove(_path("annotations", key))) for key in own]
-    # The record of what was given
-    given = _path("annotations", quote(GIVEN))
-    note = _add(given, f"'{{' + {' + '.join(record)} + '}}'")
-    parts.append(f"({any_of(noted)}\n? [{note}]\n: {quote(GIVEN)} in {_ANNOTATIONS}\n? [{_remove(given)}]\n: [])")
-    # The record of what it says
-    creation = _path("annotations", quote(CREATION))
-    taken_off = _when(f"{quote(CREATION)} in {_ANNOTATIONS}", _remove(creation))
-    parts.append(f"[{_add(creation, 'variables.creation')}]" if records else taken_off)
+def _patch(keys: Sequence[str]) -> str:
+    """One JSON patch; each part is empty if there is nothing to do. `keys` are the annotations that may be written."""
+    values = {"priorityClassName": _CLASS, "priority": "params.value", "preemptionPolicy": PARAMETER_POLICY}
+    path = _path("annotations", "k")
+    gone = f"({listing(OWN_ANNOTATIONS)} + variables.copiedBefore).filter(k, k in {_ANNOTATIONS}"
     # The mark; what a client set on a pod with a controller is left to validation (`webhook.admission.mutating`)
-    ours, mark, labels = "variables.managed", _path("labels", quote(MARK)), "object.metadata.?labels.orValue({})"
-    parts.append(_when(f"{ours} && !has(object.metadata.labels)", _add(quote("/metadata/labels"), "{}")))
-    there = f"{quote(MARK)} in {labels}"
+    mark, there = _path("labels", quote(MARK)), f"{quote(MARK)} in object.metadata.?labels.orValue({{}})"
     left = all_of([there, HAS_CONTROLLER, bracketed(sent(["metadata", "labels", MARK]))])
-    set_mark = _add(mark, quote(MANAGED))
-    parts.append(f"({left}\n? []\n: {ours}\n? [{set_mark}]\n: {there}\n? [{_remove(mark)}]\n: [])")
+    parts = [
+        _when(MOVES, *(_add(quote(f"/spec/{field}"), value) for field, value in values.items())),
+        _when(
+            "variables.written.size() > 0 && !has(object.metadata.annotations)",
+            _add(quote("/metadata/annotations"), "{}"),
+        ),
+        f"{gone} && !(k in variables.written)).map(k, {_remove(path)})",
+        f"{listing(keys)}.filter(k, k in variables.written).map(k, {_add(path, 'variables.written[k]')})",
+        _when("variables.managed && !has(object.metadata.labels)", _add(quote("/metadata/labels"), "{}")),
+        f"({left}\n? []\n: variables.managed\n? [{_add(mark, quote(MANAGED))}]\n: {there}\n? [{_remove(mark)}]\n: [])",
+    ]
     return " +\n".join(parts)
+
+
+def _optionals(rows: dict[str, str]) -> str:
+    """A map with the keys whose expressions give something."""
+    body = ",\n ".join(f"?{quote(key)}: {value}" for key, value in rows.items())
+    return f"{{{body}}}"
 
 
 def _when(condition: str, *operations: str) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from webhook.kube.objects.meta import LabelSelector
 from webhook.native.expressions import Cel, all_of, any_of, concatenation, negate
+from webhook.policy.evaluation.request import CLASSES, GROUPS
+from webhook.policy.evaluation.rules import BUILTIN
 from webhook.registration.entries import EXEMPT
 
 Object = dict[str, Any]
@@ -33,7 +35,8 @@ EXCEPTED = "excepted"
 _ACTIONS = {"enforce": ["Deny"], "warn": ["Warn"], "audit": ["Audit"], EXCEPTED: ["Warn"]}
 DESCRIPTION = "kubernetes.io/description"
 """Kubernetes' own annotation for what an object is for."""
-_NAME = "kubernetes.io/metadata.name"
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+"""The label with the name of a namespace."""
 _NAMESPACE = "namespaceObject"
 APPLIES = "applies"
 """The variable with the conditions of a policy that no match condition can have."""
@@ -72,7 +75,7 @@ class CompiledCondition(msgspec.Struct, frozen=True):
         return {"name": self.name, "expression": self.expression}
 
 
-class Validation(msgspec.Struct, frozen=True, kw_only=True):
+class Validation(NamedTuple):
     """An expression that must be true, and the text for whoever violates it, in literal parts and Cel."""
 
     rule: str
@@ -94,41 +97,42 @@ def object_name(policy: str, what: str, enforcement: str) -> str:
     return _shortened(f"giveway-{policy}", policy, f"-{what}-{enforcement}")
 
 
-def resource_rule(resources: Sequence[str], operations: Iterable[str], group: str = "") -> Object:
-    """Resources of one group, all of which lie in namespaces or none does."""
-    return {
-        "apiGroups": [group],
-        "apiVersions": ["v1"],
+def constraints(
+    settings: Settings,
+    resources: Sequence[str],
+    operations: Iterable[str],
+    *,
+    labels: Object | None = None,
+    object_selector: LabelSelector | None = None,
+) -> Object:
+    """What the API server looks at by itself: resources, all in namespaces or none, and two selectors.
+
+    PodGroups are meant in every version; an API server takes a rule for what it does not serve. Of the namespaces of
+    `labels` (a selector) those are left out that the webhook leaves out: what the cluster needs to get back on its feet
+    must not wait for anybody's policy (docs/install.md).
+    """
+    in_namespaces = CLASSES not in resources
+    namespaces: Object = {}
+    if in_namespaces:
+        left_out = [
+            {"key": NAMESPACE_NAME, "operator": "NotIn", "values": sorted({"kube-system", settings.namespace})},
+            {"key": EXEMPT, "operator": "DoesNotExist"},
+        ]
+        labels = labels or {}
+        namespaces = {**labels, "matchExpressions": [*labels.get("matchExpressions", ()), *left_out]}
+    rule = {
+        "apiGroups": ["scheduling.k8s.io" if {CLASSES, GROUPS} & {*resources} else ""],
+        "apiVersions": ["*" if GROUPS in resources else "v1"],
         "resources": list(resources),
         "operations": sorted(operations),
-        "scope": "Cluster" if group else "Namespaced",
+        "scope": "Namespaced" if in_namespaces else "Cluster",
     }
-
-
-def classes_rule(operations: Iterable[str]) -> Object:
-    """PriorityClasses."""
-    return resource_rule(["priorityclasses"], operations, "scheduling.k8s.io")
-
-
-def groups_rule(operations: Iterable[str]) -> Object:
-    """PodGroups in every version; an API server takes a rule for what it does not serve."""
-    rule = resource_rule(["podgroups"], operations, "scheduling.k8s.io")
-    return {**rule, "apiVersions": ["*"], "scope": "Namespaced"}
-
-
-def namespaces_reached(settings: Settings, labels: Object | None = None) -> Object:
-    """The namespaces of `labels` (a selector) without those that are left out, as the webhook leaves them out.
-
-    What the cluster needs to get back on its feet must not wait for anybody's policy (docs/install.md).
-    """
-    own = sorted({"kube-system", settings.namespace})
-    selector: Object = {"matchLabels": labels["matchLabels"]} if labels and labels.get("matchLabels") else {}
-    selector["matchExpressions"] = [
-        *((labels or {}).get("matchExpressions") or ()),
-        {"key": _NAME, "operator": "NotIn", "values": own},
-        {"key": EXEMPT, "operator": "DoesNotExist"},
-    ]
-    return selector
+    return {
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": namespaces,
+        "objectSelector": selector_data(object_selector),
+        "resourceRules": [rule],
+    }
 
 
 def selector_data(selector: LabelSelector | None) -> Object:
@@ -145,85 +149,112 @@ def selector_data(selector: LabelSelector | None) -> Object:
 
 
 def validating_policy(
-    name: str,
     policy: str,
+    what: str,
+    enforcement: str,
     *,
-    description: str,
     constraints: Object,
     conditions: Sequence[CompiledCondition] = (),
     validations: Sequence[Validation],
-    variables: Sequence[tuple[str, str]] = (),
-) -> Object:
-    """A ValidatingAdmissionPolicy.
+    variables: Iterable[tuple[str, str]] = (),
+) -> list[Object]:
+    """A ValidatingAdmissionPolicy with its binding, and with those of the `variables` that it uses.
 
     The API server binds `namespaceObject` everywhere but in match conditions, where it is null
     (`matchconditions/matcher.go`). So a condition that reads it becomes a part of every validation. Then each one that
     may fail does, too: a false condition still decides before a failing one.
     """
-    spec: Object = {"failurePolicy": "Fail", "matchConstraints": _constraints(constraints)}
+    applies = []
     if any(_NAMESPACE in condition.expression for condition in conditions):
         moved = [condition for condition in conditions if condition.may_fail or _NAMESPACE in condition.expression]
         conditions = [condition for condition in conditions if condition not in moved]
-        variables = [(APPLIES, all_of(condition.expression for condition in moved)), *variables]
+        applies = [(APPLIES, all_of(condition.expression for condition in moved))]
         unless = negate(f"variables.{APPLIES}")
         validations = [
-            msgspec.structs.replace(validation, expression=any_of([unless, validation.expression]))
-            for validation in validations
+            validation._replace(expression=any_of([unless, validation.expression])) for validation in validations
         ]
-    if conditions:
-        spec["matchConditions"] = [condition.as_data() for condition in conditions]
-    if variables:
-        spec["variables"] = [{"name": variable, "expression": expression} for variable, expression in variables]
-    spec["validations"] = [validation.as_data() for validation in validations]
-    made = _object(VALIDATING, name, policy, spec)
-    return _described(made, description, [validation.rule for validation in validations])
+    rows = [validation.as_data() for validation in validations]
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": constraints,
+        "matchConditions": [condition.as_data() for condition in conditions],
+        "variables": _used([*applies, *variables], repr(rows)),
+        "validations": rows,
+    }
+    whose = "what holds without any policy" if policy == BUILTIN else f"PriorityPolicy {policy}"
+    description = f"Judges {what} by {whose} ({enforcement})."
+    made = _policy(VALIDATING, policy, what, enforcement, description, [row.rule for row in validations], spec)
+    return [made, _binding(made, {"validationActions": list(_ACTIONS[enforcement])})]
 
 
 def mutating_policy(
-    name: str,
+    what: str,
     rules: Iterable[str],
     *,
     description: str,
     constraints: Object,
     conditions: Sequence[CompiledCondition],
-    variables: Sequence[tuple[str, str]] = (),
+    variables: Iterable[tuple[str, str]] = (),
     patch: str,
-    parameters: bool = False,
-) -> Object:
+    classes: Iterable[str] | None = None,
+) -> list[Object]:
     """A MutatingAdmissionPolicy with one JSON patch, called again if somebody else changes the object after it.
 
-    With `parameters` it is evaluated once for each binding, with the PriorityClass that the binding names as `params`,
-    or null.
+    It has one binding. With `classes`, it is evaluated with `params` null by that, and once more by a binding for each
+    of these PriorityClasses, with the class as `params`, and not at all while there is no such class.
     """
-    spec: Object = {
+    spec = {
         "failurePolicy": "Fail",
-        **({"paramKind": dict(_PARAMETERS)} if parameters else {}),
+        "paramKind": {} if classes is None else dict(_PARAMETERS),
         "reinvocationPolicy": "IfNeeded",
-        "matchConstraints": _constraints(constraints),
+        "matchConstraints": constraints,
         "matchConditions": [condition.as_data() for condition in conditions],
-        "variables": [{"name": variable, "expression": expression} for variable, expression in variables],
+        "variables": [{"name": name, "expression": expression} for name, expression in variables],
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
     }
-    made = _object(MUTATING, name, "builtin", {key: value for key, value in spec.items() if value != []})
-    return _described(made, description, rules)
+    made = _policy(MUTATING, BUILTIN, what, "mutate", description, rules, spec)
+    bindings = [_binding(made, {})]
+    for name in classes or ():
+        bindings.append(_binding(made, {"paramRef": {"name": name, "parameterNotFoundAction": "Allow"}}))
+        bindings[-1]["metadata"]["name"] = _shortened(f"{made['metadata']['name']}-{name}", name)
+    return [made, *bindings]
 
 
-def binding(of: Object, enforcement: str = "") -> Object:
-    """What puts a policy into force everywhere; `enforcement` is empty for one that mutates."""
-    meta = of["metadata"]
-    made = _object(f"{of['kind']}Binding", meta["name"], "", {"policyName": meta["name"]})
-    made["metadata"] = {"name": meta["name"], "labels": dict(meta["labels"])}
-    if enforcement:
-        made["spec"]["validationActions"] = list(_ACTIONS[enforcement])
-    return made
+def _used(variables: Sequence[tuple[str, str]], by: str) -> list[Object]:
+    """The variables that expressions use, by themselves or through others."""
+    used: list[Object] = []
+    for name, expression in reversed(variables):
+        if f"variables.{name}" in by:
+            used.insert(0, {"name": name, "expression": expression})
+            by += expression
+    return used
 
 
-def binding_for_class(of: Object, name: str) -> Object:
-    """What has a policy evaluated with a PriorityClass as parameter, and not at all while there is no such class."""
-    made = binding(of)
-    made["metadata"]["name"] = _shortened(f"{of['metadata']['name']}-{name}", name)
-    made["spec"]["paramRef"] = {"name": name, "parameterNotFoundAction": "Allow"}
-    return made
+def _policy(  # noqa: PLR0917 - the fields of an object
+    kind: str, policy: str, what: str, enforcement: str, description: str, rules: Iterable[str], spec: Object
+) -> Object:
+    """An object with what it is for, and the rules that it holds; `kubectl describe` shows both."""
+    labels = dict(COMPONENT)
+    if len(policy) <= _LONGEST_LABEL and re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", policy):
+        labels[LABEL] = policy
+    metadata = {
+        "name": object_name(policy, what, enforcement),
+        "labels": labels,
+        "annotations": {DESCRIPTION: description, RULES: " ".join(dict.fromkeys(rules))},
+    }
+    spec = {key: value for key, value in spec.items() if value not in ([], {})}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _binding(of: Object, spec: Object) -> Object:
+    """What puts a policy into force everywhere."""
+    name, labels = of["metadata"]["name"], dict(of["metadata"]["labels"])
+    return {
+        "apiVersion": API_VERSION,
+        "kind": f"{of['kind']}Binding",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"policyName": name, **spec},
+    }
 
 
 def _shortened(name: str, of: str, end: str = "") -> str:
@@ -232,21 +263,3 @@ def _shortened(name: str, of: str, end: str = "") -> str:
         return name + end
     end = f"-{sha256(of.encode()).hexdigest()[:8]}{end}"
     return f"{name[: _LONGEST_NAME - len(end)].rstrip('-.')}{end}"
-
-
-def _constraints(given: Object) -> Object:
-    return {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, **given}
-
-
-def _described(made: Object, description: str, rules: Iterable[str]) -> Object:
-    """The object with what it is for, and the rules that it holds; `kubectl describe` shows both."""
-    named = " ".join(dict.fromkeys(rules))
-    made["metadata"]["annotations"] = {DESCRIPTION: description, RULES: named}
-    return made
-
-
-def _object(kind: str, name: str, policy: str, spec: Object) -> Object:
-    labels = dict(COMPONENT)
-    if len(policy) <= _LONGEST_LABEL and re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", policy):
-        labels[LABEL] = policy
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec}

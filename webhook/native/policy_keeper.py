@@ -75,14 +75,14 @@ class PolicyKeeper:
                     async with asyncio.timeout(delay):
                         await self._woken.wait()
 
-    async def look(self) -> list[str]:
-        """Compile, and write each policy that is there and says something else; the names of those written."""
-        now = self._clock()
-        compiled = compile_policies(self._policies, self._classes.items().values(), self._settings, now)
+    async def look(self) -> None:
+        """Compile, and write each policy that is there and says something else."""
+        classes = self._classes.items().values()
+        compiled = compile_policies(self._policies, classes, self._settings, self._clock())
         for inexpressible in set(compiled.inexpressible) - self._told:
             log.warning("%s", inexpressible.told)
         self._told = set(compiled.inexpressible)
-        written, absent = [], []
+        absent = []
         for wanted in compiled.objects:
             kind, name = wanted["kind"], wanted["metadata"]["name"]
             if kind not in _RESOURCES:
@@ -91,16 +91,12 @@ class PolicyKeeper:
             stored = await unless_absent(self._client.get(path))
             if stored is None:
                 absent.append(name)
-                continue
-            stored["kind"] = kind
-            if not is_ours(stored):
+            elif not is_ours({**stored, "kind": kind}):
                 log.warning("%s %s is not giveway's and is left alone", kind, name)
             elif not same(stored, wanted):
                 await self._client.replace(path, {**stored, "spec": wanted["spec"]})
-                written.append(name)
                 log.info("%s %s is in step again", kind, name)
         self._say(f"{len(absent)} are not applied: {', '.join(absent)}" if absent else "in step")
-        return written
 
     def _say(self, note: str) -> None:
         """Note how things stand, and log it once."""

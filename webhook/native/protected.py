@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from webhook.admission.validating import AS_IT_IS, OF_A_NODE
-from webhook.native import matching, objects, places
+from webhook.native import matching, objects
 from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, negate, quote, shown
 from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.rules import CLASS_NAME, applies, conditions_of, excepting, told_by_exception
-from webhook.native.sink import Inexpressible, Sink
+from webhook.native.rules import CLASS_NAME, applies, conditions_of, validations
+from webhook.native.sink import Sink
 from webhook.native.table import NEVER, ClassTable, resolved, value_variable
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import EXCLUDED, rights_text
@@ -39,6 +39,28 @@ _FROM_BINDING = [("pod", _OF_BINDING), ("podBefore", "dyn({'metadata': {'labels'
 _VARIABLES = [*_FROM_BINDING, _CLASS_VARIABLE, ("resolved", _RESOLVED), GIVEN_VARIABLE]
 
 
+class _Place(NamedTuple):
+    """Where protected metadata is written; `what` is part of the objects' names."""
+
+    what: str
+    asked: matching.Asked
+    resources: tuple[str, ...]
+
+
+_NEW_PODS = _Place("pods", matching.NEW_POD, ("pods",))
+_PLACES = (
+    _NEW_PODS,
+    _Place("annotations", matching.CHANGED_POD, ("pods", "pods/status")),
+    _Place("bindings", matching.BINDING, ("pods/binding", "bindings")),
+    _Place("newclassannotations", matching.NEW_CLASS, (CLASSES,)),
+    _Place("classannotations", matching.CHANGED_CLASS, (CLASSES,)),
+)
+_ON_TRIAL = "newannotations"
+"""What of new pods rules on trial judge; a policy's own rules about pods have the name `pods`."""
+Rows = dict[tuple[str, str], list[objects.Validation]]
+"""Validations by policy and enforcement."""
+
+
 class _Shield(NamedTuple):
     """A `protectAnnotations` rule: to whom it applies, and whom it allows, by what is asked."""
 
@@ -50,135 +72,132 @@ class _Shield(NamedTuple):
     def id(self) -> str:
         return f"{self.policy.name}/{self.rule.name}"
 
-    def applies(self, asked: matching.Asked) -> str:
-        return applies(self.policy, asked)
-
     def allow(self, asked: matching.Asked) -> list[RequestMatch]:
         """The rights that hold there: no PriorityClass lies in a namespace."""
         return [right for right in self.body.allow if asked.kind == PODS or not right.in_namespaces]
 
     def grants(self, asked: matching.Asked) -> str:
         """It applies, and allows the change: the policy's own `match` is part of the right."""
-        return all_of(
-            [
-                self.applies(asked),
-                matching.who_is_given(self.policy.match, asked),
-                matching.may(self.allow(asked), asked),
-            ]
-        )
+        whose = matching.who_is_given(self.policy.match, asked)
+        return all_of([applies(self.policy, asked), whose, matching.may(self.allow(asked), asked)])
 
 
 def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[objects.Object]:
     """The policies about new pods, changes of pods, Bindings, and PriorityClasses, with their bindings."""
-    shields: list[_Shield] = []
+    shields = list(_shields(policies, table, sink))
+    keys = sorted({key for shield in shields for key in shield.body.keys})
+    variables = [*_VARIABLES]
+    if table is not None:
+        variables += [(value_variable(key, keys), table.annotation(key)) for key in keys]
+    for place in _PLACES:
+        asked, about = place.asked, PODS if place.asked.kind == PODS else CLASSES
+        rows: Rows = {}
+        builtin = frozenset[str]()
+        if place is _NEW_PODS:
+            rows = _new_pods(policies, sink)
+        elif about == PODS:
+            rows = {(BUILTIN, "enforce"): _own_keys(asked, sink.settings.reconciler)}
+            builtin = shielded(policies.preemption)
+        if place is not _NEW_PODS or table is not None:
+            here = [shield for shield in shields if about in shield.body.resources]
+            _add_key_rows(rows, asked, here, builtin, keys, sink)
+        for (policy, enforcement), group in rows.items():
+            conditions = []
+            if asked == matching.CHANGED_POD:
+                # A pod that is being deleted is no exception: until it is gone, its keys decide about other pods
+                reconciler = f"{matching.USER} != {quote(sink.settings.reconciler)}"
+                other = any_of(["request.?subResource.orValue('') != 'status'", reconciler])
+                conditions.append(objects.CompiledCondition("not-the-reconciler", other))
+            operation = asked.operation if asked.labels_known else "CREATE"
+            yield from objects.validating_policy(
+                policy,
+                _ON_TRIAL if place is _NEW_PODS and policy != BUILTIN else place.what,
+                enforcement,
+                constraints=objects.constraints(sink.settings, place.resources, [operation]),
+                conditions=conditions,
+                validations=group,
+                variables=variables,
+            )
+
+
+def _shields(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[_Shield]:
+    """The rules; what cannot be expressed of them is noted."""
     for policy in policies.priority:
         for rule in policy.rules:
             if rule.protect_annotations is None:
                 continue
             shield = _Shield(policy, rule, rule.protect_annotations)
             try:
-                shield.applies(matching.CHANGED_POD)
+                conditions_of(policy, matching.CHANGED_POD)
             except InexpressibleError as error:
-                sink.inexpressible.append(Inexpressible(shield.id, str(error)))
+                sink.lacks(shield.id, error)
                 continue
-            of_new_pods = PODS in shield.body.resources and "CREATE" in shield.body.operations
-            if table is None and of_new_pods:
-                reason = "at CREATE it turns on what the pod's class says: give the classes"
-                whole = shield.body.operations == ("CREATE",)
-                sink.inexpressible.append(Inexpressible(shield.id, reason, enforced=not whole))
-            elif table is not None and of_new_pods:
-                for key in shield.body.keys:
-                    sink.differs(shield.id, table, key)
-            shields.append(shield)
-    of_classes = [shield for shield in shields if CLASSES in shield.body.resources]
-    shields = [shield for shield in shields if PODS in shield.body.resources]
-    yield from _new_pods(policies, shields, table, sink)
-    # Changes through a pod and through its status, which the reconciler writes, and Bindings, whose annotations and
-    # labels go to a pod that is not known here
-    enforced = [shield for shield in shields if shield.rule.enforcement is Enforcement.ENFORCE]
-    builtin = shielded(policies.preemption)
-    keys = sorted(builtin | {key for shield in shields for key in shield.body.keys})
-    changes = (places.CHANGES, places.BINDINGS)
-    for place in changes:
-        own = _own_keys(place.asked, sink.settings.reconciler)
-        rows, told = _key_rows(place.asked, enforced, builtin, keys, sink)
-        yield from places.place_policy(BUILTIN, place, "enforce", [*own, *rows], sink, _VARIABLES)
-        yield from places.place_policy(BUILTIN, place, objects.EXCEPTED, told, sink, _VARIABLES)
-    yield from _on_trial(shields, (places.TRIED_PODS, *changes) if table is not None else changes, table, sink)
-    enforced = [shield for shield in of_classes if shield.rule.enforcement is Enforcement.ENFORCE]
-    keys = sorted({key for shield in enforced for key in shield.body.keys})
-    classes = (places.NEW_CLASSES, places.CHANGED_CLASSES)
-    for place in classes:
-        rows, told = _key_rows(place.asked, enforced, frozenset(), keys, sink)
-        yield from places.place_policy(BUILTIN, place, "enforce", rows, sink)
-        yield from places.place_policy(BUILTIN, place, objects.EXCEPTED, told, sink)
-    yield from _on_trial(of_classes, classes, table, sink)
+            if PODS in shield.body.resources and "CREATE" in shield.body.operations:
+                if table is None:
+                    reason = "at CREATE it turns on what the pod's class says: give the classes"
+                    sink.lacks(shield.id, reason, enforced=shield.body.operations != ("CREATE",))
+                else:
+                    for key in shield.body.keys:
+                        sink.differs(shield.id, table, key)
+            yield shield
 
 
 def _builtin(rule: str, expression: str, *text: str) -> objects.Validation:
     """A validation of a built-in rule, which its text names."""
-    return objects.Validation(rule=f"{BUILTIN}/{rule}", expression=expression, text=(f"rule {BUILTIN}/{rule}: ", *text))
+    return objects.Validation(f"{BUILTIN}/{rule}", expression, (f"rule {BUILTIN}/{rule}: ", *text))
 
 
-def _new_pods(
-    policies: Policies, shields: list[_Shield], table: ClassTable | None, sink: Sink
-) -> Iterator[objects.Object]:
+def _new_pods(policies: Policies, sink: Sink) -> Rows:
     """What new pods may not say, and what their authors are warned of: that nobody preempts for them."""
     mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', matching.MIRROR)}.hasValue()"
     preemption_policy = "object.spec.?preemptionPolicy.orValue('')"
     managed_class = matching.managed(policies.preemption, CLASS_NAME)
     served = all_of([managed_class, f"{preemption_policy} == {quote(NEVER)}", negate(matching.STATIC_POD)])
-    validations = [
-        _builtin(
-            "own-annotations",
-            f"!{_annotation('object', key)}.hasValue()",
-            f"annotation {key} is written by giveway's reconciler only: leave it out",
-        )
-        for key in RECONCILER_ANNOTATIONS
-    ]
-    validations += [
-        _builtin(
-            "own-annotations",
-            negate(all_of([mirror, f"{_annotation('object', key)}.hasValue()"])),
-            f"annotation {key} is giveway's record of what it gave a pod; a mirror pod gets nothing: leave it out",
-        )
-        for key in WEBHOOK_ANNOTATIONS
-    ]
-    validations.append(
+    of_node = "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'Node')"
+    other_value = concatenation((Cel(f"'\\'' + {mark}.value() + '\\''"), _OTHER_VALUE))
+    enforced = [
+        *(
+            _builtin(
+                "own-annotations",
+                f"!{_annotation('object', key)}.hasValue()",
+                f"annotation {key} is written by giveway's reconciler only: leave it out",
+            )
+            for key in RECONCILER_ANNOTATIONS
+        ),
+        *(
+            _builtin(
+                "own-annotations",
+                negate(all_of([mirror, f"{_annotation('object', key)}.hasValue()"])),
+                f"annotation {key} is giveway's record of what it gave a pod; a mirror pod gets nothing: leave it out",
+            )
+            for key in WEBHOOK_ANNOTATIONS
+        ),
         _builtin(
             "priority-resolved",
             any_of(["has(object.spec.priority) && has(object.spec.preemptionPolicy)", mirror]),
             "spec.priority and spec.preemptionPolicy were never filled in: the pod did not pass the API server's",
             " Priority plugin, without which giveway's policies do not work",
-        )
-    )
-    of_node = "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind == 'Node')"
-    validations.append(_builtin("static-pods", any_of([f"!{of_node}", matching.STATIC_POD]), OF_A_NODE))
-    right_mark = any_of([f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])])
-    other_value = concatenation((Cel(f"'\\'' + {mark}.value() + '\\''"), _OTHER_VALUE))
-    is_mark = (f"label {MARK} is ", Cel(if_else(served, other_value, _STRAY_MARK)))
-    validations.append(_builtin("mark", right_mark, *is_mark))
-    unmarked = all_of([served, f"!{mark}.hasValue()", f"!{mirror}"])
+        ),
+        _builtin("static-pods", any_of([f"!{of_node}", matching.STATIC_POD]), OF_A_NODE),
+        _builtin(
+            "mark",
+            any_of([f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])]),
+            f"label {MARK} is ",
+            Cel(if_else(served, other_value, _STRAY_MARK)),
+        ),
+    ]
+    if managed_class == FALSE:
+        return {(BUILTIN, "enforce"): enforced}
+    marked = negate(all_of([served, f"!{mark}.hasValue()", f"!{mirror}"]))
     nobody = (f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class ", Cel(CLASS_NAME))
-    warned: list[objects.Validation] = []
-    if sink.settings.mutates and managed_class != FALSE:
-        warned.append(objects.Validation(rule=f"{BUILTIN}/mark", expression=negate(unmarked), text=nobody))
-    elif unmarked != FALSE:
+    by_itself = all_of([managed_class, f"{preemption_policy} != {quote(NEVER)}"])
+    warned = [objects.Validation(f"{BUILTIN}/twins", negate(by_itself), _NO_TWIN)]
+    if sink.settings.mutates:
+        warned.append(objects.Validation(f"{BUILTIN}/mark", marked, nobody))
+    else:
         missed = ": it did not pass giveway's mutating webhook; try again"
-        validations.append(_builtin("mark", negate(unmarked), *nobody, missed))
-    if managed_class != FALSE:
-        by_itself = all_of([managed_class, f"{preemption_policy} != {quote(NEVER)}"])
-        warned.append(objects.Validation(rule=f"{BUILTIN}/twins", expression=negate(by_itself), text=_NO_TWIN))
-    variables = list(_VARIABLES)
-    if table is not None:
-        keys = sorted({key for shield in shields for key in shield.body.keys if "CREATE" in shield.body.operations})
-        enforced = [shield for shield in shields if shield.rule.enforcement is Enforcement.ENFORCE]
-        rows, told = _key_rows(matching.NEW_POD, enforced, frozenset(), keys, sink)
-        validations += rows
-        variables += [(value_variable(key, keys), table.annotation(key)) for key in keys]
-        yield from places.place_policy(BUILTIN, places.NEW_PODS, objects.EXCEPTED, told, sink, variables)
-    yield from places.place_policy(BUILTIN, places.NEW_PODS, "enforce", validations, sink, variables)
-    yield from places.place_policy(BUILTIN, places.NEW_PODS, "warn", warned, sink, variables)
+        enforced.append(_builtin("mark", marked, *nobody, missed))
+    return {(BUILTIN, "enforce"): enforced, (BUILTIN, "warn"): warned}
 
 
 _OTHER_VALUE = f"; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out"
@@ -216,60 +235,46 @@ def _own_keys(asked: matching.Asked, reconciler: str) -> list[objects.Validation
     return [*rows, _builtin("mark", any_of([_unchanged(asked, "labels", MARK), writes]), *mark)]
 
 
-def _on_trial(
-    shields: list[_Shield], where: Sequence[places.Place], table: ClassTable | None, sink: Sink
-) -> Iterator[objects.Object]:
-    """Rules under `warn` and `audit` report, each for itself, and give no rights."""
-    groups: dict[tuple[str, str], list[_Shield]] = {}
-    for shield in shields:
-        if shield.rule.enforcement is not Enforcement.ENFORCE:
-            groups.setdefault((shield.policy.name, shield.rule.enforcement.value), []).append(shield)
-    for (policy, how), group in groups.items():
-        keys = sorted({key for shield in group for key in shield.body.keys})
-        values = [(value_variable(key, keys), table.annotation(key)) for key in keys] if table is not None else []
-        for place in where:
-            made = [_key_rows(place.asked, [shield], frozenset(), keys, sink) for shield in group]
-            rows, told = ([row for pair in made for row in pair[side]] for side in (0, 1))
-            yield from places.place_policy(policy, place, how, rows, sink, [*_VARIABLES, *values])
-            if how == "warn":
-                yield from places.place_policy(policy, place, objects.EXCEPTED, told, sink, [*_VARIABLES, *values])
-
-
-def _key_rows(
-    asked: matching.Asked, enforced: list[_Shield], builtin: frozenset[str], keys: Sequence[str], sink: Sink
-) -> tuple[list[objects.Validation], list[objects.Validation]]:
+def _add_key_rows(  # noqa: PLR0917 - the place and the rules
+    rows: Rows,
+    asked: matching.Asked,
+    shields: list[_Shield],
+    builtin: frozenset[str],
+    keys: Sequence[str],
+    sink: Sink,
+) -> None:
     """Who may change each key, and what whoever uses an exception is told.
 
-    A rule that grants the change suffices. If no rule that applies speaks of a key, the built-in rule does.
+    A rule that grants the change suffices; if no rule that applies speaks of a key, the built-in rule does. Rules under
+    `warn` and `audit` report, each for itself, and give no rights.
     """
-    rows: list[objects.Validation] = []
-    told: list[objects.Validation] = []
-    for key in keys:
+    for key in sorted({*keys, *builtin}):
         speaking = [
-            shield for shield in enforced if key in shield.body.keys and asked.operation in shield.body.operations
+            shield for shield in shields if key in shield.body.keys and asked.operation in shield.body.operations
         ]
+        enforced = [shield for shield in speaking if shield.rule.enforcement is Enforcement.ENFORCE]
         unchanged = _unchanged(asked, "annotations", key)
-        if asked == matching.NEW_POD:
+        if asked == matching.NEW_POD and speaking:
             # What giveway copied is never held against the pod, however old the table is by now
             offered = f"variables.{value_variable(key, keys)}[?variables.resolved]"
             unchanged = any_of(
                 [unchanged, f"{_annotation('object', key)} == {offered}", recorded(key), matching.STATIC_POD]
             )
-        granted = [shield.grants(asked) for shield in speaking]
         for shield in speaking:
-            test = any_of([unchanged, negate(shield.applies(asked)), *granted])
+            granting = enforced if shield in enforced else [shield]
+            granted = (granting_shield.grants(asked) for granting_shield in granting)
+            test = any_of([unchanged, negate(applies(shield.policy, asked)), *granted])
             text = _text(asked, key, shield)
-            excepted = excepting(shield.policy, shield.rule, (asked,), sink)
-            expression = any_of([test, *(holds for _, holds in excepted)])
-            rows.append(objects.Validation(rule=shield.id, expression=expression, text=text))
-            for exception, holds in excepted:
-                said = told_by_exception(shield.id, exception, text)
-                told.append(objects.Validation(rule=shield.id, expression=any_of([test, negate(holds)]), text=said))
+            for how, validation in validations(shield.policy, shield.rule, (asked,), test, text, sink):
+                policy = BUILTIN if shield in enforced else shield.policy.name
+                if validation.expression != TRUE:
+                    rows.setdefault((policy, how), []).append(validation)
         if key in builtin:
-            test = any_of([unchanged, *(shield.applies(asked) for shield in speaking)])
-            text = _text(asked, key, None, [_elsewhere(shield, asked) for shield in speaking])
-            rows.append(objects.Validation(rule=f"{BUILTIN}/{SHIELD}", expression=test, text=text))
-    return [row for row in rows if row.expression != TRUE], told
+            test = any_of([unchanged, *(applies(shield.policy, asked) for shield in enforced)])
+            text = _text(asked, key, None, [_elsewhere(shield, asked) for shield in enforced])
+            if test != TRUE:
+                shielding = objects.Validation(f"{BUILTIN}/{SHIELD}", test, text)
+                rows.setdefault((BUILTIN, "enforce"), []).append(shielding)
 
 
 def _unchanged(asked: matching.Asked, field: str, key: str) -> str:

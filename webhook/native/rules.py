@@ -18,14 +18,13 @@ from webhook.native.expressions import (
     all_of,
     any_of,
     concatenation,
-    if_else,
     mapping,
     name_is,
     negate,
     quote,
 )
 from webhook.native.rewriting import InexpressibleError
-from webhook.native.sink import Inexpressible, Sink
+from webhook.native.sink import Sink
 from webhook.policy.cel.program import LONGEST_MESSAGE
 from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
@@ -42,8 +41,8 @@ from webhook.policy.evaluation.rules import (
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.priority import PolicyException, PriorityPolicy
-from webhook.policy.model.rules import PriorityRule, Reserve
+from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import Enforcement, PriorityRule, Reserve
 from webhook.policy.model.values import MARK
 from webhook.registration.conditions import changed, changed_key, changed_metadata
 
@@ -57,27 +56,16 @@ _CREATE, _UPDATE = frozenset({"CREATE"}), frozenset({"UPDATE"})
 _BOTH = _CREATE | _UPDATE
 _GOING = "deletions"
 """PriorityClasses that go or are to go; of them the rules about ranges speak, and no expression."""
-_DOES = {
-    "enforce": "Refuses",
-    "warn": "Warns of",
-    "audit": "Notes in the audit log",
-    objects.EXCEPTED: "Warns whoever uses an exception for",
+_ASKED = {
+    PODS: (matching.NEW_POD, matching.CHANGED_POD),
+    GROUPS: (matching.NEW_POD, matching.CHANGED_POD),
+    CLASSES: (matching.NEW_CLASS, matching.CHANGED_CLASS),
+    _GOING: (matching.DELETED_CLASS, matching.CHANGED_CLASS),
 }
-"""What an object does, by its enforcement."""
-
-BODIES = (
-    "default_priority_class",
-    "priority_classes",
-    "reserve",
-    "copy_annotations",
-    "protect_annotations",
-    "validate",
-)
-"""The bodies of rules that are compiled, here or with what fills in pods and shields their annotations."""
 
 
 class _Row(NamedTuple):
-    """One rule's validation of one kind of object, before it is put into the policy of its group."""
+    """What one rule asks of one kind of object, before it is put into the policy of its group."""
 
     rule: PriorityRule
     kind: str
@@ -88,81 +76,76 @@ class _Row(NamedTuple):
 
 def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator[objects.Object]:
     """The ValidatingAdmissionPolicies and bindings of one policy's rules about priorities and its `validate` rules."""
-    groups: dict[tuple[str, str], list[_Row]] = {}
+    groups: dict[tuple[str, str], list[tuple[_Row, objects.Validation]]] = {}
     for rule in policy.rules:
-        rule_id, enforcement = f"{policy.name}/{rule.name}", rule.enforcement.value
         try:
             rows = list(_rows(policy, rule, twins))
             if rows:
                 conditions_of(policy)
         except InexpressibleError as error:
-            sink.inexpressible.append(Inexpressible(rule_id, str(error)))
+            sink.lacks(f"{policy.name}/{rule.name}", error)
             continue
         for row in rows:
-            about = tuple(asked for asked in _asked(row.kind) if asked.operation in row.operations)
-            excepted = excepting(policy, rule, about, sink)
-            test = any_of([row.test, *(holds for _, holds in excepted)])
-            groups.setdefault((row.kind, enforcement), []).append(row._replace(test=test))
-            if enforcement == "audit":
-                continue
-            for exception, holds in excepted:
-                text = told_by_exception(rule_id, exception, row.text)
-                told = row._replace(test=any_of([row.test, negate(holds)]), text=text)
-                groups.setdefault((row.kind, objects.EXCEPTED), []).append(told)
-    for (kind, enforcement), rows in groups.items():
-        yield from _group(policy, kind, enforcement, rows, sink.settings)
+            about = tuple(asked for asked in _ASKED[row.kind] if asked.operation in row.operations)
+            for enforcement, validation in validations(policy, rule, about, row.test, row.text, sink):
+                groups.setdefault((row.kind, enforcement), []).append((row, validation))
+    for (kind, enforcement), group in groups.items():
+        yield from _group(policy, kind, enforcement, group, sink.settings)
 
 
-def told_by_exception(rule_id: str, exception: PolicyException, text: Sequence[str]) -> tuple[str, ...]:
-    """What whoever uses an exception is told: what the rule says of the request, in the webhook's words."""
-    said = (part if isinstance(part, Cel) else without_name(rule_id, part) for part in text)
-    return excepted_text(rule_id, exception, ""), *said
-
-
-def excepting(
-    policy: PriorityPolicy, rule: PriorityRule, about: Sequence[matching.Asked], sink: Sink
-) -> list[tuple[PolicyException, str]]:
-    """The exceptions from a rule that have not ended, each with the expression that it holds.
+def validations(  # noqa: PLR0917 - a rule, and what it says of a request
+    policy: PriorityPolicy,
+    rule: PriorityRule,
+    about: Sequence[matching.Asked],
+    test: str,
+    text: tuple[str, ...],
+    sink: Sink,
+) -> Iterator[tuple[str, objects.Validation]]:
+    """The validation of a rule, and those by which whoever uses an exception is told, each with its enforcement.
 
     The API server's CEL has no clock. At CREATE the object's creationTimestamp is one, which the API server sets itself
     before it validates (`FillObjectMetaSystemFields`). Elsewhere an exception stands in the objects only if somebody
     compiles again when it ends.
     """
-    excepted: list[tuple[PolicyException, str]] = []
+    rule_id, told, holding = f"{policy.name}/{rule.name}", list[objects.Validation](), list[str]()
     for exception in policy.exceptions:
         if rule.name not in exception.rules or exception.until <= sink.now:
             continue
+        end = rfc3339(exception.until)
         if not sink.settings.kept and any(asked.operation != "CREATE" for asked in about):
             reason = (
-                f"its exception until {rfc3339(exception.until)} ({exception.owner}) does not hold for changes: the API"
-                " server has no clock there, so it would not end; `giveway compile --watch` keeps it on time"
+                f"its exception until {end} ({exception.owner}) does not hold for changes: the API server has no clock"
+                " there, so it would not end; `giveway compile --watch` keeps it on time"
             )
-            sink.inexpressible.append(Inexpressible(f"{policy.name}/{rule.name}", reason, enforced=True))
+            sink.lacks(rule_id, reason, enforced=True)
 
-        def holds(asked: matching.Asked, exception: PolicyException = exception) -> str:
-            if asked.operation != "CREATE" or not asked.labels_known:
-                return matching.excluded(exception.match, asked) if sink.settings.kept else FALSE
-            end = f"timestamp(object.metadata.creationTimestamp) < timestamp({quote(rfc3339(exception.until))})"
-            return all_of([matching.excluded(exception.match, asked), end])
+        def holds(asked: matching.Asked, match: RequestMatch = exception.match, end: str = end) -> str:
+            new = asked.operation == "CREATE" and asked.labels_known
+            clock = f"timestamp(object.metadata.creationTimestamp) < timestamp({quote(end)})" if new else TRUE
+            return all_of([matching.excluded(match, asked), clock]) if new or sink.settings.kept else FALSE
 
-        expression = matching.by_operation(holds, *about)
-        if expression != FALSE:
-            excepted.append((exception, expression))
-    return excepted
+        excepted = matching.by_operation(holds, *about)
+        if excepted != FALSE:
+            said = (part if isinstance(part, Cel) else without_name(rule_id, part) for part in text)
+            words = (excepted_text(rule_id, exception, ""), *said)
+            told.append(objects.Validation(rule_id, any_of([test, negate(excepted)]), words))
+            holding.append(excepted)
+    yield rule.enforcement.value, objects.Validation(rule_id, any_of([test, *holding]), text)
+    if rule.enforcement is not Enforcement.AUDIT:
+        yield from ((objects.EXCEPTED, row) for row in told)
 
 
 def conditions_of(policy: PriorityPolicy, asked: matching.Asked | None = None) -> list[objects.CompiledCondition]:
     """The policy's own conditions; of a Binding they read the pod that it changes. Raises InexpressibleError."""
     instead = _OF_BINDING if asked is not None and not asked.labels_known else {}
-    conditions = []
-    for place, condition in enumerate(policy.conditions, 1):
-        name = f"condition-{condition.name}" if len(condition.name) <= 50 else f"condition-{place}"
-        conditions.append(
-            objects.CompiledCondition(
-                name, bracketed(rewriting.condition(condition.expression, instead)), may_fail=True
-            )
+    return [
+        objects.CompiledCondition(
+            f"condition-{condition.name if len(condition.name) <= 50 else place}",
+            bracketed(rewriting.condition(condition.expression, instead)),
+            may_fail=True,
         )
-    return conditions
+        for place, condition in enumerate(policy.conditions, 1)
+    ]
 
 
 def applies(policy: PriorityPolicy, asked: matching.Asked) -> str:
@@ -178,7 +161,8 @@ def bracketed(expression: str) -> str:
 
 def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[_Row]:
     """What a rule asks of requests. Raises InexpressibleError, also for a body that nobody has taught this module."""
-    if all(getattr(rule, body) is None for body in BODIES):
+    elsewhere = (rule.default_priority_class, rule.copy_annotations, rule.protect_annotations)
+    if all(body is None for body in (rule.priority_classes, rule.reserve, rule.validate, *elsewhere)):
         raise InexpressibleError("rules of its kind are not compiled")
     rule_id = f"{policy.name}/{rule.name}"
     operations = frozenset(policy.match.operations or _BOTH)
@@ -239,10 +223,11 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
         )
         outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
         yield from _of_pods_and_groups(rule, any_of([*outside, matching.may(reserve.use, matching.NEW_POD)]), text)
-    rows = [(CLASSES, matching.NEW_CLASS, "object", operations, FALSE)]
+    passes = FALSE
     if "UPDATE" in operations:
-        unchanged = all_of(["request.operation == 'UPDATE'", *map(negate, matching.DEFINITION)])
-        rows = [(CLASSES, matching.NEW_CLASS, "object", operations, unchanged)]
+        passes = all_of(["request.operation == 'UPDATE'", *map(negate, matching.DEFINITION)])
+    rows = [(CLASSES, matching.NEW_CLASS, "object", operations, passes)]
+    if "UPDATE" in operations:
         rows.append((_GOING, matching.DELETED_CLASS, "oldObject", _UPDATE | {"DELETE"}, FALSE))
     instead = mapping((operation, quote(text)) for operation, text in DEFINE_INSTEAD.items())
     for kind, asked, of, asked_about, passes in rows:
@@ -263,66 +248,63 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
 
 
 def _group(
-    policy: PriorityPolicy, kind: str, enforcement: str, rows: list[_Row], settings: objects.Settings
-) -> Iterator[objects.Object]:
+    policy: PriorityPolicy,
+    kind: str,
+    enforcement: str,
+    group: list[tuple[_Row, objects.Validation]],
+    settings: objects.Settings,
+) -> list[objects.Object]:
     """The object of the rules of one kind and enforcement, and its binding."""
+    rows = [row for row, _ in group]
     operations = frozenset[str]().union(*(row.operations for row in rows))
-    validations = []
-    for row in rows:
+    made = []
+    for row, validation in group:
         guard = f"request.operation != {quote(min(row.operations))}" if row.operations < operations else FALSE
-        expression = any_of([guard, row.test])
+        expression = any_of([guard, validation.expression])
         if expression != TRUE:
-            rule = f"{policy.name}/{row.rule.name}"
-            validations.append(objects.Validation(rule=rule, expression=expression, text=row.text))
-    if not validations:
-        return
+            made.append(validation._replace(expression=expression))
+    if not made:
+        return []
     # What of the policy's `match` the API server looks at by itself, before any expression
-    match = policy.match
-    constraints: objects.Object = {"objectSelector": objects.selector_data(match.object_selector)}
+    match, labels = policy.match, objects.Object()
     if kind in (PODS, GROUPS):
         labels = objects.selector_data(match.namespace_selector)
-        if match.namespaces and not any(WILDCARD in name for name in match.namespaces):
-            by_name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(match.namespaces)}
+        if match.namespaces and not _has_globs(match):
+            by_name = {"key": objects.NAMESPACE_NAME, "operator": "In", "values": list(match.namespaces)}
             labels["matchExpressions"] = [by_name, *labels.get("matchExpressions", ())]
-        constraints["namespaceSelector"] = objects.namespaces_reached(settings, labels)
-        constraints["resourceRules"] = [
-            objects.resource_rule(["pods"], operations) if kind == PODS else objects.groups_rule(operations)
-        ]
-    else:
-        constraints["resourceRules"] = [objects.classes_rule(operations)]
-    used = repr([(validation.expression, validation.text) for validation in validations])
-    made = objects.validating_policy(
-        objects.object_name(policy.name, kind, enforcement),
+    return objects.validating_policy(
         policy.name,
-        description=f"{_DOES[enforcement]} {kind} that violate PriorityPolicy {policy.name}.",
-        constraints=constraints,
-        conditions=list(_conditions(policy, kind, operations, rows)),
-        validations=validations,
-        variables=[(name.removeprefix("variables."), text) for name, text in _VARIABLES.items() if name in used],
+        kind,
+        enforcement,
+        constraints=objects.constraints(
+            settings,
+            [CLASSES if kind == _GOING else kind],
+            operations,
+            labels=labels,
+            object_selector=match.object_selector,
+        ),
+        conditions=[row for row in _conditions(policy, kind, operations, rows) if row.expression != TRUE],
+        validations=made,
+        variables=[(name.removeprefix("variables."), text) for name, text in _VARIABLES.items()],
     )
-    yield made
-    yield objects.binding(made, enforcement)
 
 
-def _asked(kind: str) -> tuple[matching.Asked, matching.Asked]:
-    if kind == _GOING:
-        return matching.DELETED_CLASS, matching.CHANGED_CLASS
-    return (matching.NEW_CLASS, matching.CHANGED_CLASS) if kind == CLASSES else (matching.NEW_POD, matching.CHANGED_POD)
+def _has_globs(match: RequestMatch) -> bool:
+    return any(WILDCARD in name for name in match.namespaces or ())
 
 
 def _conditions(
     policy: PriorityPolicy, kind: str, operations: frozenset[str], rows: Sequence[_Row]
 ) -> Iterator[objects.CompiledCondition]:
     """What else must hold for the policy to apply."""
-    about = tuple(asked for asked in _asked(kind) if asked.operation in operations)
+    about = tuple(asked for asked in _ASKED[kind] if asked.operation in operations)
     match = policy.match
-    if kind in (PODS, GROUPS) and match.namespaces and any(WILDCARD in name for name in match.namespaces):
-        yield from _unless_true("namespaces", name_is("request.namespace", match.namespaces))
-    if match.subjects is not None:
-        yield from _unless_true("subjects", matching.restricted(RequestMatch(subjects=match.subjects), about[0]))
-    yield from _unless_true(
-        "not-excluded", matching.by_operation(lambda asked: negate(matching.excluded(policy.exclude, asked)), *about)
-    )
+    if kind in (PODS, GROUPS) and _has_globs(match):
+        yield objects.CompiledCondition("namespaces", name_is("request.namespace", match.namespaces or ()))
+    subjects = matching.restricted(RequestMatch(subjects=match.subjects), about[0])
+    yield objects.CompiledCondition("subjects", subjects)
+    outside = matching.by_operation(lambda asked: negate(matching.excluded(policy.exclude, asked)), *about)
+    yield objects.CompiledCondition("not-excluded", outside)
     if kind == _GOING:
         yield objects.CompiledCondition("goes", matching.GOES)
         return
@@ -337,19 +319,11 @@ def _conditions(
         tests = [changed("spec") if part == "spec" else changed_metadata(part) for part in sorted(reads.parts)]
         if "labels" not in reads.parts:
             tests += [changed_key("labels", key) for key in sorted(reads.labels - {MARK})]
-        changes = if_else("request.operation == 'CREATE'", TRUE, any_of(tests))
-        yield objects.CompiledCondition("changes-what-is-read", changes)
+        yield objects.CompiledCondition("changes-what-is-read", any_of(["request.operation == 'CREATE'", *tests]))
     ranges = [row.rule.reserve for row in rows if row.rule.reserve is not None]
     if policy.conditions and len(ranges) == len(rows):
         # A condition that fails refuses; so it is not evaluated for a value that no rule here is about.
         value = "object.value" if kind == CLASSES else "object.spec.?priority.orValue(0)"
-        inside = (
-            f"({value} >= {reserve.from_} && {value} <= {reserve.to})" for reserve in ranges if reserve is not None
-        )
+        inside = (f"({value} >= {reserve.from_} && {value} <= {reserve.to})" for reserve in ranges)
         yield objects.CompiledCondition("in-a-reserved-range", any_of(inside))
     yield from conditions_of(policy)
-
-
-def _unless_true(name: str, expression: str) -> Iterator[objects.CompiledCondition]:
-    if expression != TRUE:
-        yield objects.CompiledCondition(name, expression)

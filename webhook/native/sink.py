@@ -42,10 +42,13 @@ class Sink(NamedTuple):
     now: float
     inexpressible: list[Inexpressible]
 
+    def lacks(self, rule: str, reason: object, *, enforced: bool = False) -> None:
+        """Note what the API server cannot be given of a rule."""
+        self.inexpressible.append(Inexpressible(rule, str(reason), enforced))
+
     def differs(self, rule: str, table: ClassTable, key: str) -> None:
         """Note the classes whose annotation the rule does not know natively."""
-        names = table.left_out(key)
-        if names:
+        if names := table.left_out(key):
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
             reason = f"{key} of PriorityClass {', '.join(names[:_NAMED])}{more} is not known here: {NOT_IN_TABLE}"
             self.inexpressible.append(Inexpressible(rule, reason, enforced=True, by_classes=True))

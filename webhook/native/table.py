@@ -14,7 +14,7 @@ evaluation of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -30,68 +30,53 @@ _RECORDABLE = re.compile(r"[ !#-\[\]-~]{0,64}")
 
 
 class ClassTable:
-    """The cluster's PriorityClasses, by name. Who may define a class in one of the `bands` is for policies to say."""
+    """The cluster's PriorityClasses. Who may define a class in one of the `bands` is for policies to say."""
 
     def __init__(self, classes: Iterable[PriorityClass], bands: Iterable[tuple[int, int]] = ()) -> None:
-        self._classes: Mapping[str, PriorityClass] = {
-            class_.metadata.name: class_ for class_ in sorted(classes, key=lambda class_: class_.metadata.name)
-        }
-        self._bands = list(bands)
+        bands = list(bands)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._classes
+        def importance(class_: PriorityClass) -> tuple[bool, float, str]:
+            """Those in a band first, which not everybody may define, then the older ones: more displace nobody's."""
+            metadata, reserved = class_.metadata, any(start <= class_.value <= end for start, end in bands)
+            return not reserved, epoch_or(metadata.creation_timestamp, 0.0), metadata.name
 
-    @property
-    def global_defaults(self) -> list[str]:
-        """The classes with `globalDefault: true`; the Priority plugin fills one of them in."""
-        return [name for name, class_ in self._classes.items() if class_.global_default]
+        self._classes = sorted(classes, key=importance)
+
+    def names(self, *, default: bool = False) -> list[str]:
+        """The classes; with `default` those with `globalDefault: true`, one of which the Priority plugin fills in."""
+        return sorted(class_.metadata.name for class_ in self._classes if class_.global_default or not default)
 
     def annotation(self, key: str) -> str:
         """The literal of what each class says for an annotation; classes that do not say it are left out.
 
         So are those that `left_out` names.
         """
-        return mapping((_entry(class_), quote(value)) for class_, value in self._told(key))
+        return mapping(sorted(self._rows(key)[0]))
 
     def left_out(self, key: str) -> list[str]:
         """The classes whose annotation is not in the table: it cannot be recorded, or there is no room for it."""
-        told = {class_.metadata.name for class_, _ in self._told(key)}
-        return [class_.metadata.name for class_, _ in self._said(key) if class_.metadata.name not in told]
+        return sorted(self._rows(key)[1])
 
-    def _told(self, key: str) -> list[tuple[PriorityClass, str]]:
-        """The classes whose annotation is in the table, with its value: as many as have room, by importance.
-
-        Classes in a band come first, which not everybody may define, and then the older ones: nobody makes those of
-        others go by making more.
-        """
-
-        def importance(row: tuple[PriorityClass, str]) -> tuple[bool, float, str]:
-            class_, metadata = row[0], row[0].metadata
-            reserved = any(start <= class_.value <= end for start, end in self._bands)
-            return not reserved, epoch_or(metadata.creation_timestamp, 0.0), metadata.name
-
-        room, rows = LONGEST_EXPRESSION, list[tuple[PriorityClass, str]]()
-        for class_, value in sorted(self._said(key), key=importance):
-            room -= len(mapping([(_entry(class_), quote(value))])) if _RECORDABLE.fullmatch(value) else 0
-            if room < 0:
-                break
-            if _RECORDABLE.fullmatch(value):
-                rows.append((class_, value))
-        return sorted(rows, key=lambda row: row[0].metadata.name)
-
-    def _said(self, key: str) -> list[tuple[PriorityClass, str]]:
-        rows = ((class_, (class_.metadata.annotations or {}).get(key)) for class_ in self._classes.values())
-        return [(class_, value) for class_, value in rows if value is not None]
+    def _rows(self, key: str) -> tuple[list[tuple[str, str]], list[str]]:
+        room, rows, left_out = LONGEST_EXPRESSION, list[tuple[str, str]](), list[str]()
+        for class_ in self._classes:
+            value = (class_.metadata.annotations or {}).get(key)
+            if value is None:
+                continue
+            never = _IF_NEVER if class_.preemption_policy == NEVER else ""
+            row = f"{class_.metadata.name}/{class_.value}{never}", quote(value)
+            recordable = _RECORDABLE.fullmatch(value) is not None
+            room -= len(mapping([row])) if recordable else 0
+            if recordable and room >= 0:
+                rows.append(row)
+            else:
+                left_out.append(class_.metadata.name)
+        return rows, left_out
 
 
 def resolved(name: str, priority: str, preemption_policy: str) -> str:
     """The key of an entry, as an expression of these: what the Priority plugin resolved a class to."""
     return f"{name} + '/' + string({priority}) + ({preemption_policy} == {quote(NEVER)} ? {quote(_IF_NEVER)} : '')"
-
-
-def _entry(priority_class: PriorityClass) -> str:
-    never = _IF_NEVER if priority_class.preemption_policy == NEVER else ""
-    return f"{priority_class.metadata.name}/{priority_class.value}{never}"
 
 
 def value_variable(key: str, keys: Sequence[str]) -> str:
