@@ -16,8 +16,8 @@ import msgspec
 from tests.preemption.building import NOW
 from tests.simulation.clusters import added
 from tests.workloads import pod
+from webhook.clusters.acting.kubelet import RUN_SECONDS
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
-from webhook.clusters.model.kubelet import RUN_SECONDS
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339

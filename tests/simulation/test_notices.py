@@ -4,7 +4,7 @@ import pytest
 
 from tests.preemption.building import NOW
 from tests.simulation.clusters import cluster_of, evicted, loaded, node, placed, pod, policy_text, run, write
-from webhook.clusters.model.kubelet import READY_SECONDS, seconds_to_ready
+from webhook.clusters.acting.kubelet import READY_SECONDS, seconds_to_ready
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE, NOTICE_CONDITION
 from webhook.simulation.cluster_file.reading import read_cluster

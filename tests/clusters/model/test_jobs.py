@@ -99,9 +99,8 @@ def test_pods_with_an_index_or_an_ordinal_say_it():
     """Name, labels, annotation, host name, subdomain, and a variable in every container that has none of that name."""
     own = {"name": "JOB_COMPLETION_INDEX", "value": "mine"}
     made = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c"}, {"name": "d", "env": [own]}]}}
-    identify_job_pod(made, "x", 7)
     source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
-    assert made == {
+    assert identify_job_pod(made, "x", 7) == {
         "metadata": {"generateName": "x-7-", "labels": {"app": "x", INDEX: "7"}, "annotations": {INDEX: "7"}},
         "spec": {
             "hostname": "x-7",
@@ -111,8 +110,7 @@ def test_pods_with_an_index_or_an_ordinal_say_it():
             ],
         },
     }
-    stateful = {"metadata": {}, "spec": {}}
-    identify_stateful_pod(stateful, "db", 5, "service")
+    stateful = identify_stateful_pod({"metadata": {}, "spec": {}}, "db", 5, "service")
     labels = {"statefulset.kubernetes.io/pod-name": "db-5", "apps.kubernetes.io/pod-index": "5"}
     expected = {"metadata": {"name": "db-5", "labels": labels}, "spec": {"hostname": "db-5", "subdomain": "service"}}
     assert stateful == expected

@@ -6,11 +6,10 @@ import msgspec
 import pytest
 
 from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, share, strategy_of
-from webhook.clusters.model.disruption import WorkloadScale, expected_pods
 from webhook.clusters.model.jobs import JobProgress
-from webhook.clusters.model.pods import by_deletion_order, replica_changes, template_hash
+from webhook.clusters.model.pods import by_deletion_order, template_hash
 from webhook.clusters.model.workloads import WorkloadSpec
-from webhook.kube.objects.meta import Condition, ObjectMeta, OwnerReference
+from webhook.kube.objects.meta import Condition, ObjectMeta
 from webhook.kube.objects.pod import Pod, PodSpec, PodStatus
 
 
@@ -84,7 +83,6 @@ def test_pods_go_in_the_order_of_kubernetes():
     ]
     order = ["waiting", "starting", "unready", "cheap", "doubled", "young", "old", "dear"]
     assert [one.metadata.name for one in by_deletion_order(pods)] == order
-    assert [one.metadata.name for one in replica_changes(pods, 6).delete] == order[:2]
 
 
 @pytest.mark.parametrize(
@@ -100,18 +98,6 @@ def test_a_template_is_known_by_what_it_says():
     """The order of its labels does not matter; a change of one does."""
     first, second, third = ({"labels": labels} for labels in ({"a": "1", "b": "2"}, {"b": "2", "a": "1"}, {"a": "1"}))
     assert template_hash(first) == template_hash(second) != template_hash(third)
-
-
-def test_the_scale_of_a_budget_is_that_of_the_workloads_on_top():
-    """Two ReplicaSets of one Deployment count once; who is not known counts as many as it has."""
-    above = OwnerReference(kind="Deployment", name="web", controller=True)
-    scales = {
-        ("ReplicaSet", "ns/new"): WorkloadScale(2, above),
-        ("ReplicaSet", "ns/old"): WorkloadScale(3, above),
-        ("Deployment", "ns/web"): WorkloadScale(5, None),
-    }
-    owners = {("ReplicaSet", "ns/new"): 1, ("ReplicaSet", "ns/old"): 3, ("Operator", "ns/x"): 4}
-    assert expected_pods(owners, lambda kind, key: scales.get((kind, key))) == 9
 
 
 @pytest.mark.parametrize(

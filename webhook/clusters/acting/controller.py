@@ -1,17 +1,19 @@
-"""What controllers are made of: where they act, which pods are whose, and the loop around a work queue."""
+"""What controllers are made of: where they act, which pods are whose, and a loop over keys of objects."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from webhook.clusters.acting.work_queue import WorkQueue
 from webhook.clusters.model.pods import is_active, is_ready
+from webhook.clusters.model.workloads import Workload
 from webhook.clusters.scheduling.cluster_state import Informers
+from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import Clock
 from webhook.kube.object_cache import Change, ObjectCache
@@ -20,8 +22,13 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import POD, Resource
 
+log = logging.getLogger(__name__)
+
+FORBIDDEN = 403
 NOT_FOUND = 404
 CONFLICT = 409
+FIRST_DELAY = 0.05
+LONGEST_DELAY = 10.0
 Json = dict[str, Any]
 
 
@@ -103,28 +110,122 @@ class ControllerContext:
 
 
 class Controller(ABC):
-    """A control loop: what changes is added to the queue by its key, and `sync` brings it where it should be."""
+    """A control loop: `sync` handles every key that was added, from `start` on; never one key twice at a time.
+
+    A key added while it waits is handled once, one added while it is handled is handled again. One that fails is tried
+    again later if the context `retries`.
+    """
 
     name: str
 
     def __init__(self, context: ControllerContext) -> None:
         self.context = context
-        self.queue = WorkQueue(self.name, self.sync, retries=context.retries)
+        self._started = False
+        self._waiting: dict[str, None] = {}
+        self._active: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, int] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    async def run(self) -> None:
-        """Work until it is cancelled."""
-        self.queue.start()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.queue.stop()
+    @abstractmethod
+    async def sync(self, key: str) -> None:
+        """Look at one object as it is now, and bring it where it should be."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be handled, now or later."""
+        return not self._waiting and not self._active and not self._timers
 
     def watch_keys(self, resource: Resource) -> ObjectCache[Any]:
         """The workloads of a resource, of which every one that changes is looked at."""
         cache = self.context.workloads(resource)
-        cache.handlers.append(lambda change: self.queue.add(change.key))
+        cache.handlers.append(lambda change: self.add(change.key))
         return cache
 
-    @abstractmethod
-    async def sync(self, key: str) -> None:
-        """Look at one object as it is now. Whatever it raises, the key is tried again later."""
+    def add(self, key: str) -> None:
+        """Have the key handled soon."""
+        if self._started and key not in self._active:
+            self._begin(key)
+        else:
+            self._waiting[key] = None
+
+    def add_after(self, key: str, delay: float) -> None:
+        """Have the key handled after `delay` seconds, unless an earlier wish for it is under way."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None and timer.when() <= loop.time() + delay:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[key] = loop.call_later(delay, self._fire, key)
+
+    def forget(self) -> None:
+        """Drop the keys that wait; those that are to be handled later stay."""
+        self._waiting.clear()
+
+    def start(self) -> None:
+        """Handle the keys that wait, and those to come."""
+        self._started = True
+        for key in list(self._waiting):
+            self._begin(key)
+
+    async def run(self) -> None:
+        """Work until it is cancelled."""
+        self.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._started = False
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+            for task in self._active.values():
+                task.cancel()
+
+    def _fire(self, key: str) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    def _begin(self, key: str) -> None:
+        self._waiting.pop(key, None)
+        self._active[key] = asyncio.create_task(self._handle(key), name=f"{self.name} {key}")
+
+    async def _handle(self, key: str) -> None:
+        try:
+            await self.sync(key)
+            self._failures.pop(key, None)
+        except Exception as error:
+            if isinstance(error, ApiError):
+                level = logging.WARNING if error.status == FORBIDDEN else logging.DEBUG
+                log.log(level, "%s: %s: %s", self.name, key, error)
+            else:
+                log.exception("%s: %s", self.name, key)
+            if self.context.retries:
+                failures = self._failures[key] = self._failures.get(key, 0) + 1
+                self.add_after(key, min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures - 1, 10)))
+        finally:
+            del self._active[key]
+            if self._started and key in self._waiting:
+                self._begin(key)
+
+
+def owner_reference(resource: Resource, owner: Workload) -> Json:
+    """The reference by which a controller marks what it made."""
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+async def put_status(client: Client, resource: Resource, workload: Workload, status: Json) -> None:
+    """Write a workload's status if it changed; a workload that is gone or changed meanwhile is left alone."""
+    if status == workload.told:
+        return
+    metadata = workload.metadata
+    cleared = {key: None for key in workload.told if key not in status}
+    body = {"metadata": {"resourceVersion": metadata.resource_version}, "status": {**cleared, **status}}
+    with tolerating(NOT_FOUND, CONFLICT):
+        await client.patch(resource.path(metadata.namespace, metadata.name, "status"), body, kind="merge")

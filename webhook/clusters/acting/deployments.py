@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
-from webhook.clusters.acting.controller import CONFLICT, Controller, ControllerContext, Json, tolerating
-from webhook.clusters.acting.pod_control import owner_reference, put_status
-from webhook.clusters.acting.statuses import deployment_status
-from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, scaled_step, strategy_of
+from webhook.clusters.acting.controller import (
+    CONFLICT,
+    Controller,
+    ControllerContext,
+    Json,
+    owner_reference,
+    put_status,
+    tolerating,
+)
+from webhook.clusters.model.deployments import ReplicaCounts, rollout_step, scaled_step, strategy_of
 from webhook.clusters.model.pods import is_active, is_ready, template_hash
 from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
@@ -42,11 +49,10 @@ class DeploymentController(Controller):
         if owner is None or owner.kind != DEPLOYMENT.kind:
             return
         rows = self._of_owner.setdefault(owner.uid, {})
-        if change.new is None:
-            rows.pop(change.key, None)
-        else:
+        rows.pop(change.key, None)
+        if change.new is not None:
             rows[change.key] = change.new
-        self.queue.add(f"{known.metadata.namespace}/{owner.name}")
+        self.add(f"{known.metadata.namespace}/{owner.name}")
 
     def _pod_changed(self, owner: OwnerReference, change: Change[Pod]) -> None:
         """Look at a Deployment again that is being rolled out: a pod of it came up or is gone."""
@@ -55,15 +61,15 @@ class DeploymentController(Controller):
         above = controller_of(replica_set.metadata) if replica_set is not None else None
         if above is None or above.kind != DEPLOYMENT.kind:
             return
-        key = f"{namespace}/{above.name}"
-        deployment, sets = self._deployments.get(key), self._of_owner.get(above.uid, {}).values()
+        deployment = self._deployments.get(f"{namespace}/{above.name}")
         if deployment is None or deployment.spec.paused:
             return
+        sets = self._of_owner.get(above.uid, {}).values()
         if sum(bool(row.spec.wanted or self.context.pods.of(row.metadata.uid)) for row in sets) != 1:
-            self.queue.add(key)
+            self.add(f"{namespace}/{above.name}")
 
     async def sync(self, key: str) -> None:
-        """Make the newest replica set, move replicas to it, and write the status."""
+        """Make the newest replica set, or take the next step of the rollout, and write the status."""
         deployment: Workload | None = self._deployments.get(key)
         if deployment is None or deployment.spec.template is None:
             return
@@ -74,33 +80,29 @@ class DeploymentController(Controller):
         others = [replica_set for replica_set in sets if replica_set is not newest]
         if not deployment.metadata.deletion_timestamp:
             if newest is None and not deployment.spec.paused:
-                await self._create(deployment, others)
+                await self._create(deployment, max(map(_revision, others), default=0) + 1)
             else:
                 await self._scale(deployment, newest, others)
         if self.context.reports:
-            await put_status(self._client, DEPLOYMENT, deployment, deployment_status(deployment, newest, sets))
+            await put_status(self._client, DEPLOYMENT, deployment, _status(deployment, newest, sets))
 
-    async def _create(self, deployment: Workload, others: list[Workload]) -> None:
-        """Make the replica set of the present template, with the replicas that it has first."""
-        digest = template_hash(deployment.spec.template)
-        name = f"{deployment.metadata.name}-{digest}"
-        replicas = self._step(deployment, ReplicaCounts(name, 0, 0), self._counts(others), others).get(name, 0)
-        template = deployment.pod_template() or {}
-        metadata = template.get("metadata") or {}
+    async def _create(self, deployment: Workload, revision: int) -> None:
+        """Make the replica set of the present template, which has no replicas yet."""
+        digest, template = template_hash(deployment.spec.template), deployment.pod_template() or {}
+        metadata, selector = template.get("metadata") or {}, deployment.spec.selector or {}
         labels = {**(metadata.get("labels") or {}), TEMPLATE_HASH: digest}
-        selector = deployment.spec.selector or {}
         chosen = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: digest}
         body = {
             "apiVersion": REPLICA_SET.api_version,
             "kind": REPLICA_SET.kind,
             "metadata": {
-                "name": name,
+                "name": f"{deployment.metadata.name}-{digest}",
                 "labels": labels,
-                "annotations": {REVISION: str(max(map(_revision, others), default=0) + 1)},
+                "annotations": {REVISION: str(revision)},
                 "ownerReferences": [owner_reference(DEPLOYMENT, deployment)],
             },
             "spec": {
-                "replicas": replicas,
+                "replicas": 0,
                 "selector": {**selector, "matchLabels": chosen},
                 "template": {**template, "metadata": {**metadata, "labels": labels}},
             },
@@ -109,36 +111,29 @@ class DeploymentController(Controller):
             await self._client.create(REPLICA_SET.path(deployment.metadata.namespace), body)
 
     async def _scale(self, deployment: Workload, newest: Workload | None, others: list[Workload]) -> None:
-        """Scale the replica sets as far as the rollout goes now, or in proportion if it is paused."""
+        """Scale the replica sets as far as the rollout goes now, or in proportion if it is paused.
+
+        A replica set that is scaled has the Deployment looked at again, for the step after that.
+        """
+        wanted, pods_of = deployment.spec.wanted, self.context.pods.of
+        strategy = strategy_of(deployment.spec.strategy, wanted)
         sets = {row.metadata.name: row for row in ([newest] if newest else []) + others}
-        counts = self._counts(sets.values())
-        while True:
-            if deployment.spec.paused:
-                step = scaled_step(deployment.spec.wanted, _strategy(deployment), counts)
-            else:
-                step = self._step(deployment, counts[0], counts[1:], others)
-            for name, replicas in step.items():
-                metadata = sets[name].metadata
-                body = {"metadata": {"resourceVersion": metadata.resource_version}, "spec": {"replicas": replicas}}
-                with tolerating(CONFLICT):
-                    await self._client.patch(REPLICA_SET.path(metadata.namespace, metadata.name), body)
-            if not step or deployment.spec.paused:
-                return
-            counts = [row._replace(replicas=step.get(row.name, row.replicas)) for row in counts]
-
-    def _step(
-        self, deployment: Workload, newest: ReplicaCounts, older: list[ReplicaCounts], others: list[Workload]
-    ) -> dict[str, int]:
-        strategy = _strategy(deployment)
-        has_old_pods = any(self.context.pods.of(row.metadata.uid) for row in others)
-        return rollout_step(deployment.spec.wanted, strategy, newest, older, has_old_pods=has_old_pods)
-
-    def _counts(self, sets: Any) -> list[ReplicaCounts]:
-        """How many pods each of the replica sets is to have, and how many of them are available."""
-        return [ReplicaCounts(row.metadata.name, row.spec.wanted, self._available(row.metadata.uid)) for row in sets]
-
-    def _available(self, uid: str) -> int:
-        return sum(is_active(pod) and is_ready(pod) for pod in self.context.pods.of(uid))
+        counts = [
+            ReplicaCounts(
+                name, row.spec.wanted, sum(is_active(pod) and is_ready(pod) for pod in pods_of(row.metadata.uid))
+            )
+            for name, row in sets.items()
+        ]
+        if deployment.spec.paused:
+            step = scaled_step(wanted, strategy, counts)
+        else:
+            has_old_pods = any(pods_of(row.metadata.uid) for row in others)
+            step = rollout_step(wanted, strategy, counts[0], counts[1:], has_old_pods=has_old_pods)
+        for name, replicas in step.items():
+            metadata = sets[name].metadata
+            body = {"metadata": {"resourceVersion": metadata.resource_version}, "spec": {"replicas": replicas}}
+            with tolerating(CONFLICT):
+                await self._client.patch(REPLICA_SET.path(metadata.namespace, metadata.name), body)
 
 
 def _comparable(workload: Workload) -> Json:
@@ -154,5 +149,10 @@ def _revision(workload: Workload) -> int:
     return int((workload.metadata.annotations or {}).get(REVISION, "0"))
 
 
-def _strategy(deployment: Workload) -> RolloutStrategy:
-    return strategy_of(deployment.spec.strategy, deployment.spec.wanted)
+def _status(deployment: Workload, newest: Workload | None, sets: Collection[Workload]) -> Json:
+    """The status of a Deployment, from those of its ReplicaSets: what `kubectl rollout status` waits for."""
+    counted = ("replicas", "readyReplicas", "availableReplicas")
+    counts = {key: sum(int(row.told.get(key, 0)) for row in sets) for key in counted}
+    counts["updatedReplicas"] = int(newest.told.get("replicas", 0)) if newest else 0
+    generation = deployment.metadata.generation or 0
+    return {"observedGeneration": generation, **{key: count for key, count in counts.items() if count}}

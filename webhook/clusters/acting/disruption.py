@@ -1,25 +1,25 @@
 """The disruption controller: what every PodDisruptionBudget's status says, and which budgets cover a pod.
 
-It counts as `webhook.clusters.model.disruption` says; the pods of each budget are counted as they change.
+It counts as `webhook.clusters.model.disruption` says; the pods of each budget are kept as they change.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext, Json
-from webhook.clusters.model.disruption import WorkloadScale, budget_status, expected_pods, unconfirmed
+from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext
+from webhook.clusters.model.disruption import budget_status, unconfirmed, written
 from webhook.clusters.model.pods import is_ready
+from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change, ObjectCache
-from webhook.kube.objects.meta import Condition
-from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
-from webhook.kube.pods import controller_of, sync_failure
+from webhook.kube.objects.meta import OwnerReference
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
+from webhook.kube.pods import controller_of
 from webhook.kube.resources import (
     DEPLOYMENT,
     POD_DISRUPTION_BUDGET,
@@ -31,39 +31,32 @@ from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothin
 
 SCALED = (REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, DEPLOYMENT)
 _AGAIN_SECONDS = 0.05
-Owner = tuple[str, str]
-"""Kind and key of a controller."""
 
 
 @dataclass(slots=True)
 class Covered:
-    """The pods of one budget: those that are healthy, how many there are, and of which controllers."""
+    """The pods of one budget by key, and the keys of those that are healthy."""
 
     matches: Matcher
-    healthy: dict[str, bool] = field(default_factory=dict)
-    owners: Counter[Owner] = field(default_factory=Counter)
-    owner_of: dict[str, Owner] = field(default_factory=dict)
-    versions: dict[Owner, str] = field(default_factory=dict)
-    """`apiVersion` of the controllers."""
+    pods: dict[str, Pod] = field(default_factory=dict)
+    healthy: set[str] = field(default_factory=set)
 
-    def put(self, key: str, pod: Pod) -> None:
-        """Count a pod."""
-        self.drop(key)
-        self.healthy[key] = is_ready(pod) and not pod.metadata.deletion_timestamp
-        owner = controller_of(pod.metadata)
-        if owner is not None:
-            own = self.owner_of[key] = owner.kind, f"{pod.metadata.namespace}/{owner.name}"
-            self.owners[own] += 1
-            self.versions[own] = owner.api_version
+    def put(self, key: str, pod: Pod | None) -> None:
+        """Count a pod as it is now, one that is gone (None) no more."""
+        self.pods.pop(key, None)
+        self.healthy.discard(key)
+        if pod is not None:
+            self.pods[key] = pod
+            if is_ready(pod) and not pod.metadata.deletion_timestamp:
+                self.healthy.add(key)
 
-    def drop(self, key: str) -> None:
-        """Count a pod no more."""
-        self.healthy.pop(key, None)
-        owner = self.owner_of.pop(key, None)
-        if owner is not None:
-            self.owners[owner] -= 1
-            if not self.owners[owner]:
-                del self.owners[owner]
+    def owners(self) -> dict[tuple[str, str], list[tuple[OwnerReference, Pod]]]:
+        """The pods with a controller, by its kind and name."""
+        rows: dict[tuple[str, str], list[tuple[OwnerReference, Pod]]] = {}
+        for pod in self.pods.values():
+            if (owner := controller_of(pod.metadata)) is not None:
+                rows.setdefault((owner.kind, owner.name), []).append((owner, pod))
+        return rows
 
 
 class DisruptionController(Controller):
@@ -118,110 +111,79 @@ class DisruptionController(Controller):
             for key, pod in self._pods.items().items():
                 if key.startswith(prefix) and matches(pod.metadata.labels or {}):
                     covered.put(key, pod)
-        elif old.metadata.generation == new.metadata.generation and (
-            old.status.disrupted_pods == new.status.disrupted_pods
+        elif (old.metadata.generation, old.status.disrupted_pods) == (
+            new.metadata.generation,
+            new.status.disrupted_pods,
         ):
             return
-        self.queue.add(change.key)
+        self.add(change.key)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
+        new = change.new
         for key, covered in self._covered.get(change.key.partition("/")[0], {}).items():
-            if change.new is not None and covered.matches(change.new.metadata.labels or {}):
-                covered.put(change.key, change.new)
-            elif change.key in covered.healthy:
-                covered.drop(change.key)
-            else:
-                continue
-            self.queue.add(key)
+            pod = new if new is not None and covered.matches(new.metadata.labels or {}) else None
+            if pod is not None or change.key in covered.pods:
+                covered.put(change.key, pod)
+                self.add(key)
 
-    def _scale_changed(self, change: Change[Any]) -> None:
+    def _scale_changed(self, change: Change[Workload]) -> None:
         if change.old is None or change.new is None or change.old.spec.wanted != change.new.spec.wanted:
             for key in self._covered.get(change.key.partition("/")[0], ()):
-                self.queue.add(key)
+                self.add(key)
 
     async def sync(self, key: str) -> None:
         """Write the status of one budget, if it changed."""
         budget = self.budgets.get(key)
         if budget is None:
             return
-        namespace, now = budget.metadata.namespace, self.context.clock.wall()
-        covered = self.covered_by(key)
+        namespace, now, covered = budget.metadata.namespace, self.context.clock.wall(), self.covered_by(key)
         granted = budget.status.disrupted_pods or {}
         pods = {name: self._pods.get(f"{namespace}/{name}") for name in granted}
         there = [name for name, pod in pods.items() if pod is not None and not pod.metadata.deletion_timestamp]
         waiting = unconfirmed(granted, there, now)
         if waiting:
-            self.queue.add_after(key, min(waiting.values()) + 1)
+            self.add_after(key, min(waiting.values()) + 1)
+        healthy = len(covered.healthy.difference(f"{namespace}/{name}" for name in waiting))
         disrupted = {name: granted[name] for name in waiting}
-        healthy = sum(covered.healthy.values())
-        healthy -= sum(covered.healthy.get(f"{namespace}/{name}", False) for name in disrupted)
-        counted = budget_status(budget, len(covered.healthy), healthy, lambda: self._scale(covered), disrupted)
-        if _says(counted) == _says(budget.status) and (budget.status.conditions or not self.context.reports):
+        counted = budget_status(
+            budget, len(covered.pods), healthy, lambda: self._expected(namespace, covered), disrupted
+        )
+        if written(counted, "") == written(budget.status, "") and (
+            budget.status.conditions or not self.context.reports
+        ):
             return
-        body = {
-            "metadata": {"resourceVersion": budget.metadata.resource_version},
-            "status": written_status(counted, budget.status, rfc3339(now)),
-        }
+        gone = dict.fromkeys(name for name in granted if name not in (counted.disrupted_pods or {}))
+        status = written(counted, rfc3339(now)) | {"disruptedPods": {**(counted.disrupted_pods or {}), **gone} or None}
+        body = {"metadata": {"resourceVersion": budget.metadata.resource_version}, "status": status}
         try:
             path = POD_DISRUPTION_BUDGET.path(namespace, budget.metadata.name, "status")
             await self._client.patch(path, body, kind="merge")
         except ApiError as error:
             if error.status == CONFLICT:
-                self.queue.add_after(key, _AGAIN_SECONDS)
+                self.add_after(key, _AGAIN_SECONDS)
             elif error.status != NOT_FOUND:
                 raise
 
-    def _scale(self, covered: Covered) -> int:
-        """The sum of the scales of the controllers (`getExpectedScale`). Raises NoScaleError."""
-        for owner in covered.owners:
-            orphan = ""
-            if self._scale_of(*owner) is None:
-                orphan = next(pod for pod, own in covered.owner_of.items() if own == owner).partition("/")[2]
-            self._check_scale(covered.versions[owner], owner[0], orphan)
-        return expected_pods(covered.owners, self._scale_of)
+    def _expected(self, namespace: str, covered: Covered) -> int:
+        """How many pods the workloads on top of a budget's pods are to have together (`getExpectedScale`).
 
-    def _scale_of(self, kind: str, key: str) -> WorkloadScale | None:
+        One that is not known counts as having as many as it should. Raises NoScaleError.
+        """
+        expected: dict[tuple[str, str], int] = {}
+        for (kind, name), pods in covered.owners().items():
+            workload, wanted = self._workload(kind, namespace, name), len(pods)
+            owner, pod = pods[0]
+            self._check_scale(owner.api_version, kind, "" if workload is not None else pod.metadata.name)
+            on_top = kind, name
+            while workload is not None:
+                wanted, above = workload.spec.wanted, controller_of(workload.metadata)
+                if above is None or above.kind not in self._scales:
+                    break
+                on_top = above.kind, above.name
+                workload = self._workload(above.kind, namespace, above.name)
+            expected[on_top] = max(expected.get(on_top, 0), wanted)
+        return sum(expected.values())
+
+    def _workload(self, kind: str, namespace: str, name: str) -> Workload | None:
         cache = self._scales.get(kind)
-        workload = cache.get(key) if cache is not None else None
-        return None if workload is None else WorkloadScale(workload.spec.wanted, controller_of(workload.metadata))
-
-
-def _says(status: PodDisruptionBudgetStatus) -> Json:
-    """What a status says, but for times: two that say the same are not written twice."""
-    failure = sync_failure(status)
-    return status_fields(status) | {"failure": failure.message if failure else ""}
-
-
-def written_status(status: PodDisruptionBudgetStatus, before: PodDisruptionBudgetStatus, now: str) -> Json:
-    """A budget's status as a merge patch of the one before; `now` is RFC 3339."""
-    gone = dict.fromkeys(name for name in before.disrupted_pods or () if name not in (status.disrupted_pods or {}))
-    failure = sync_failure(status)
-    fields = status_fields(status) | {"disruptedPods": {**(status.disrupted_pods or {}), **gone} or None}
-    return {**fields, "conditions": [budget_condition(status, now, failure)]}
-
-
-def status_fields(status: PodDisruptionBudgetStatus) -> Json:
-    """A budget's status as it is written, but for its conditions."""
-    fields: Json = {
-        "observedGeneration": status.observed_generation or 0,
-        "disruptionsAllowed": status.disruptions_allowed,
-        "currentHealthy": status.current_healthy,
-        "desiredHealthy": status.desired_healthy,
-        "expectedPods": status.expected_pods,
-    }
-    if status.disrupted_pods:
-        fields["disruptedPods"] = status.disrupted_pods
-    return fields
-
-
-def budget_condition(status: PodDisruptionBudgetStatus, now: str, failure: Condition | None = None) -> Json:
-    """The condition DisruptionAllowed for a budget's status; `failure` says why the budget could not be counted."""
-    allowed = status.disruptions_allowed > 0
-    return {
-        "type": "DisruptionAllowed",
-        "status": "True" if allowed else "False",
-        "observedGeneration": status.observed_generation or 0,
-        "lastTransitionTime": now,
-        "reason": failure.reason if failure else "SufficientPods" if allowed else "InsufficientPods",
-        "message": failure.message if failure else "",
-    }
+        return cache.get(f"{namespace}/{name}") if cache is not None else None

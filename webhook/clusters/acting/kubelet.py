@@ -6,22 +6,49 @@ from collections.abc import Callable
 from typing import Any
 
 from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext, tolerating
-from webhook.clusters.model.kubelet import is_starting, seconds_to_end, seconds_to_ready, seconds_to_removal
 from webhook.kube.client import Client
-from webhook.kube.instants import epoch_or, rfc3339
+from webhook.kube.instants import epoch, epoch_or, rfc3339
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import POD
-from webhook.policy.model.values import READY
+from webhook.policy.model.values import NOTICE_CONDITION, READY
 
+RUN_SECONDS = "embedded.giveway.dev/run-seconds"
+"""Annotation of a pod that ends by itself: after so many seconds its phase is Succeeded."""
+READY_SECONDS = "embedded.giveway.dev/ready-seconds"
+"""Annotation of a pod that answers a notice: so many seconds after it was told it says that it is ready to leave."""
 TERMINATION_SECONDS = 0.2
+
+
+def _left(annotated: str, since: str | None, now: float) -> float | None:
+    """Seconds of an annotation that are left since then; None if one of the two cannot be read."""
+    try:
+        return max(0.0, epoch(since or "") + float(annotated) - now)
+    except ValueError:
+        return None
+
+
+def seconds_to_end(pod: Pod, now: float) -> float | None:
+    """In how many seconds a running pod ends by itself; None if it does not. `now` is in seconds since the epoch."""
+    text = (pod.metadata.annotations or {}).get(RUN_SECONDS)
+    return _left(text, pod.status.start_time, now) if text is not None and pod.status.phase == "Running" else None
+
+
+def seconds_to_ready(pod: Pod, now: float) -> float | None:
+    """In how many seconds a pod that was told says that it is ready to leave; None if it does not, or has done so."""
+    annotations = pod.metadata.annotations or {}
+    text = annotations.get(READY_SECONDS)
+    if text is None or annotations.get(READY) == "true":
+        return None
+    told = next((row for row in pod.status.conditions or () if row.type == NOTICE_CONDITION), None)
+    return _left(text, told.last_transition_time, now) if told is not None and told.status == "True" else None
 
 
 class Kubelet(Controller):
     """Plays the kubelet of the nodes that `serves(name)` accepts.
 
-    A bound pod is Running and Ready at once; a deleted one is gone after `termination_seconds`, or earlier where
-    its grace period is shorter; with None after that. `client_of(node)` gives the client of a node.
+    A bound pod is Running and Ready at once; a deleted one is gone after `termination_seconds`, or earlier if its
+    grace period is shorter; with None after that. `client_of(node)` gives the client of a node.
     """
 
     name = "kubelet"
@@ -50,29 +77,29 @@ class Kubelet(Controller):
         elif pod.spec.node_name and self._serves(pod.spec.node_name):
             if pod.metadata.deletion_timestamp:
                 self._plan_removal(change.key, pod, is_new=change.old is None)
-            elif is_starting(pod):
-                self.queue.add(change.key)
+            elif pod.status.phase in ("", "Pending"):
+                self.add(change.key)
             else:
                 self._wait(change.key, pod)
 
     def _plan_removal(self, key: str, pod: Pod, *, is_new: bool) -> None:
         """Let a pod be gone in its time, which is not put off by a later change of it."""
         clock = self.context.clock
-        grace: float | None = pod.metadata.deletion_grace_period_seconds
+        grace = float(pod.metadata.deletion_grace_period_seconds or 0)
         if is_new:  # it was asked before anybody looked
-            grace = max(0, epoch_or(pod.metadata.deletion_timestamp, clock.wall()) - clock.wall())
-        seconds = seconds_to_removal(grace, self.termination_seconds)
+            grace = max(0.0, epoch_or(pod.metadata.deletion_timestamp, clock.wall()) - clock.wall())
+        seconds = grace if self.termination_seconds is None else min(grace, self.termination_seconds)
         due = clock.monotonic() + seconds
         if due < self._leaving.get(key, due + 1):
             self._leaving[key] = due
-            self.queue.add_after(key, seconds)
+            self.add_after(key, seconds)
 
     def _wait(self, key: str, pod: Pod) -> None:
         """Look at a running pod again when it ends, or answers a notice."""
         now = self.context.clock.wall()
         waits = [seconds for seconds in (seconds_to_end(pod, now), seconds_to_ready(pod, now)) if seconds is not None]
         if waits:
-            self.queue.add_after(key, min(waits))
+            self.add_after(key, min(waits))
 
     async def sync(self, key: str) -> None:
         """Let a pod run, answer, end or be gone, as it is due."""
@@ -80,51 +107,44 @@ class Kubelet(Controller):
         if pod is None:
             return
         path, client = POD.path(pod.metadata.namespace, pod.metadata.name), self._client_of(pod.spec.node_name)
-        if pod.metadata.deletion_timestamp:
-            left = self._leaving.get(key, 0.0) - self.context.clock.monotonic()
-            if left > 0:  # this was for another end of it
-                self.queue.add_after(key, left)
-                return
-            body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
-            with tolerating(NOT_FOUND, CONFLICT):
-                await client.delete(path, body)
-        elif is_starting(pod):
-            await self._set_status(client, pod, "Running")
-        elif seconds_to_ready(pod, now) == 0:
-            said = {"metadata": {"uid": pod.metadata.uid, "annotations": {READY: "true"}}}
-            with tolerating(NOT_FOUND, CONFLICT):
-                await client.patch(f"{path}/status", said)
-        elif seconds_to_end(pod, now) == 0:
-            await self._set_status(client, pod, "Succeeded")
-        else:
-            self._wait(key, pod)
-
-    async def _set_status(self, client: Client, pod: Pod, phase: str) -> None:
-        """Say that the containers of a pod run, or (Succeeded) that all have ended well."""
-        now, runs = rfc3339(self.context.clock.wall()), phase == "Running"
-        status: dict[str, Any] = {"phase": phase}
-        if runs:
-            status["startTime"] = now
-            types, reason = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"], {}
-            state: dict[str, Any] = {"running": {"startedAt": now}}
-        else:
-            types, reason = ["Ready", "ContainersReady"], {"reason": "PodCompleted"}
-            ended = {"startedAt": pod.status.start_time, "finishedAt": now}
-            state = {"terminated": {"exitCode": 0, "reason": "Completed", **ended}}
-        same = {"status": "True" if runs else "False", "lastProbeTime": None, "lastTransitionTime": now}
-        status["conditions"] = [{"type": type_, **same, **reason} for type_ in types]
-        status["containerStatuses"] = [
-            {
-                "name": container.name,
-                "image": container.image,
-                "imageID": "",
-                "ready": runs,
-                "restartCount": 0,
-                "state": state,
-            }
-            for container in pod.spec.containers or ()
-        ]
-        path = POD.path(pod.metadata.namespace, pod.metadata.name, "status")
-        body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        said: dict[str, Any] = {"metadata": {"uid": pod.metadata.uid}}
         with tolerating(NOT_FOUND, CONFLICT):
-            await client.patch(path, body, kind="strategic")
+            if pod.metadata.deletion_timestamp:
+                left = self._leaving.get(key, 0.0) - self.context.clock.monotonic()
+                if left > 0:  # this was for another end of it
+                    self.add_after(key, left)
+                else:
+                    await client.delete(path, {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}})
+            elif pod.status.phase in ("", "Pending"):
+                said["status"] = _status(pod, "Running", rfc3339(now))
+                await client.patch(f"{path}/status", said, kind="strategic")
+            elif seconds_to_ready(pod, now) == 0:
+                said["metadata"]["annotations"] = {READY: "true"}
+                await client.patch(f"{path}/status", said)
+            elif seconds_to_end(pod, now) == 0:
+                said["status"] = _status(pod, "Succeeded", rfc3339(now))
+                await client.patch(f"{path}/status", said, kind="strategic")
+            else:
+                self._wait(key, pod)
+
+
+def _status(pod: Pod, phase: str, now: str) -> dict[str, Any]:
+    """What is said of a pod whose containers run, or (Succeeded) have all ended well."""
+    runs = phase == "Running"
+    status: dict[str, Any] = {"phase": phase}
+    same: dict[str, Any] = {"status": "True" if runs else "False", "lastProbeTime": None, "lastTransitionTime": now}
+    types: list[str] = ["Ready", "ContainersReady"]
+    state: dict[str, Any] = {"running": {"startedAt": now}}
+    if runs:
+        status["startTime"] = now
+        types = ["PodReadyToStartContainers", "Initialized", *types, "PodScheduled"]
+    else:
+        same["reason"] = "PodCompleted"
+        ended = {"startedAt": pod.status.start_time, "finishedAt": now}
+        state = {"terminated": {"exitCode": 0, "reason": "Completed", **ended}}
+    status["conditions"] = [{"type": type_, **same} for type_ in types]
+    kept = {"imageID": "", "ready": runs, "restartCount": 0, "state": state}
+    status["containerStatuses"] = [
+        {"name": container.name, "image": container.image, **kept} for container in pod.spec.containers or ()
+    ]
+    return status

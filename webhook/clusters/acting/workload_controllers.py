@@ -6,17 +6,27 @@ whose claims are there; no claim is made.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
-from webhook.clusters.acting.controller import Controller, ControllerContext, Json
-from webhook.clusters.acting.pod_control import PodControl, put_status
-from webhook.clusters.acting.revisions import Revisions
-from webhook.clusters.acting.statuses import job_status, replica_set_status
+from webhook.clusters.acting.controller import (
+    CONFLICT,
+    NOT_FOUND,
+    Controller,
+    ControllerContext,
+    Json,
+    owner_reference,
+    put_status,
+    tolerating,
+)
 from webhook.clusters.model.daemon_sets import daemon_changes, pinned, takes
-from webhook.clusters.model.jobs import JobProgress, has_ended, identify_job_pod
-from webhook.clusters.model.pods import is_active, replica_changes
+from webhook.clusters.model.jobs import JobProgress, has_ended, identify_job_pod, job_status
+from webhook.clusters.model.pods import by_deletion_order, is_active, is_ready
+from webhook.clusters.model.revisions import Revisions
 from webhook.clusters.model.stateful_sets import identify_stateful_pod, stateful_changes
 from webhook.clusters.model.workloads import Workload
 from webhook.kube.client import Client
@@ -31,6 +41,7 @@ from webhook.kube.resources import (
     JOB,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
+    POD,
     REPLICA_SET,
     REPLICATION_CONTROLLER,
     STATEFUL_SET,
@@ -38,55 +49,112 @@ from webhook.kube.resources import (
 )
 
 
+class Step(NamedTuple):
+    """What is done about a workload: named templates of pods to make, pods to delete, and the status to write."""
+
+    create: Iterable[Json] = ()
+    delete: Iterable[Pod] = ()
+    status: Json | None = None
+
+
 class WorkloadController(Controller):
-    """Keeps the pods of the workloads of one resource."""
+    """Keeps the pods of the workloads of one resource.
+
+    What it did itself and has not yet seen in the cache is remembered: until the cache has caught up it does nothing
+    more, so that nothing is created or deleted twice.
+    """
 
     resource: Resource
 
     def __init__(self, context: ControllerContext, client: Client) -> None:
         super().__init__(context)
-        self.client = client
-        self.control = PodControl(context, client, self.resource)
+        self._client = client
+        self._unseen: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        """Owner uid to (pod key, uid of a pod whose deletion was asked for, or "" for a creation)."""
         self.owners = self.watch_keys(self.resource)
         context.pods.follow(self.resource.kind, self.pod_changed)
 
+    @abstractmethod
+    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+        """What is to be done about a workload with these pods."""
+
     def pod_changed(self, owner: OwnerReference, change: Change[Pod]) -> None:
         """Look at the owner of a pod that came, went or counts otherwise."""
-        if change.new is None:
-            self.control.forget_made(owner.uid, change.key)
-        self.queue.add(f"{change.key.partition('/')[0]}/{owner.name}")
+        if change.new is None and owner.uid in self._unseen:
+            self._unseen[owner.uid].discard((change.key, ""))
+        self.add(f"{change.key.partition('/')[0]}/{owner.name}")
 
-    def due(self, key: str) -> Workload | None:
-        """The workload of that key, if something can be done about it now."""
+    async def sync(self, key: str) -> None:
+        """Delete the workload's pods too many, make those missing, and write its status, also if one was refused."""
         owner: Workload | None = self.owners.get(key)
-        if owner is None or owner.metadata.deletion_timestamp or not self.control.settled(owner):
-            return None
-        return owner
+        if owner is None or owner.metadata.deletion_timestamp:
+            return
+        unseen = self._unseen.get(owner.metadata.uid)
+        if unseen:
+            unseen -= {row for row in unseen if self._is_seen(*row)}
+        if unseen:
+            return
+        step = self.step(owner, list(self.context.pods.of(owner.metadata.uid)))
+        try:
+            for pod in step.delete:
+                metadata = pod.metadata
+                path = POD.path(metadata.namespace, metadata.name)
+                with tolerating(NOT_FOUND, CONFLICT):
+                    await self._client.delete(path, {"preconditions": {"uid": metadata.uid}})
+                self._remember(owner, f"{metadata.namespace}/{metadata.name}", metadata.uid)
+            for template in step.create:
+                given = {name: part for name, part in template["metadata"].items() if part and name in _OF_TEMPLATES}
+                body: Json = {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "metadata": {**given, "ownerReferences": [owner_reference(self.resource, owner)]},
+                    "spec": template["spec"],
+                }
+                made = await self._client.create(POD.path(owner.metadata.namespace), body, Pod)
+                self._remember(owner, f"{made.metadata.namespace}/{made.metadata.name}", "")
+        finally:
+            if step.status is not None:
+                await put_status(self._client, self.resource, owner, step.status)
+
+    def template_of(self, owner: Workload) -> Json | None:
+        """What the owner's pods are made of, with the start of their names; None if it is not known."""
+        template = self.context.template_of(self.resource.kind, owner)
+        if template is not None:
+            template["metadata"] = {**(template.get("metadata") or {}), "generateName": f"{owner.metadata.name}-"}
+        return template
+
+    def _remember(self, owner: Workload, key: str, uid: str) -> None:
+        if not self._is_seen(key, uid):
+            self._unseen[owner.metadata.uid].add((key, uid))
+
+    def _is_seen(self, key: str, uid: str) -> bool:
+        pod = self.context.pods.cache.get(key)
+        if not uid:
+            return pod is not None
+        return pod is None or pod.metadata.uid != uid or bool(pod.metadata.deletion_timestamp)
+
+
+_OF_TEMPLATES = ("name", "generateName", "labels", "annotations", "finalizers")
 
 
 class ReplicaSetController(WorkloadController):
-    """Makes and replaces the pods of every ReplicaSet."""
+    """Makes and replaces the pods of every ReplicaSet (`manageReplicas`)."""
 
     name = "replicaset"
     resource = REPLICA_SET
 
-    async def sync(self, key: str) -> None:
-        """Make the set's missing pods or delete those too many, and write its status."""
-        owner = self.owners.get(key)
-        if owner is None or not self.control.settled(owner):
-            return
-        active = [pod for pod in self.control.pods(owner) if is_active(pod)]
-        refusal = None
-        if not owner.metadata.deletion_timestamp:
-            changes = replica_changes(active, owner.spec.wanted)
-            name = {"generateName": f"{owner.metadata.name}-"}
-            wanted = ((self.control.template_of(owner), dict(name)) for _ in range(changes.create))
-            refusal = await self.control.create(owner, wanted)
-            await self.control.delete(owner, changes.delete)
+    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+        """The pods that are missing or too many, and how many there are."""
+        active = [pod for pod in pods if is_active(pod)]
+        surplus = len(active) - owner.spec.wanted
+        template = self.template_of(owner) if surplus < 0 else None
+        status = None
         if self.context.reports:
-            await put_status(self.client, self.resource, owner, replica_set_status(owner, active))
-        if refusal is not None:
-            raise refusal
+            ready = sum(map(is_ready, active))
+            counts = {"readyReplicas": ready, "availableReplicas": ready} if ready else {}
+            status = {"replicas": len(active), **counts, "observedGeneration": owner.metadata.generation or 0}
+        delete = by_deletion_order(active)[:surplus] if surplus > 0 else ()
+        return Step([template] * -surplus if template else (), delete, status)
 
 
 class ReplicationControllerController(ReplicaSetController):
@@ -96,7 +164,23 @@ class ReplicationControllerController(ReplicaSetController):
     resource = REPLICATION_CONTROLLER
 
 
-class StatefulSetController(WorkloadController):
+class RevisionedController(WorkloadController):
+    """The controller of a kind whose pods say by a label of which template they were made."""
+
+    def __init__(self, context: ControllerContext, client: Client) -> None:
+        super().__init__(context, client)
+        self._revisions: dict[str, Revisions] = {}
+        """The templates that each owner has had, by its uid."""
+        self.owners.handlers.append(self._owner_changed)
+
+    def _owner_changed(self, change: Change[Workload]) -> None:
+        owner = change.new
+        if owner is not None:
+            revisions = self._revisions.setdefault(owner.metadata.uid, Revisions(owner, self.resource.kind))
+            revisions.note(owner, self.context.template_of)
+
+
+class StatefulSetController(RevisionedController):
     """Makes and replaces the pods of every StatefulSet."""
 
     name = "statefulset"
@@ -104,34 +188,29 @@ class StatefulSetController(WorkloadController):
 
     def __init__(self, context: ControllerContext, client: Client) -> None:
         super().__init__(context, client)
-        self._revisions = Revisions(context, self.resource.kind)
-        self.owners.handlers.append(self._revisions.note)
         self._claims = context.informers.cache(PERSISTENT_VOLUME_CLAIM, PersistentVolumeClaim)
 
-    async def sync(self, key: str) -> None:
-        """Take the set's next step: make a missing pod, drop a surplus one, replace an outdated one."""
-        owner = self.due(key)
-        if owner is None:
-            return
-        name, spec = owner.metadata.name, owner.spec
-        pods = {pod.metadata.name: pod for pod in self.control.pods(owner)}
-        versions = self._revisions.of(owner, pods.values())
-        changes = stateful_changes(name, spec, pods, is_outdated=versions.is_outdated)
-        await self.control.delete(owner, changes.delete)
-        wanted = []
-        for ordinal in changes.create:
-            template = versions.earlier if ordinal < changes.partition else None
-            if template is None and (template := self.control.template_of(owner)) is not None:
-                template = versions.labelled(template)
+    def pod_changed(self, owner: OwnerReference, change: Change[Pod]) -> None:
+        """Keep what a pod of an earlier template was like."""
+        if change.new is None and change.old is not None and owner.uid in self._revisions:
+            self._revisions[owner.uid].note_gone(change.old)
+        super().pod_changed(owner, change)
+
+    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+        """Make a missing pod, drop a surplus one, replace an outdated one."""
+        name, spec, revisions = owner.metadata.name, owner.spec, self._revisions[owner.metadata.uid]
+        by_name = {pod.metadata.name: pod for pod in pods}
+        ordinals, delete, partition = stateful_changes(name, spec, by_name, is_outdated=revisions.is_outdated)
+        create = []
+        for ordinal in ordinals:
+            template = revisions.earlier(f"{name}-{ordinal}") if ordinal < partition else None
+            if template is None and (template := self.template_of(owner)) is not None:
+                template = revisions.labelled(template)
             if template is not None:
-                identify_stateful_pod(template, name, ordinal, spec.service_name)
-                self._claim_volumes(owner, template)
-                wanted.append((template, {"name": template["metadata"]["name"]}))
-        refusal = await self.control.create(owner, wanted)
-        if not changes.create and not any(map(versions.is_outdated, pods.values())):
-            versions.settle()
-        if refusal is not None:
-            raise refusal
+                made = identify_stateful_pod(template, name, ordinal, spec.service_name)
+                self._claim_volumes(owner, made)
+                create.append(made)
+        return Step(create, delete)
 
     def _claim_volumes(self, owner: Workload, pod: Json) -> None:
         """Give a pod the volumes of its own, if their claims are there."""
@@ -143,7 +222,7 @@ class StatefulSetController(WorkloadController):
                 spec["volumes"] = [*others, claimed]
 
 
-class DaemonSetController(WorkloadController):
+class DaemonSetController(RevisionedController):
     """Makes and replaces the pods of every DaemonSet; pods are bound to their node by affinity."""
 
     name = "daemonset"
@@ -151,8 +230,6 @@ class DaemonSetController(WorkloadController):
 
     def __init__(self, context: ControllerContext, client: Client) -> None:
         super().__init__(context, client)
-        self._revisions = Revisions(context, self.resource.kind)
-        self.owners.handlers.append(self._revisions.note)
         self._nodes = context.informers.cache(NODE, Node)
         self._nodes.handlers.append(self._node_changed)
 
@@ -160,25 +237,17 @@ class DaemonSetController(WorkloadController):
         old, new = change.old, change.new
         if old is None or new is None or (old.spec, old.metadata.labels) != (new.spec, new.metadata.labels):
             for key in self.owners.items():
-                self.queue.add(key)
+                self.add(key)
 
-    async def sync(self, key: str) -> None:
-        """Make the set's missing pods and delete those too many."""
-        owner = self.due(key)
-        template = owner.pod_template() if owner is not None else None
-        if owner is None or template is None:
-            return
-        pods, spec = self.control.pods(owner), msgspec.convert(template["spec"], PodSpec)
-        versions = self._revisions.of(owner, pods)
-        nodes = {name for name, node in self._nodes.items().items() if takes(spec, node)}
-        changes = daemon_changes(nodes, pods, owner.spec.update_strategy, is_outdated=versions.is_outdated)
-        await self.control.delete(owner, changes.delete)
-        name = {"generateName": f"{owner.metadata.name}-"}
-        made_of = versions.labelled(template)
-        wanted = (({**made_of, "spec": pinned(template["spec"], node)}, dict(name)) for node in changes.create)
-        refusal = await self.control.create(owner, wanted)
-        if refusal is not None:
-            raise refusal
+    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+        """Make the set's missing pods and delete those too many; of a set without a template nothing is known."""
+        if owner.spec.template is None or (template := self.template_of(owner)) is None:
+            return Step()
+        revisions, spec = self._revisions[owner.metadata.uid], msgspec.convert(template["spec"], PodSpec)
+        on = {name for name, node in self._nodes.items().items() if takes(spec, node)}
+        nodes, delete = daemon_changes(on, pods, owner.spec.update_strategy, is_outdated=revisions.is_outdated)
+        made_of = revisions.labelled(template)
+        return Step([{**made_of, "spec": pinned(template["spec"], node)} for node in nodes], delete)
 
 
 class JobController(WorkloadController):
@@ -198,26 +267,17 @@ class JobController(WorkloadController):
             self._progress[owner.uid].note(change.old)
         super().pod_changed(owner, change)
 
-    async def sync(self, key: str) -> None:
-        """Make the pods that a job still needs, and write its status."""
-        job = self.due(key)
-        if job is None or has_ended(job.told.get("conditions")):
-            return
-        name, uid, spec = job.metadata.name, job.metadata.uid, job.spec
-        pods, progress = self.control.pods(job), self._progress[uid]
-        progress.look(spec, pods, job.told)
-        step = progress.step(spec, pods)
+    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+        """The pods that a job still needs, and how it has ended."""
+        if has_ended(owner.told.get("conditions")):
+            return Step()
+        name, progress = owner.metadata.name, self._progress[owner.metadata.uid]
+        progress.look(owner.spec, pods, owner.told)
+        step = progress.step(owner.spec, pods)
         progress.withdrawn |= {pod.metadata.uid for pod in step.delete}
-        await self.control.delete(job, step.delete)
-        wanted = []
-        for index in step.create:
-            template = self.control.template_of(job)
-            if template is not None:
-                identify_job_pod(template, name, index)
-                wanted.append((template, {"generateName": template["metadata"]["generateName"]}))
-        refusal = await self.control.create(job, wanted)
+        template = self.template_of(owner) if step.create else None
+        create = [identify_job_pod(template, name, index) for index in step.create] if template else ()
+        status = None
         if self.context.reports or step.ended:
-            status = job_status(job, progress, step, rfc3339(self.context.clock.wall()))
-            await put_status(self.client, JOB, job, status)
-        if refusal is not None:
-            raise refusal
+            status = job_status(owner.spec, progress, step, rfc3339(self.context.clock.wall()))
+        return Step(create, step.delete, status)

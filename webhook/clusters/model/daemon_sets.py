@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -33,21 +33,16 @@ _ADDED = msgspec.convert(_TOLERATIONS, list[Toleration])
 Json = dict[str, Any]
 
 
-class DaemonChanges(NamedTuple):
-    """The nodes for which a DaemonSet makes a pod now, and the pods it deletes."""
-
-    create: list[str]
-    delete: list[Pod]
-
-
 def daemon_changes(
     nodes: Collection[str],
     pods: Iterable[Pod],
     strategy: Mapping[str, Any] | None,
     *,
     is_outdated: Callable[[Pod], bool],
-) -> DaemonChanges:
+) -> tuple[list[str], list[Pod]]:
     """The next step of a DaemonSet that is to have a pod on each of these `nodes` (`manage`, `rollingUpdate`).
+
+    Returned are the nodes for which it makes a pod, and the pods that it deletes.
 
     `strategy` is its `updateStrategy`. Outdated pods go `maxUnavailable` at a time. With `maxSurge` so many new ones
     come beside them first. One that is not ready keeps nobody waiting.
@@ -97,7 +92,7 @@ def daemon_changes(
             create.append(node_of(pod))
         else:
             delete.append(pod)
-    return DaemonChanges(create, delete)
+    return create, delete
 
 
 def takes(spec: PodSpec, node: Node) -> bool:

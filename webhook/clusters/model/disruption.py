@@ -6,16 +6,16 @@ Mirrors `pkg/controller/disruption` and `registry/core/pod/storage/eviction.go`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from webhook.clusters.model.deployments import share
 from webhook.clusters.model.pods import is_ready
 from webhook.kube.instants import epoch, rfc3339
-from webhook.kube.objects.meta import Condition, OwnerReference
+from webhook.kube.objects.meta import Condition
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from webhook.kube.pods import SCALED, SYNC_FAILED, sync_failure
+from webhook.kube.pods import SYNC_FAILED, sync_failure
 
 CONFIRMATION_SECONDS = 120.0
 """How long a pod counts as gone whose eviction was granted, although it is there still and not leaving."""
@@ -24,13 +24,6 @@ _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction s
 _MOST_UNCONFIRMED = 2000
 """Evictions whose pods are not gone yet that a budget's status may hold."""
 _PROCESSING_SECONDS = 10
-
-
-class WorkloadScale(NamedTuple):
-    """How many pods a workload is to have, and its own controller, if it has one."""
-
-    replicas: int
-    controller: OwnerReference | None
 
 
 class BudgetRefusalError(Exception):
@@ -48,25 +41,6 @@ class NoScaleError(ValueError):
 def needs_scale(spec: PodDisruptionBudgetSpec) -> bool:
     """Whether a budget depends on how many pods their controllers are to have; a number of `minAvailable` does not."""
     return spec.max_unavailable is not None or isinstance(spec.min_available, str)
-
-
-def expected_pods(owners: Mapping[tuple[str, str], int], scale_of: Callable[[str, str], WorkloadScale | None]) -> int:
-    """How many pods a budget's workloads are to have together.
-
-    `owners` are the controllers of its pods, (kind, `namespace/name`), with how many of the pods each has.
-    `scale_of(kind, key)` is None for one that is not known: it counts as having as many as it should.
-    """
-    counted: dict[tuple[str, str], int] = {}
-    for owner, pods in owners.items():
-        (kind, key), replicas = owner, pods
-        while kind in SCALED and (scale := scale_of(kind, key)) is not None:
-            replicas = scale.replicas
-            above = scale.controller
-            if above is None or above.kind not in SCALED:
-                break
-            kind, key = above.kind, f"{key.partition('/')[0]}/{above.name}"
-        counted[kind, key] = max(counted.get((kind, key), 0), replicas)
-    return sum(counted.values())
 
 
 def unconfirmed(disrupted: Mapping[str, Any], there: Collection[str], now: float) -> dict[str, float]:
@@ -99,6 +73,29 @@ def budget_status(
         disrupted_pods=disrupted or None,
         observed_generation=budget.metadata.generation,
     )
+
+
+def written(status: PodDisruptionBudgetStatus, now: str) -> dict[str, Any]:
+    """A status as it is written, with the condition DisruptionAllowed as of `now`, RFC 3339."""
+    fields: dict[str, Any] = {
+        "observedGeneration": status.observed_generation or 0,
+        "disruptionsAllowed": status.disruptions_allowed,
+        "currentHealthy": status.current_healthy,
+        "desiredHealthy": status.desired_healthy,
+        "expectedPods": status.expected_pods,
+    }
+    if status.disrupted_pods:
+        fields["disruptedPods"] = status.disrupted_pods
+    allowed, failure = status.disruptions_allowed > 0, sync_failure(status)
+    condition = {
+        "type": "DisruptionAllowed",
+        "status": "True" if allowed else "False",
+        "observedGeneration": status.observed_generation or 0,
+        "lastTransitionTime": now,
+        "reason": SYNC_FAILED if failure else "SufficientPods" if allowed else "InsufficientPods",
+        "message": failure.message if failure else "",
+    }
+    return {**fields, "conditions": [condition]}
 
 
 def _desired(spec: PodDisruptionBudgetSpec, covered: int, scale: Callable[[], int]) -> tuple[int, int]:

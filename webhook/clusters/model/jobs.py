@@ -19,6 +19,15 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 """The label and annotation of a pod that works on one index of a Job."""
 _BACKOFF_LIMIT = 6
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+COMPLETE = "CompletionsReached", "Reached expected number of succeeded pods", ("SuccessCriteriaMet", "Complete")
+"""How a Job is told to be complete: reason, message and types of its conditions."""
+FAILURES = {
+    "BackoffLimitExceeded": "Job has reached the specified backoff limit",
+    "FailedIndexes": "Job has failed indexes",
+    "MaxFailedIndexesExceeded": "Job has exceeded the specified maximal number of failed indexes",
+    "PodFailurePolicy": "A pod matches a FailJob rule",
+}
+"""Why a Job may fail: reasons with their messages."""
 Json = dict[str, Any]
 
 
@@ -32,13 +41,6 @@ class JobStep(NamedTuple):
     delete: list[Pod]
     ended: str
     reason: str
-
-
-def limits_of(spec: WorkloadSpec) -> tuple[int, int | None]:
-    """How many pods a Job has at a time, and how many completions it needs; without, one that succeeds ends it."""
-    if spec.parallelism is None and spec.completions is None:
-        return 1, 1
-    return 1 if spec.parallelism is None else spec.parallelism, spec.completions
 
 
 @dataclass
@@ -104,7 +106,9 @@ class JobProgress:
 
         A pod is replaced as soon as it is leaving, or once it has ended (`podReplacementPolicy: Failed`).
         """
-        parallelism, completions = limits_of(spec)
+        parallelism, completions = 1 if spec.parallelism is None else spec.parallelism, spec.completions
+        if spec.parallelism is None and completions is None:
+            completions = 1  # else one that succeeds ends it
         active = [pod for pod in pods if is_active(pod)]
         failed = self.failed_indexes(spec)
         left = parallelism if completions is None else completions - self.succeeded - len(failed)
@@ -142,20 +146,46 @@ def job_labels(name: str, uid: str) -> dict[str, str]:
     return {**labels, **{f"batch.kubernetes.io/{key}": text for key, text in labels.items()}}
 
 
-def identify_job_pod(pod: Json, job: str, index: int | None) -> None:
-    """Give a new pod, or its template, of a Job its name and what tells its index, in place."""
-    metadata, spec = pod.setdefault("metadata", {}), pod["spec"]
-    metadata["generateName"] = f"{job}-" if index is None else f"{job}-{index}-"
+def identify_job_pod(template: Json, job: str, index: int | None) -> Json:
+    """A new pod of a Job, with the start of its name and what tells its index."""
+    metadata, spec = template.get("metadata") or {}, template["spec"]
     if index is None:
-        return
-    for field_name in ("labels", "annotations"):
-        metadata[field_name] = {**(metadata.get(field_name) or {}), INDEX: str(index)}
-    spec["hostname"] = f"{job}-{index}"
+        return {"metadata": {**metadata, "generateName": f"{job}-"}, "spec": spec}
     source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
-    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+    told = {"name": _INDEX_VARIABLE, "valueFrom": source}
+
+    def telling(container: Json) -> Json:
         variables = container.get("env") or []
-        if not any(variable.get("name") == _INDEX_VARIABLE for variable in variables):
-            container["env"] = [*variables, {"name": _INDEX_VARIABLE, "valueFrom": source}]
+        return (
+            container
+            if told["name"] in [row["name"] for row in variables]
+            else {**container, "env": [*variables, told]}
+        )
+
+    both = {key: {**(metadata.get(key) or {}), INDEX: str(index)} for key in ("labels", "annotations")}
+    containers = {key: [telling(row) for row in spec[key]] for key in ("initContainers", "containers") if spec.get(key)}
+    return {
+        "metadata": {**metadata, **both, "generateName": f"{job}-{index}-"},
+        "spec": {**spec, **containers, "hostname": f"{job}-{index}"},
+    }
+
+
+def job_status(spec: WorkloadSpec, progress: JobProgress, step: JobStep, now: str) -> Json:
+    """The status of a Job after a step; `now` is RFC 3339."""
+    counts = {
+        "succeeded": progress.succeeded,
+        "failed": progress.failed,
+        "completedIndexes": intervals(progress.completed),
+        "failedIndexes": intervals(progress.failed_indexes(spec)),
+    }
+    status: Json = {key: count for key, count in counts.items() if count}
+    if step.ended:
+        reason, message, types = step.reason, FAILURES.get(step.reason, ""), ("FailureTarget", "Failed")
+        if step.ended == "Complete":
+            reason, message, types = COMPLETE
+        says = {"status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+        status["conditions"] = [{"type": type_, **says} for type_ in types]
+    return status
 
 
 def has_ended(conditions: Sequence[Mapping[str, Any]] | None) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -13,13 +12,6 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import deletion_cost, is_terminal
 
 _PHASES = {"": 0, "Pending": 0, "Unknown": 1, "Running": 2}
-
-
-class PodChanges(NamedTuple):
-    """How many pods a controller makes now, and which it deletes."""
-
-    create: int
-    delete: list[Pod]
 
 
 def is_active(pod: Pod) -> bool:
@@ -30,13 +22,6 @@ def is_active(pod: Pod) -> bool:
 def is_ready(pod: Pod) -> bool:
     """Whether a pod's condition Ready is True."""
     return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions or ())
-
-
-def replica_changes(pods: Iterable[Pod], wanted: int) -> PodChanges:
-    """What a ReplicaSet or ReplicationController does about its pods (`manageReplicas`)."""
-    active = [pod for pod in pods if is_active(pod)]
-    surplus = len(active) - wanted
-    return PodChanges(max(0, -surplus), by_deletion_order(active)[:surplus] if surplus > 0 else [])
 
 
 def by_deletion_order(pods: list[Pod]) -> list[Pod]:

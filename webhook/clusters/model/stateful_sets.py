@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from webhook.clusters.model.pods import is_active, is_ready
 from webhook.clusters.model.workloads import WorkloadSpec
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 
-REVISION = "controller-revision-hash"
-"""The label that tells the pods of one template from those of another, of StatefulSets and DaemonSets."""
 _POD_NAME = "statefulset.kubernetes.io/pod-name"
 _POD_INDEX = "apps.kubernetes.io/pod-index"
 
 
-class StatefulChanges(NamedTuple):
-    """The ordinals of the pods that a StatefulSet makes now, and the pods that it deletes.
-
-    Pods below the ordinal `partition` are made of the template before the last change.
-    """
-
-    create: list[int]
-    delete: list[Pod]
-    partition: int
-
-
 def stateful_changes(
     name: str, spec: WorkloadSpec, pods: Mapping[str, Pod], *, is_outdated: Callable[[Pod], bool]
-) -> StatefulChanges:
+) -> tuple[list[int], list[Pod], int]:
     """The next step of a StatefulSet over its `pods` by name.
 
     In order a pod is made once all before it are ready, and one surplus pod at a time goes. With
     `podManagementPolicy: Parallel` nothing waits for that. Outdated pods go one at a time, from the highest ordinal
     down to the partition; `maxUnavailable` needs a feature gate that is off in 1.36. A name is free once the pod that
     had it is gone.
+
+    Returned are the ordinals of the pods that it makes, the pods that it deletes, and the ordinal below which a pod is
+    made of the template before the last change.
     """
     parallel = spec.pod_management_policy == "Parallel"
     replicas, start = 1 if spec.replicas is None else spec.replicas, (spec.ordinals or {}).get("start") or 0
     partition = ((spec.update_strategy or {}).get("rollingUpdate") or {}).get("partition") or 0
     create: list[int] = []
     delete: list[Pod] = []
-    changes = StatefulChanges(create, delete, start + partition)
+    changes = create, delete, start + partition
     names = [f"{name}-{start + number}" for number in range(replicas)]
     for ordinal, own in enumerate(names, start):
         pod = pods.get(own)
@@ -66,12 +56,12 @@ def stateful_changes(
     return changes
 
 
-def identify_stateful_pod(pod: dict[str, Any], name: str, ordinal: int, service: str) -> None:
-    """Give a new pod, or its template, of a StatefulSet its name and its ordinal, in place."""
-    metadata, own = pod.setdefault("metadata", {}), f"{name}-{ordinal}"
-    metadata["name"] = own
-    metadata["labels"] = {**(metadata.get("labels") or {}), _POD_NAME: own, _POD_INDEX: str(ordinal)}
-    pod["spec"] |= {"hostname": own, **({"subdomain": service} if service else {})}
+def identify_stateful_pod(template: dict[str, Any], name: str, ordinal: int, service: str) -> dict[str, Any]:
+    """A new pod of a StatefulSet, with its name and its ordinal."""
+    metadata, own = template.get("metadata") or {}, f"{name}-{ordinal}"
+    labels = {**(metadata.get("labels") or {}), _POD_NAME: own, _POD_INDEX: str(ordinal)}
+    named = {**template["spec"], "hostname": own, **({"subdomain": service} if service else {})}
+    return {"metadata": {**metadata, "name": own, "labels": labels}, "spec": named}
 
 
 def _is_available(pod: Pod) -> bool:

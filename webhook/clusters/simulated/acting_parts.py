@@ -68,30 +68,29 @@ class ActingParts:
         context.pods.quiet = False
         filled = self.workloads.fill()
         for part in controllers:
-            part.queue.forget()
+            part.forget()
         for key in filled:
-            deployments.queue.add(key)
+            deployments.add(key)
         self._take_in_budgets(api.clock.wall())
 
     @property
     def are_idle(self) -> bool:
         """Whether none of them has something to do, now or later."""
-        return all(part.queue.is_idle for part in self._parts)
+        return all(part.is_idle for part in self._parts)
 
     def start(self) -> None:
         """Begin."""
         for part in self._parts:
-            part.queue.start()
+            part.start()
 
     def _take_in_budgets(self, now: float) -> None:
         """Learn of the budgets that are there which controllers have a scale, and which evictions were granted."""
         for key, budget in self._disruption.budgets.items().items():
             if needs_scale(budget.spec) and budget.status.expected_pods and not sync_failure(budget.status):
-                kinds = {kind for kind, _ in self._disruption.covered_by(key).owners}
-                self._scaled |= kinds - _WITHOUT_SCALE
+                self._scaled |= {kind for kind, _ in self._disruption.covered_by(key).owners()} - _WITHOUT_SCALE
             if granted := budget.status.disrupted_pods:
                 waiting = unconfirmed(granted, granted, now)
-                self._disruption.queue.add_after(key, min(waiting.values(), default=0.0) + 1)
+                self._disruption.add_after(key, min(waiting.values(), default=0.0) + 1)
 
     def _check_scale(self, _version: str, kind: str, _orphan: str) -> None:
         """Of a workload that is not in the file it is assumed that it has as many pods as it should."""

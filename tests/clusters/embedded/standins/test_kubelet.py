@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.workloads import condition, eventually, never, pod
-from webhook.clusters.model.kubelet import READY_SECONDS, RUN_SECONDS
+from webhook.clusters.acting.kubelet import READY_SECONDS, RUN_SECONDS
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
 from webhook.kube.resources import POD

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 import msgspec
 
-from webhook.clusters.acting.disruption import budget_condition, status_fields
 from webhook.clusters.embedded.apiserver.strategy import check_preconditions
 from webhook.clusters.embedded.apiserver.subresources import set_condition
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
@@ -23,7 +22,14 @@ from webhook.clusters.embedded.protocol.api_resources import BY_URL, Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import bad_request, failure, forbidden, success, too_many_requests
 from webhook.clusters.embedded.storage.object_store import StoreReader
-from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, asks_no_budget, budget_to_spend, spent
+from webhook.clusters.model.disruption import (
+    BLOCKED,
+    BudgetRefusalError,
+    asks_no_budget,
+    budget_to_spend,
+    spent,
+    written,
+)
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import LabelSelector
 from webhook.kube.objects.pod import Pod, PodDisruptionBudget
@@ -104,7 +110,7 @@ def _spent(budget: Object, pod: str) -> Object:
             raise forbidden(_BUDGETS, known.metadata.name, refusal.text) from refusal
         causes = [{"reason": "DisruptionBudget", "message": refusal.text}]
         raise too_many_requests(BLOCKED, causes, refusal.retry_after) from refusal
-    written: Object = (budget.get("status") or {}) | status_fields(status)
-    if not status.disruptions_allowed:
-        written["conditions"] = [budget_condition(status, rfc3339(time.time()))]
-    return {**budget, "status": written}
+    fields = written(status, rfc3339(time.time()))
+    if status.disruptions_allowed:
+        del fields["conditions"]  # they say the same still
+    return {**budget, "status": (budget.get("status") or {}) | fields}

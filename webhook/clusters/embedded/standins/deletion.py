@@ -65,7 +65,7 @@ class GarbageCollector(Controller):
             if old is not None:
                 self._known.pop(old.uid, None)
                 for uid in self._dependents.get(old.uid, ()):
-                    self.queue.add(uid)
+                    self.add(uid)
             return
         metadata: ObjectMeta = change.new.metadata
         self._known[metadata.uid] = resource, metadata
@@ -73,7 +73,7 @@ class GarbageCollector(Controller):
         for uid in owners:
             self._dependents.setdefault(uid, set()).add(metadata.uid)
         if owners and not metadata.deletion_timestamp and not any(uid in self._known for uid in owners):
-            self.queue.add(metadata.uid)
+            self.add(metadata.uid)
 
     async def sync(self, uid: str) -> None:
         """Delete the object of this uid if none of its owners is left."""
@@ -116,7 +116,7 @@ class NamespaceController(Controller):
         super().__init__(context)
         self._client = client
         self._namespaces = context.informers.cache(NAMESPACE, Metadata)
-        self._namespaces.handlers.append(lambda change: self.queue.add_after(change.key, GRACE_SECONDS))
+        self._namespaces.handlers.append(lambda change: self.add_after(change.key, GRACE_SECONDS))
 
     async def sync(self, key: str) -> None:
         """Empty a namespace that is being deleted, and let it go once nothing is left in it."""
@@ -132,7 +132,7 @@ class NamespaceController(Controller):
                         await self._client.delete(f"{path}/{item.metadata.name}", {"propagationPolicy": "Background"})
             left += len(items)
         if left:
-            self.queue.add_after(key, AGAIN_SECONDS)
+            self.add_after(key, AGAIN_SECONDS)
             return
         with tolerating(NOT_FOUND):
             current = await self._client.get(NAMESPACE.path(None, key))

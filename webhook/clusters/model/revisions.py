@@ -1,0 +1,73 @@
+"""Which template the pods of a StatefulSet or a DaemonSet were made of: a label says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from webhook.clusters.model.new_pods import template_like
+from webhook.clusters.model.pods import template_hash
+from webhook.clusters.model.workloads import Workload
+from webhook.kube.objects.pod import Pod
+
+REVISION = "controller-revision-hash"
+"""The label that tells the pods of one template from those of another."""
+Json = dict[str, Any]
+
+
+class Revisions:
+    """The templates that one owner has had, as far as they were seen."""
+
+    def __init__(self, owner: Workload, kind: str) -> None:
+        self._kind = kind
+        self._first = self._newest = self._revision(owner)
+        self._labelled_as = str(owner.told.get("updateRevision") or "")
+        """What pods of the first template are labelled, if others had made them before and the owner tells."""
+        self._templates: dict[str, Json] = {}
+        self._gone: dict[str, Pod] = {}
+        """The last pod of each name, if it was of an earlier template."""
+
+    def note(self, owner: Workload, template_of: Callable[[str, Any], Json | None]) -> None:
+        """Take in the template of the owner, which is new or was changed."""
+        self._newest = self._revision(owner)
+        if self._newest not in self._templates and (template := template_of(self._kind, owner)):
+            self._templates[self._newest] = template
+
+    def note_gone(self, pod: Pod) -> None:
+        """Keep what a pod that is gone was like, if it was of an earlier template."""
+        if self.is_outdated(pod):
+            self._gone[pod.metadata.name] = pod
+
+    def is_outdated(self, pod: Pod) -> bool:
+        """Whether a pod was made of another template than the newest."""
+        label = _label(pod)
+        if label == self._newest:
+            return False
+        if self._newest != self._first or label in self._templates:
+            return True
+        return bool(label and self._labelled_as) and label != self._labelled_as
+
+    def earlier(self, name: str) -> Json | None:
+        """What the last pod of that name was made of, if that was an earlier template."""
+        pod = self._gone.get(name)
+        if pod is None or not self.is_outdated(pod):
+            return None
+        known = self._templates.get(_label(pod))
+        return _with_label(known, _label(pod)) if known else template_like(pod)
+
+    def labelled(self, template: Json) -> Json:
+        """The newest template with the label of its revision."""
+        return _with_label(template, self._newest)
+
+    def _revision(self, owner: Workload) -> str:
+        digest = template_hash(owner.spec.template)
+        return digest if self._kind == "DaemonSet" else f"{owner.metadata.name}-{digest}"
+
+
+def _label(pod: Pod) -> str:
+    return (pod.metadata.labels or {}).get(REVISION, "")
+
+
+def _with_label(template: Json, revision: str) -> Json:
+    metadata = template.get("metadata") or {}
+    return {**template, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), REVISION: revision}}}
