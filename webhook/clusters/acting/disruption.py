@@ -126,7 +126,7 @@ class DisruptionController(Controller):
                 covered.put(change.key, pod)
                 self.add(key)
 
-    def _scale_changed(self, change: Change[Workload]) -> None:
+    def _scale_changed(self, change: Change[Any]) -> None:
         if change.old is None or change.new is None or change.old.spec.wanted != change.new.spec.wanted:
             for key in self._covered.get(change.key.partition("/")[0], ()):
                 self.add(key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -173,8 +173,8 @@ class RevisionedController(WorkloadController):
         """The templates that each owner has had, by its uid."""
         self.owners.handlers.append(self._owner_changed)
 
-    def _owner_changed(self, change: Change[Workload]) -> None:
-        owner = change.new
+    def _owner_changed(self, change: Change[Any]) -> None:
+        owner: Workload | None = change.new
         if owner is not None:
             revisions = self._revisions.setdefault(owner.metadata.uid, Revisions(owner, self.resource.kind))
             revisions.note(owner, self.context.template_of)
