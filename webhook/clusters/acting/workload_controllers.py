@@ -49,7 +49,7 @@ from webhook.kube.resources import (
 )
 
 
-class Step(NamedTuple):
+class WorkloadStep(NamedTuple):
     """What is done about a workload: named templates of pods to make, pods to delete, and the status to write."""
 
     create: Iterable[Json] = ()
@@ -75,7 +75,7 @@ class WorkloadController(Controller):
         context.pods.follow(self.resource.kind, self.pod_changed)
 
     @abstractmethod
-    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+    def step(self, owner: Workload, pods: list[Pod]) -> WorkloadStep:
         """What is to be done about a workload with these pods."""
 
     def pod_changed(self, owner: OwnerReference, change: Change[Pod]) -> None:
@@ -143,7 +143,7 @@ class ReplicaSetController(WorkloadController):
     name = "replicaset"
     resource = REPLICA_SET
 
-    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+    def step(self, owner: Workload, pods: list[Pod]) -> WorkloadStep:
         """The pods that are missing or too many, and how many there are."""
         active = [pod for pod in pods if is_active(pod)]
         surplus = len(active) - owner.spec.wanted
@@ -154,7 +154,7 @@ class ReplicaSetController(WorkloadController):
             counts = {"readyReplicas": ready, "availableReplicas": ready} if ready else {}
             status = {"replicas": len(active), **counts, "observedGeneration": owner.metadata.generation or 0}
         delete = by_deletion_order(active)[:surplus] if surplus > 0 else ()
-        return Step([template] * -surplus if template else (), delete, status)
+        return WorkloadStep([template] * -surplus if template else (), delete, status)
 
 
 class ReplicationControllerController(ReplicaSetController):
@@ -196,7 +196,7 @@ class StatefulSetController(RevisionedController):
             self._revisions[owner.uid].note_gone(change.old)
         super().pod_changed(owner, change)
 
-    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+    def step(self, owner: Workload, pods: list[Pod]) -> WorkloadStep:
         """Make a missing pod, drop a surplus one, replace an outdated one."""
         name, spec, revisions = owner.metadata.name, owner.spec, self._revisions[owner.metadata.uid]
         by_name = {pod.metadata.name: pod for pod in pods}
@@ -210,7 +210,7 @@ class StatefulSetController(RevisionedController):
                 made = identify_stateful_pod(template, name, ordinal, spec.service_name)
                 self._claim_volumes(owner, made)
                 create.append(made)
-        return Step(create, delete)
+        return WorkloadStep(create, delete)
 
     def _claim_volumes(self, owner: Workload, pod: Json) -> None:
         """Give a pod the volumes of its own, if their claims are there."""
@@ -239,15 +239,15 @@ class DaemonSetController(RevisionedController):
             for key in self.owners.items():
                 self.add(key)
 
-    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+    def step(self, owner: Workload, pods: list[Pod]) -> WorkloadStep:
         """Make the set's missing pods and delete those too many; of a set without a template nothing is known."""
         if owner.spec.template is None or (template := self.template_of(owner)) is None:
-            return Step()
+            return WorkloadStep()
         revisions, spec = self._revisions[owner.metadata.uid], msgspec.convert(template["spec"], PodSpec)
         on = {name for name, node in self._nodes.items().items() if takes(spec, node)}
         nodes, delete = daemon_changes(on, pods, owner.spec.update_strategy, is_outdated=revisions.is_outdated)
         made_of = revisions.labelled(template)
-        return Step([{**made_of, "spec": pinned(template["spec"], node)} for node in nodes], delete)
+        return WorkloadStep([{**made_of, "spec": pinned(template["spec"], node)} for node in nodes], delete)
 
 
 class JobController(WorkloadController):
@@ -267,10 +267,10 @@ class JobController(WorkloadController):
             self._progress[owner.uid].note(change.old)
         super().pod_changed(owner, change)
 
-    def step(self, owner: Workload, pods: list[Pod]) -> Step:
+    def step(self, owner: Workload, pods: list[Pod]) -> WorkloadStep:
         """The pods that a job still needs, and how it has ended."""
         if has_ended(owner.told.get("conditions")):
-            return Step()
+            return WorkloadStep()
         name, progress = owner.metadata.name, self._progress[owner.metadata.uid]
         progress.look(owner.spec, pods, owner.told)
         step = progress.step(owner.spec, pods)
@@ -280,4 +280,4 @@ class JobController(WorkloadController):
         status = None
         if self.context.reports or step.ended:
             status = job_status(owner.spec, progress, step, rfc3339(self.context.clock.wall()))
-        return Step(create, step.delete, status)
+        return WorkloadStep(create, step.delete, status)
