@@ -38,7 +38,7 @@ from webhook.kube.resources import (
 )
 from webhook.policy.model.policies import Policies
 from webhook.simulation.simulation import Options, Running, simulate
-from webhook.simulation.whatif.steps import Apply
+from webhook.simulation.whatif import Apply
 
 Json = dict[str, Any]
 View = dict[str, Any]

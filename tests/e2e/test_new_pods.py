@@ -19,7 +19,7 @@ from webhook.kube.resources import LIMIT_RANGE, REPLICA_SET, RUNTIME_CLASS
 from webhook.policy.model.policies import Policies
 from webhook.preemption.snapshot.amounts import requests
 from webhook.simulation.simulation import simulate
-from webhook.simulation.whatif.steps import Apply
+from webhook.simulation.whatif import Apply
 
 HALF = {"limits": {"cpu": "500m", "memory": "64Mi"}}
 

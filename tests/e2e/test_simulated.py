@@ -28,7 +28,7 @@ from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 from webhook.simulation.cluster_file.collecting import collect
 from webhook.simulation.cluster_file.reading import read_cluster
 from webhook.simulation.simulation import Options, Result, simulate
-from webhook.simulation.whatif.steps import Apply
+from webhook.simulation.whatif import Apply
 
 TERMINATION = 0.2
 """Seconds that a pod takes to end on the embedded control plane of these tests."""

@@ -18,7 +18,7 @@ from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.simulation.cluster_file.format import FORMAT, VERSION, ClusterFileWriter, Header
 from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import Options, Result, simulate
-from webhook.simulation.whatif.scenario import timed
+from webhook.simulation.whatif import timed
 
 Json = dict[str, Any]
 POLICY = """\

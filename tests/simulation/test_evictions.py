@@ -31,7 +31,7 @@ from tests.simulation.clusters import (
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import Running, simulate
-from webhook.simulation.whatif.steps import Scale
+from webhook.simulation.whatif import Scale
 
 
 def test_a_preemptor_takes_the_place_of_victims_who_end_after_their_grace():

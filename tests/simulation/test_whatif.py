@@ -25,8 +25,7 @@ from tests.simulation.clusters import (
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.policies import Policies
 from webhook.simulation.simulation import Options, simulate
-from webhook.simulation.whatif.scenario import applied, read_scenario, step_of
-from webhook.simulation.whatif.steps import WhatIfError
+from webhook.simulation.whatif import WhatIfError, applied, read_scenario, step_of
 
 
 def test_a_lost_node_and_new_nodes():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import click
+import msgspec
 
 from webhook.cli.options import format_option
 from webhook.policy.files.schema import json_schema, markdown
@@ -20,11 +21,11 @@ def command(what: str, layout: str) -> None:
     docs/policy-reference.md. `giveway schema scenario` prints that of the files for `giveway simulate --scenario`.
     """
     if what == "scenario":
-        from webhook.simulation.whatif.scenario import scenario_schema  # noqa: PLC0415 - it brings the simulation
+        from webhook.simulation.whatif import Scenario  # noqa: PLC0415 - it brings the simulation
 
         if layout == "markdown":
             raise click.UsageError("the reference in markdown is of policies")
-        click.echo(json.dumps(scenario_schema(), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(msgspec.json.schema(Scenario), indent=2, ensure_ascii=False))
     elif layout == "markdown":
         click.echo(markdown(json_schema()), nl=False)
     else:

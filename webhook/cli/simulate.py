@@ -29,8 +29,7 @@ from webhook.simulation.report.html import page
 from webhook.simulation.report.sections import differences, ending, figures, markdown, sections, shown_differences
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 from webhook.simulation.simulation import Options, Running, Step, checkpoints_of, simulate
-from webhook.simulation.whatif.scenario import applied, duration, read_scenario, step_of, timed
-from webhook.simulation.whatif.steps import Apply, WhatIfError
+from webhook.simulation.whatif import Apply, WhatIfError, applied, duration, read_scenario, step_of, timed
 
 EXCEEDED, UNUSABLE = 1, 2
 """Exit codes: a threshold of --fail-on was exceeded; the simulation could not be made."""

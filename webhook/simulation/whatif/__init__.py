@@ -1,1 +1,0 @@
-"""What if: changes of a cluster from outside, each at its time."""
