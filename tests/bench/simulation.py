@@ -14,8 +14,7 @@ from tests.simulation.clusters import POLICY, large, loaded, write
 from webhook.kube.client import Client
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
-from webhook.simulation.cluster_file.collecting import collect
-from webhook.simulation.cluster_file.reading import read_cluster
+from webhook.simulation.cluster_file.format import collect, read_cluster
 from webhook.simulation.report.summary import summarize
 from webhook.simulation.simulation import simulate
 
@@ -43,8 +42,11 @@ def _linear() -> None:
             begun, cpu = time.perf_counter(), time.process_time()
             result = simulate(objects, policies)
             took, cpu = time.perf_counter() - begun, time.process_time() - cpu
-            each = (cpu - idle) / result.events * 1e3
-            print(f"1000 nodes, 30000 pods, {preemptors} preemptors: {took:.1f} s, {result.events} events,", end=" ")
+            each = (cpu - idle) / result.tracker.delivered * 1e3
+            print(
+                f"1000 nodes, 30000 pods, {preemptors} preemptors: {took:.1f} s, {result.tracker.delivered} events,",
+                end=" ",
+            )
             print(f"{each:.2f} ms of CPU an event beyond the start ({idle:.1f} s)")
 
 

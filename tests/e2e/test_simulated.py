@@ -25,9 +25,8 @@ from webhook.policy.files.loading import load_texts
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
-from webhook.simulation.cluster_file.collecting import collect
-from webhook.simulation.cluster_file.reading import read_cluster
-from webhook.simulation.simulation import Options, Result, simulate
+from webhook.simulation.cluster_file.format import collect, read_cluster
+from webhook.simulation.simulation import Options, Running, simulate
 from webhook.simulation.whatif import Apply
 
 TERMINATION = 0.2
@@ -173,7 +172,7 @@ class Real:
         return str(sorted((one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in pods))
 
 
-def simulated(real: Real, objects: ClusterObjects) -> Result:
+def simulated(real: Real, objects: ClusterObjects) -> Running:
     steps = [Apply(at, "preemptor", (body,)) for at, body in real.arrivals]
     return simulate(objects, real.policies, steps, Options(until=600.0, termination=TERMINATION))
 
@@ -235,7 +234,7 @@ def _simulated_plan(one: SimulatedDecision) -> tuple[str, str, list[str]]:
     return one.preemptor, one.node, sorted(one.victims)
 
 
-def _placed(result: Result) -> dict[str, tuple[float, str]]:
+def _placed(result: Running) -> dict[str, tuple[float, str]]:
     """When and on which node each preemptor was placed."""
     return {
         row.key: (row.placed, row.node)

@@ -17,7 +17,7 @@ from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, MANAGED, MAR
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS
 from webhook.simulation.cluster_file.format import FORMAT, VERSION, ClusterFileWriter, Header
 from webhook.simulation.report.summary import summarize
-from webhook.simulation.simulation import Options, Result, simulate
+from webhook.simulation.simulation import Options, Running, simulate
 from webhook.simulation.whatif import timed
 
 Json = dict[str, Any]
@@ -183,7 +183,7 @@ def write(path: Path, objects: Iterator[tuple[str, Json]]) -> int:
     with path.open("wb") as stream:
         writer = ClusterFileWriter(stream, header)
         for kind, body in objects:
-            writer.write(BY_KIND[kind], [msgspec.convert(body, BY_KIND[kind].type)])
+            writer.write(BY_KIND[kind], msgspec.convert(body, BY_KIND[kind].type))
         writer.close()
     return writer.objects
 
@@ -198,19 +198,19 @@ def full(count: int = 2, **more: Any) -> ClusterObjects:
     return cluster_of(nodes, [*pods, *more.pop("pods", [])], ReplicaSet=[replica_set("web", len(pods))], **more)
 
 
-def run(objects: ClusterObjects, policies: Policies | None = None, *steps: str, **options: Any) -> Result:
+def run(objects: ClusterObjects, policies: Policies | None = None, *steps: str, **options: Any) -> Running:
     found = simulate(objects, policies or loaded(POLICY), [timed(step) for step in steps], Options(**options))
     assert not found.errors, found.errors
     return found
 
 
-def evicted(result: Result) -> list[tuple[float, str, str]]:
+def evicted(result: Running) -> list[tuple[float, str, str]]:
     return [(row.at, row.pod.partition("/")[2], row.by) for row in summarize("x", result).evictions]
 
 
-def waits(result: Result) -> set[str]:
+def waits(result: Running) -> set[str]:
     return {key.partition("/")[2] for key in result.reasons}
 
 
-def placed(result: Result) -> dict[str, float]:
+def placed(result: Running) -> dict[str, float]:
     return {row.key.partition("/")[2]: row.placed for row in result.history.pods.values() if row.placed is not None}

@@ -28,9 +28,7 @@ from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
-from webhook.simulation.cluster_file.collecting import collect
-from webhook.simulation.cluster_file.format import ClusterFileError
-from webhook.simulation.cluster_file.reading import read_cluster
+from webhook.simulation.cluster_file.format import ClusterFileError, collect, read_cluster
 from webhook.simulation.cluster_file.redacting import Anonymizer, redact
 from webhook.simulation.judgeable import annotations_read, judgeable, words_of
 
@@ -82,7 +80,7 @@ FAULTS = {
         at_line(0, HEADER % 2),
         "is of version 2, and this giveway reads version 1: use the giveway that wrote it (9.0)",
     ),
-    "older": (at_line(0, HEADER % 0), "version 0, which is no longer read"),
+    "older": (at_line(0, HEADER % 0), "version 0, and this giveway reads version 1"),
     "other-format": (lambda c: c.replace(b"giveway.dev/snapshot", b"example.com/snapshot"), "of format"),
     "tampered": (
         lambda c: c.replace(b'"10"', b'"99"', 1).replace(b"n00001", b"n00002", 1),

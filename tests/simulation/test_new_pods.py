@@ -23,7 +23,7 @@ from tests.simulation.clusters import (
 from webhook.cli.main import main
 from webhook.clusters.simulated.objects import BY_KIND, ClusterObjects
 from webhook.clusters.simulated.tracker import ObjectTracker
-from webhook.simulation.cluster_file.reading import read_cluster
+from webhook.simulation.cluster_file.format import read_cluster
 from webhook.simulation.report.html import page
 from webhook.simulation.report.not_played import not_played
 from webhook.simulation.report.sections import markdown

@@ -7,7 +7,7 @@ from tests.simulation.clusters import cluster_of, evicted, loaded, node, placed,
 from webhook.clusters.acting.kubelet import READY_SECONDS, seconds_to_ready
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.values import CAN_BE_PREEMPTED, NOTICE, NOTICE_CONDITION
-from webhook.simulation.cluster_file.reading import read_cluster
+from webhook.simulation.cluster_file.format import read_cluster
 
 
 def one_victim(ready: str = ""):

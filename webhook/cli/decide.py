@@ -85,7 +85,7 @@ def command(
         raise click.UsageError("--rules and --policies exclude each other")
     named = [Path(name) for name in files if name != "-"]
     if named and not pods:
-        from webhook.simulation.cluster_file.reading import is_cluster_file  # noqa: PLC0415
+        from webhook.simulation.cluster_file.format import is_cluster_file  # noqa: PLC0415
     if pods or any(is_cluster_file(path) for path in named):
         _answer_pods(files, pods, policies, how)
         return
@@ -108,8 +108,7 @@ def _answer_pods(files: tuple[str, ...], keys: tuple[str, ...], directory: Path 
     """Decide for pods of a cluster file."""
     from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
     from webhook.policy.model.policies import Policies  # noqa: PLC0415
-    from webhook.simulation.cluster_file.format import ClusterFileError  # noqa: PLC0415
-    from webhook.simulation.cluster_file.reading import read_cluster  # noqa: PLC0415
+    from webhook.simulation.cluster_file.format import ClusterFileError, read_cluster  # noqa: PLC0415
     from webhook.simulation.judgeable import annotations_read, check_judgeable  # noqa: PLC0415
     from webhook.simulation.simulated_reconciler import offline_state  # noqa: PLC0415
 

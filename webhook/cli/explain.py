@@ -30,8 +30,7 @@ from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import DEVICES_TAKEN
 from webhook.reconciler.state.state import State
-from webhook.simulation.cluster_file.format import ClusterFileError
-from webhook.simulation.cluster_file.reading import read_cluster
+from webhook.simulation.cluster_file.format import ClusterFileError, read_cluster
 from webhook.simulation.judgeable import check_judgeable
 from webhook.simulation.simulated_reconciler import offline_state
 

@@ -23,8 +23,7 @@ from webhook.kube.instants import InstantError, epoch, time_span
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
-from webhook.simulation.cluster_file.format import ClusterFileError
-from webhook.simulation.cluster_file.reading import read_cluster
+from webhook.simulation.cluster_file.format import ClusterFileError, read_cluster
 from webhook.simulation.report.html import page
 from webhook.simulation.report.sections import differences, ending, figures, markdown, sections, shown_differences
 from webhook.simulation.report.summary import METRICS, Summary, summarize

@@ -16,8 +16,7 @@ from webhook.cli.output import shown_progress
 from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.shapes.findings import PolicyError
-from webhook.simulation.cluster_file.collecting import collect
-from webhook.simulation.cluster_file.format import ClusterFileError
+from webhook.simulation.cluster_file.format import ClusterFileError, collect
 from webhook.simulation.cluster_file.redacting import ALWAYS_KEPT, Anonymizer
 from webhook.simulation.judgeable import annotations_read, words_of
 

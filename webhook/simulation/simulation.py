@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, cast
 
@@ -24,8 +24,6 @@ from webhook.kube.client import Client
 from webhook.kube.events import Occurrence
 from webhook.kube.pods import is_terminal
 from webhook.policy.model.policies import Policies
-from webhook.preemption.snapshot.nodes import Nodes
-from webhook.preemption.snapshot.pod_groups import GroupKey
 from webhook.simulation.judgeable import Judgeable, judgeable
 from webhook.simulation.simulated_reconciler import SimulatedReconciler
 
@@ -80,6 +78,17 @@ class Running:
     """Whether nothing moves any more; or why a step cannot be made."""
     to_come: int = 0
     """How many things will happen by themselves."""
+    seconds: float = 0.0
+    """How much virtual time has passed in the end."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why pods wait in the end, by key, as the reconciler and kube-scheduler say it."""
+    errors: list[str] = field(default_factory=list)
+    """Faults of this program that were logged; none are expected."""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing moved any more in the end."""
+        return self.end.done() and self.end.result()
 
     @classmethod
     def assemble(
@@ -133,9 +142,9 @@ class Running:
         if not self.end.done():
             self.end.set_result(at_rest)
 
-    def reasons(self) -> dict[str, str]:
-        """Why pods wait, by key: what the reconciler says of its preemptors, and what kube-scheduler says."""
-        reasons: dict[str, str] = {}
+    def stopped(self, seconds: float) -> None:
+        """Note when it has ended, and why pods wait: what the reconciler says of its preemptors, and kube-scheduler."""
+        self.seconds = seconds
         for key, pod in self.tracker.all("Pod").items():
             if pod.spec.node_name or pod.metadata.deletion_timestamp or is_terminal(pod):
                 continue
@@ -145,36 +154,7 @@ class Running:
             if pod.spec.scheduling_gates:
                 told = "it has scheduling gates"
             own = self.reconciler.why(key)
-            reasons[key] = f"{own} ({told})" if own and told else own or told or "it was not tried yet"
-        return reasons
-
-
-@dataclass(slots=True)
-class Result:
-    """How it ended: `seconds` of virtual time, and whether nothing moved any more."""
-
-    history: SimulationHistory
-    tracker: ObjectTracker
-    nodes: Nodes
-    """What is used of which node, as kube-scheduler counts it."""
-    seconds: float
-    at_rest: bool
-    policies: Judgeable
-    reasons: dict[str, str]
-    """Why pods wait, by key, as the reconciler and kube-scheduler say it."""
-    preemptors: frozenset[str]
-    """Those of them that a policy manages."""
-    minimums: Mapping[GroupKey, int]
-    """How many members groups need, where a PodGroup says it."""
-    warnings: dict[str, str]
-    """What admission warns of, and the object that it said it of first."""
-    not_played: dict[str, str]
-    """What new pods ask for and was not to be had, by kind and field."""
-    evaluations: int
-    events: int
-    """How many changes of the cluster there were."""
-    errors: list[str] = field(default_factory=list)
-    """Faults of this program that were logged; none are expected."""
+            self.reasons[key] = f"{own} ({told})" if own and told else own or told or "it was not tried yet"
 
 
 def simulate(
@@ -183,7 +163,7 @@ def simulate(
     steps: Sequence[Step] = (),
     options: Options | None = None,
     progress: Progress = lambda _at, _running: None,
-) -> Result:
+) -> Running:
     """Let the future of a cluster pass. Deterministic: the same input gives the same result."""
     made = sorted(steps, key=lambda step: step.at)
     # Next to nothing of a cluster is garbage, so its collector must not walk all of it again and again
@@ -206,7 +186,7 @@ async def _run(  # noqa: PLR0917 - one caller
     options: Options,
     progress: Progress,
     errors: _ErrorLog,
-) -> Result:
+) -> Running:
     loop = cast("VirtualLoop", asyncio.get_running_loop())
     loop.set_exception_handler(lambda _, context: errors.keep(context["message"], context.get("exception")))
     clock = VirtualClock(loop, objects.taken_at)
@@ -233,28 +213,16 @@ async def _run(  # noqa: PLR0917 - one caller
     parts: list[asyncio.Future[Any]] = [running.end, *tasks]
     await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
     loop.before_jump = lambda: True
-    seconds, reasons, evaluations = loop.time(), running.reasons(), running.reconciler.evaluations
+    running.stopped(loop.time())
     for task in tasks:
         task.cancel()
     for ended in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(ended, Exception):
             errors.keep("a part has ended", ended)
-    return Result(
-        running.history,
-        running.tracker,
-        running.scheduler.snapshot.nodes,
-        seconds,
-        running.end.done() and running.end.result(),
-        running.policies,
-        reasons,
-        frozenset(key for key in reasons if running.reconciler.policy_of(running.tracker.pod(key))),
-        running.reconciler.minimums(),
-        running.admission.warnings,
-        running.admission.not_played,
-        evaluations,
-        running.tracker.delivered,
-        errors.texts,
-    )
+    if running.end.done():
+        running.end.result()  # raises why a step could not be made
+    running.errors = errors.texts
+    return running
 
 
 class _PreemptedEvents:

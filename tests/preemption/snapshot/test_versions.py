@@ -14,7 +14,7 @@ from webhook.kube.errors import ApiError
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.resources import POD_GROUP
 from webhook.reconciler.state.state import State
-from webhook.simulation.cluster_file.collecting import collect
+from webhook.simulation.cluster_file.format import collect
 
 VERSIONS = ["v1alpha2", "v1beta1", "v1"]
 GROUP = {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}

@@ -11,7 +11,7 @@ from webhook.clusters.simulated.history import PodStory
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, group_of, minimum_said_by
-from webhook.simulation.simulation import Result
+from webhook.simulation.simulation import Running
 
 _NEVER = math.inf
 
@@ -56,7 +56,7 @@ GROUP_METRICS = {
 """What can be asked of groups in `--fail-on`."""
 
 
-def pod_groups(result: Result) -> list[PodGroupRow]:
+def pod_groups(result: Running) -> list[PodGroupRow]:
     """Every group to which something happened, those that lost pods first."""
     stories: dict[GroupKey, list[PodStory]] = {}
     for story in result.history.pods.values():
@@ -65,10 +65,10 @@ def pod_groups(result: Result) -> list[PodGroupRow]:
     for pod in result.tracker.all("Pod").values():
         if not is_terminal(pod):
             there.setdefault(group_of(pod), {})[pod.metadata.uid] = pod
-    rows = []
+    rows, minimums = [], result.reconciler.minimums()
     for key in (stories.keys() | there.keys()) - {NO_GROUP}:
         pods = there.get(key, {})
-        minimum = result.minimums.get(key, max(map(minimum_said_by, pods.values()), default=0))
+        minimum = minimums.get(key, max(map(minimum_said_by, pods.values()), default=0))
         row = _row(key, minimum, stories.get(key, []), pods)
         if row.evicted or row.waits or row.waited is not None:
             rows.append(row)

@@ -16,7 +16,7 @@ from webhook.kube.pods import is_terminal
 from webhook.policy.model.limits import Rate
 from webhook.simulation.report.groups import GROUP_METRICS, PodGroupRow, group_metrics, pod_groups
 from webhook.simulation.report.not_played import not_played
-from webhook.simulation.simulation import Result
+from webhook.simulation.simulation import Running
 
 _EXAMPLES = 3
 
@@ -146,7 +146,7 @@ METRICS = {
 """What can be asked of a run in `--fail-on`, in words; of pods unless it says otherwise, times in seconds."""
 
 
-def summarize(name: str, result: Result) -> Summary:
+def summarize(name: str, result: Running) -> Summary:
     """The answers to one run."""
     stories = list(result.history.pods.values())
     evictions = _evictions(result, stories)
@@ -185,15 +185,15 @@ def summarize(name: str, result: Result) -> Summary:
         groups=groups,
         plans=dict(sorted(result.history.endings.items())),
         refused=dict(sorted(result.history.refused.items())),
-        warnings=dict(sorted(result.warnings.items())),
+        warnings=dict(sorted(result.admission.warnings.items())),
         cannot_be_judged=dict(sorted(result.policies.left_out.items())),
-        not_played=dict(sorted((not_played(result.tracker) | result.not_played).items())),
+        not_played=dict(sorted((not_played(result.tracker) | result.admission.not_played).items())),
         notes=result.history.notes,
         errors=result.errors,
     )
 
 
-def _evictions(result: Result, stories: Iterable[PodStory]) -> list[EvictionRow]:
+def _evictions(result: Running, stories: Iterable[PodStory]) -> list[EvictionRow]:
     owners = {story.key: story.owner for story in stories}
     rows = []
     for story in stories:
@@ -209,7 +209,7 @@ def _evictions(result: Result, stories: Iterable[PodStory]) -> list[EvictionRow]
 
 
 def _metrics(
-    result: Result, stories: list[PodStory], evictions: list[EvictionRow], free: tuple[float, float]
+    result: Running, stories: list[PodStory], evictions: list[EvictionRow], free: tuple[float, float]
 ) -> dict[str, float]:
     waits = sorted(story.waited for story in stories if story.waited is not None)
     pods = result.tracker.all("Pod").values()
@@ -221,7 +221,7 @@ def _metrics(
         "evictions-by-drain": sum(row.by == "drain" for row in evictions),
         "lost-with-nodes": sum(row.by == "node lost" for row in evictions),
         "waiting": len(result.reasons),
-        "waiting-preemptors": len(result.preemptors),
+        "waiting-preemptors": sum(bool(result.reconciler.policy_of(result.tracker.pod(key))) for key in result.reasons),
         "running": running,
         "placed": len(waits),
         "refused": len(result.history.refused),
@@ -269,7 +269,7 @@ def _at(ordered: list[float], share: float) -> float:
 
 
 def _grouped(
-    result: Result, stories: list[PodStory], of_pod: Callable[[Pod], str], of_story: Callable[[PodStory], str]
+    result: Running, stories: list[PodStory], of_pod: Callable[[Pod], str], of_story: Callable[[PodStory], str]
 ) -> list[Group]:
     """Groups in which something happened or waits first, the rest by name."""
     groups: dict[str, Group] = {}
@@ -296,7 +296,7 @@ def _grouped(
     return sorted(groups.values(), key=lambda row: (-row.evicted, -row.waiting, -row.placed, row.name))
 
 
-def _limits(result: Result, stories: list[PodStory]) -> list[LimitRow]:
+def _limits(result: Running, stories: list[PodStory]) -> list[LimitRow]:
     """Each owner's evictions under a policy that limits them at all times."""
     rates: dict[str, Rate] = {
         policy.name: policy.limits.per_owner
@@ -318,9 +318,9 @@ def _limits(result: Result, stories: list[PodStory]) -> list[LimitRow]:
     return sorted(rows, key=lambda row: (-row.evicted, row.owner))
 
 
-def _room(result: Result) -> tuple[list[Room], tuple[float, float]]:
+def _room(result: Running) -> tuple[list[Room], tuple[float, float]]:
     """What is free on every node, the fullest first, and of the whole cluster (CPU, memory)."""
-    nodes = result.nodes
+    nodes = result.scheduler.snapshot.nodes
     known = nodes.known()
     has = np.maximum(nodes.allocatable[:2, known], 1)
     free = np.maximum(nodes.allocatable[:2, known] - nodes.used[:2, known], 0)
