@@ -7,7 +7,7 @@ from webhook.kube.resources import CONFIG_MAP
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.policy_chooser import PolicyChooser
 from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.policy.files.sources import DirectorySource
+from webhook.policy.files.sources import PolicySource, texts_in
 
 SYSTEM = "giveway-system"
 KEPT = CONFIG_MAP.path(SYSTEM, "giveway-policies-in-force")
@@ -40,7 +40,9 @@ def put(directory, *texts):
 def files(directory, client=None, **more):
     """A process that judges the files, with its own metrics."""
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force") if client else None
-    return PolicyChooser(DirectorySource(directory), PolicyMetrics(CollectorRegistry()), kept=kept, **more)
+    return PolicyChooser(
+        PolicySource(str(directory), lambda: texts_in(directory)), PolicyMetrics(CollectorRegistry()), kept=kept, **more
+    )
 
 
 def names(one):

@@ -15,7 +15,7 @@ from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_chooser import PolicyChooser
 from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.policy.files.sources import ConfigMapSource, PolicyTexts
+from webhook.policy.files.sources import PolicySource, PolicyTexts, texts_of
 from webhook.policy.shapes.findings import PolicyError
 
 
@@ -287,25 +287,21 @@ def test_names_of_policies(names, keys):
     """Every policy gets a key of its own that a ConfigMap takes, and that readers take for a policy file's."""
     kept = files_by_key([(name, str(number)) for number, name in enumerate(names)])
     assert kept == {key: str(number) for number, key in enumerate(keys)}
-    assert [text for _, text in ConfigMapSource("kept", kept).read().texts] == [kept[key] for key in sorted(kept)]
+    assert [text for _, text in texts_of("kept", kept).texts] == [kept[key] for key in sorted(kept)]
 
 
-class Objects:
+def of_objects(policies):
     """Policies from objects, each a text of its own, as a watch on custom resources would show them."""
-
-    def __init__(self, **policies):
-        self.policies = policies
-
-    def __str__(self):
-        return "prioritypolicies.giveway.dev"
-
-    def read(self):
-        return PolicyTexts([(f"prioritypolicy/{name}", text) for name, text in self.policies.items()], [])
+    return PolicySource(
+        "prioritypolicies.giveway.dev",
+        lambda: PolicyTexts([(f"prioritypolicy/{name}", text) for name, text in policies.items()], []),
+    )
 
 
 async def test_the_source_makes_no_difference(client, caplog):
     """What is in force is kept, given up only if somebody says so, and seen by inspections, wherever it comes from."""
-    source = Objects(kubernetes=RANGE, teams=TEAMS)
+    objects = {"kubernetes": RANGE, "teams": TEAMS}
+    source = of_objects(objects)
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
     one = PolicyChooser(source, PolicyMetrics(CollectorRegistry()), kept=kept)
     task = asyncio.create_task(one.follow())
@@ -314,14 +310,14 @@ async def test_the_source_makes_no_difference(client, caplog):
         assert names(one) == ["kubernetes", "teams"]
         inspected = await read_policies(client, None, SYSTEM)
         assert [policy.name for policy in inspected.priority] == ["kubernetes", "teams"]
-        del source.policies["kubernetes"]
+        del objects["kubernetes"]
         await one.reload()
         assert names(one) == ["kubernetes", "teams"]
         assert "kubernetes: the PriorityPolicy with its 1 rules is gone" in one.problem
-        source.policies["kubernetes"] = RANGE.replace("reserve", "reserv")
+        objects["kubernetes"] = RANGE.replace("reserve", "reserv")
         await one.reload()
         assert "prioritypolicy/kubernetes:6:" in one.problem
-        source.policies.clear()
+        objects.clear()
         await one.reload()
         assert "prioritypolicies.giveway.dev holds no policies any more" in one.problem
         assert set((await client.get(KEPT))["data"]) == {"kubernetes.yaml", "teams.yaml"}
@@ -333,7 +329,7 @@ async def test_the_source_makes_no_difference(client, caplog):
 @pytest.mark.parametrize("pair", [("a", "a-b"), ("a b.yaml", "a-b.yaml")], ids=["objects", "files"])
 async def test_policies_have_one_order(pair, client):
     """Of defaults the first that applies wins, so what reads the kept policies has them in the webhook's order."""
-    source = Objects(**{name: TEAMS.replace("teams", f"from-{at}") for at, name in enumerate(pair)})
+    source = of_objects({name: TEAMS.replace("teams", f"from-{at}") for at, name in enumerate(pair)})
     one = PolicyChooser(
         source,
         PolicyMetrics(CollectorRegistry()),

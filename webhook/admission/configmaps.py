@@ -15,7 +15,7 @@ from webhook.admission.context import Context
 from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
 from webhook.policy.files.loading import load_source
-from webhook.policy.files.sources import ConfigMapSource
+from webhook.policy.files.sources import texts_of
 from webhook.policy.model.globs import name_matcher
 from webhook.policy.model.policies import Policies
 from webhook.policy.removals import Removal, removals
@@ -55,9 +55,7 @@ def validate_config_map(context: Context, review: Review, answer: Answer) -> Non
     if context.allowance is not None:
         raise AllowanceError
     data, binary = (review.object.get(part) for part in ("data", "binaryData"))
-    source = ConfigMapSource(
-        POLICIES, data if isinstance(data, dict) else {}, binary if isinstance(binary, dict) else ()
-    )
+    source = texts_of(POLICIES, data if isinstance(data, dict) else {}, binary if isinstance(binary, dict) else ())
     loaded = load_source(source, context.uses, _LONGEST)
     if loaded.errors:
         shown = "\n".join(map(str, loaded.errors[:_SHOWN]))

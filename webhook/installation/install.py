@@ -30,7 +30,7 @@ from webhook.kube.resources import (
 )
 from webhook.kube.rollouts import pod_selector, unready
 from webhook.policy.files.loading import load_or_raise, load_source
-from webhook.policy.files.sources import ConfigMapSource, DirectorySource
+from webhook.policy.files.sources import texts_in, texts_of
 from webhook.registration.entries import PROBES
 from webhook.registration.probe import send_probe
 
@@ -101,7 +101,7 @@ def made_by_webhook(namespace: str) -> tuple[Key, Key]:
 def policy_files(directory: Path) -> dict[str, str]:
     """The policy files of a directory as the data of a ConfigMap. Raises PolicyError and ManifestsError."""
     load_or_raise(directory)
-    files = {Path(name).name: text for name, text in DirectorySource(directory).read().texts}
+    files = {Path(name).name: text for name, text in texts_in(directory).texts}
     if not files:
         raise ManifestsError(f"{directory} holds no *.yaml file, so no policy; files in directories below do not count")
     for name in files:
@@ -223,7 +223,7 @@ async def _other_policies(client: Client, namespace: str) -> str:
     files: dict[str, str] = kept.get("data") or {}
     if files == (applied.get("data") or {}):
         return ""
-    loaded = load_source(ConfigMapSource(IN_FORCE, files)).policies
+    loaded = load_source(texts_of(IN_FORCE, files)).policies
     names = [*(f"PriorityPolicy {policy.name}" for policy in loaded.priority)]
     names += [f"PreemptionPolicy {policy.name}" for policy in loaded.preemption]
     return ", ".join(names) or "none"

@@ -22,7 +22,7 @@ from webhook.native.drift import is_ours
 from webhook.native.objects import Settings
 from webhook.native.sink import Inexpressible
 from webhook.policy.files.loading import load_source
-from webhook.policy.files.sources import ConfigMapSource
+from webhook.policy.files.sources import texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
 
@@ -56,7 +56,7 @@ async def with_native_policies(
     key = policies_of(objects)
     there = None if own else await cluster.get(key)
     files: dict[str, str] = (there or next(obj for obj in objects if key_of(obj) == key)).get("data") or {}
-    loaded = load_source(ConfigMapSource(key.name, files))
+    loaded = load_source(texts_of(key.name, files))
     if loaded.errors:
         raise PolicyError(loaded.findings)
     classes, _ = await cluster.client.list(PRIORITY_CLASS.path(), PriorityClass)

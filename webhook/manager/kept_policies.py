@@ -116,7 +116,7 @@ class KeptPolicies:
 
 
 def files_by_key(files: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Policies, as pairs of name and text, as the data of a ConfigMap, of which `ConfigMapSource` gives them back.
+    """Policies, as pairs of name and text, as the data of a ConfigMap, of which `texts_of` gives them back.
 
     Every name is a key, each key is there once, and each is that of a policy file: names of objects end in no suffix.
     """

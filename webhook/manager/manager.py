@@ -8,6 +8,7 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Self, TypeVar
 
@@ -21,7 +22,7 @@ from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.policy_chooser import PolicyChooser
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.sources import DirectorySource
+from webhook.policy.files.sources import PolicySource, texts_in
 from webhook.policy.model.policies import Policies
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,7 @@ class Manager:
         if options.policies is not None:
             watcher.add([options.policies], self._reload_policies)
             self._chooser = PolicyChooser(
-                DirectorySource(options.policies),
+                PolicySource(str(options.policies), partial(texts_in, options.policies)),
                 self._policy_metrics,
                 kept=self._kept,
                 judge=self._judge,

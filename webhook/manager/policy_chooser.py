@@ -23,7 +23,7 @@ from webhook.manager.policy_uses import USES
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import ended_findings
 from webhook.policy.files.loading import Loaded, load_source, load_texts
-from webhook.policy.files.sources import ConfigMapSource, PolicySource
+from webhook.policy.files.sources import PolicySource, texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.removals import removals
 from webhook.policy.shapes.findings import Finding, PolicyError, Severity
@@ -97,7 +97,7 @@ class PolicyChooser:
             await self._settle()
             self._metrics.reloads.labels("failure" if self.problem else "success").inc()
         if not self.problem:
-            log.info("policies reloaded from %s", self._source)
+            log.info("policies reloaded from %s", self._source.name)
 
     async def follow(self) -> None:
         """Keep to what is kept, and offer again what was held back; runs until cancelled."""
@@ -190,7 +190,7 @@ class PolicyChooser:
         last = self._in_use if self.settled.is_set() else None
         if texts == self._unreadable:
             return last
-        kept = _Set(texts, await asyncio.to_thread(load_source, ConfigMapSource(str(self._kept), texts), USES))
+        kept = _Set(texts, await asyncio.to_thread(load_source, texts_of(str(self._kept), texts), USES))
         if kept.problem:
             log.error("the policies in %s cannot be read by this version: %s", self._kept, kept.problem)
             self._unreadable = texts
@@ -208,7 +208,7 @@ class PolicyChooser:
         if self._offered.problem:
             return in_force, f"the files are broken, the set in force stays:\n{self._offered.problem}"
         if in_force is not None and in_force.loaded.policies != Policies() == self._offered.loaded.policies:
-            return in_force, f"{self._source} holds no policies any more: this is probably a broken mount"
+            return in_force, f"{self._source.name} holds no policies any more: this is probably a broken mount"
         if in_force is not None and not self._allow_removal:
             new = self._offered.loaded.policies
             removed = removals(in_force.loaded.policies, new)
@@ -232,7 +232,7 @@ class PolicyChooser:
         held = held_back(removals(policies, kept.loaded.policies), self._kept.given_up)
         shown = "; ".join(map(str, held[:_SHOWN]))
         does = "it is put back" if self._judge else "the webhook puts it back"
-        return (self._kept, self._source, shown, does) if held else ()
+        return (self._kept, self._source.name, shown, does) if held else ()
 
     def _use(self, chosen: _Set) -> None:
         policies = chosen.loaded.policies

@@ -12,7 +12,7 @@ import msgspec
 from webhook.policy.files.consistency import KnownClasses, check_together
 from webhook.policy.files.first_use import INSTEAD, Uses, use_once
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
-from webhook.policy.files.sources import DirectorySource, PolicySource, about, too_large
+from webhook.policy.files.sources import PolicyTexts, about, texts_in, too_large
 from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES, YamlError, documents
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
@@ -35,12 +35,12 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def load(directory: Path, known_classes: KnownClasses | None = None, uses: Uses = ()) -> Loaded:
-    """Read the policy files of a directory, or one file (`DirectorySource`).
+    """Read the policy files of a directory, or one file (`texts_in`).
 
     With `known_classes`, names of PriorityClasses that are not among them are found, too. `uses` as in `use_once`.
     Nothing is raised for what is in them or for files that cannot be read: that is in the findings.
     """
-    return load_source(DirectorySource(directory), uses, known_classes=known_classes)
+    return load_source(texts_in(directory), uses, known_classes=known_classes)
 
 
 def load_or_raise(directory: Path) -> Policies:
@@ -52,12 +52,11 @@ def load_or_raise(directory: Path) -> Policies:
 
 
 def load_source(
-    source: PolicySource, uses: Uses = (), seconds: float = math.inf, known_classes: KnownClasses | None = None
+    given: PolicyTexts, uses: Uses = (), seconds: float = math.inf, known_classes: KnownClasses | None = None
 ) -> Loaded:
-    """The policies of a source, and all that is wrong with them; the rest is as in `load_texts`."""
-    texts, findings = source.read()
-    loaded = load_texts(texts, known_classes, uses=uses, seconds=seconds)
-    return Loaded(loaded.policies, findings + loaded.findings)
+    """The policies that a source gives, and all that is wrong with them; the rest is as in `load_texts`."""
+    loaded = load_texts(given.texts, known_classes, uses=uses, seconds=seconds)
+    return Loaded(loaded.policies, given.findings + loaded.findings)
 
 
 def _too_many(files: int, size: int) -> str:

@@ -1,14 +1,14 @@
 """Where policies come from: a source gives texts with names; whoever chooses a policy set need not know which it is.
 
 A source is read at once, from the disk or from what a watch has shown last. Policies as custom resources would be one
-more class here: each object a text, named as `kubectl` names it.
+more function here: each object a text, named as `kubectl` names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from webhook.policy.files.yamltree import LARGEST_FILE
 from webhook.policy.shapes.findings import Finding, Severity
@@ -25,65 +25,49 @@ class PolicyTexts(NamedTuple):
     findings: list[Finding]
 
 
-class PolicySource(Protocol):
-    """Gives policies as texts. `str(source)` is its name in messages."""
+class PolicySource(NamedTuple):
+    """What gives policies as texts, and its name in messages.
 
-    def read(self) -> PolicyTexts:
-        """The policies as they are now. May block on a disk, never on the network; nothing is raised."""
-        ...
+    `read` gives them as they are now. It may block on a disk, never on the network; nothing is raised.
+    """
+
+    name: str
+    read: Callable[[], PolicyTexts]
 
 
-class DirectorySource:
-    """The `*.yaml` and `*.yml` files directly in a directory, in the order of their names, or one file.
+def texts_in(directory: Path) -> PolicyTexts:
+    """The `*.yaml` and `*.yml` files directly in a directory, in the order of their names, or one file, by their paths.
 
     Files are regular ones, also through links as in a ConfigMap mount, whose own `..data` entries are hidden by their
     dot.
     """
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def __str__(self) -> str:
-        return str(self._directory)
-
-    def read(self) -> PolicyTexts:
-        """The files as they are now, by their paths."""
-        result, directory = PolicyTexts([], []), self._directory
-        try:
-            paths = sorted(filter(_is_policy_file, directory.iterdir())) if directory.is_dir() else [directory]
-        except OSError as error:
-            return PolicyTexts([], [about(directory, f"cannot be read: {error.strerror or error}")])
-        if not paths:
-            nothing = "holds no *.yaml file: only the built-in rules hold"
-            result.findings.append(about(directory, nothing, Severity.WARNING))
-        for path in paths:
-            text = _text(path)
-            if isinstance(text, str):
-                result.texts.append((str(path), text))
-            else:
-                result.findings.append(text)
-        return result
+    result = PolicyTexts([], [])
+    try:
+        paths = sorted(filter(_is_policy_file, directory.iterdir())) if directory.is_dir() else [directory]
+    except OSError as error:
+        return PolicyTexts([], [about(directory, f"cannot be read: {error.strerror or error}")])
+    if not paths:
+        nothing = "holds no *.yaml file: only the built-in rules hold"
+        result.findings.append(about(directory, nothing, Severity.WARNING))
+    for path in paths:
+        text = _text(path)
+        if isinstance(text, str):
+            result.texts.append((str(path), text))
+        else:
+            result.findings.append(text)
+    return result
 
 
-class ConfigMapSource:
-    """The policy files in the data of a ConfigMap; `name` is how messages call it.
+def texts_of(name: str, data: Mapping[str, Any], binary: Iterable[str] = ()) -> PolicyTexts:
+    """The policy files in the data of a ConfigMap that messages call by this name, in the order of their keys.
 
     Whatever else is in the data is no policy file, also what no API server has checked yet. `binary` are the keys of
     `binaryData`, in which kubectl puts a file that is not UTF-8.
     """
-
-    def __init__(self, name: str, data: Mapping[str, Any], binary: Iterable[str] = ()) -> None:
-        self._name, self._binary = name, [key for key in binary if key.endswith(SUFFIXES)]
-        self._files = {key: text for key, text in data.items() if key.endswith(SUFFIXES) and isinstance(text, str)}
-
-    def __str__(self) -> str:
-        return self._name
-
-    def read(self) -> PolicyTexts:
-        """The files in the order of their keys, called `name/key`."""
-        unread = "this is binaryData, in which a file is that is not UTF-8; save the file as UTF-8"
-        findings = [about(Path(self._name, key), unread) for key in self._binary]
-        return PolicyTexts([(f"{self._name}/{key}", text) for key, text in sorted(self._files.items())], findings)
+    unread = "this is binaryData, in which a file is that is not UTF-8; save the file as UTF-8"
+    files = sorted((key, text) for key, text in data.items() if key.endswith(SUFFIXES) and isinstance(text, str))
+    findings = [about(Path(name, key), unread) for key in binary if key.endswith(SUFFIXES)]
+    return PolicyTexts([(f"{name}/{key}", text) for key, text in files], findings)
 
 
 def about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
