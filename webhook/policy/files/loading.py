@@ -17,7 +17,7 @@ from webhook.policy.files.yamltree import LARGEST_FILE, LARGEST_SET, MOST_FILES,
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity, TooMuchError
+from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity
 from webhook.policy.shapes.shapes import INVALID
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, kind, meaning
 
@@ -102,8 +102,6 @@ def load_texts(
                 errors = reader.errors
                 try:
                     policy = _document(root, reader)
-                except TooMuchError:
-                    raise
                 except Exception as error:  # noqa: BLE001 - whoever wrote the document reads it, and no server ends by it
                     policy = INVALID
                     reader.error(root, f"this policy cannot be read: {type(error).__name__}: {error}; {INSTEAD}")
@@ -114,9 +112,6 @@ def load_texts(
         except YamlError as error:
             source = SourcePosition(name, error.line, error.column)
             reader.at(Severity.ERROR, source, f"YAML: {error.message}")
-        except TooMuchError:
-            wrong = "the aliases of this file make too much of it; write the values out"
-            reader.at(Severity.ERROR, SourcePosition(name, 1, 1), wrong)
     policies = Policies(
         priority=tuple(policy for policy in read if isinstance(policy, PriorityPolicy)),
         preemption=tuple(policy for policy in read if isinstance(policy, PreemptionPolicy)),

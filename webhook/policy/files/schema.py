@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -124,6 +125,7 @@ reads by; a test holds it up to date. What the fields are for, with examples, is
 `apiVersion` is `giveway.dev/v1alpha1`. A field in **bold** is required. Durations are `30s`, `1h`, `1h30m`, `500ms` or
 whole seconds. In names, `*` stands for any run of characters if the column *value* says "name or glob".
 """
+_REFERENCE = re.compile(r'"#/definitions/([^"]+)"')
 _DURATION = "ms)?"
 _GLOB = ".*]"
 
@@ -135,7 +137,7 @@ def markdown(schema: Schema) -> str:
     definitions = schema["definitions"]
     names = list(schema["properties"]["kind"]["enum"])
     for name in names:
-        names.extend(used for used in _used(definitions[name]) if used not in names)
+        names.extend(used for used in _REFERENCE.findall(json.dumps(definitions[name])) if used not in names)
     page = _HEAD
     for name in names:
         definition = definitions[name]
@@ -174,15 +176,3 @@ def _value(shape: Schema) -> str:
         return "`true`, `false`"
     pattern = shape.get("pattern", "")
     return "duration" if _DURATION in pattern else "name or glob" if _GLOB in pattern else "text"
-
-
-def _used(node: Any) -> Iterator[str]:
-    """The names of the definitions that a schema refers to, in order."""
-    if isinstance(node, Mapping):
-        if "$ref" in node:
-            yield node["$ref"].rsplit("/", 1)[1]
-        for value in node.values():
-            yield from _used(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _used(value)

@@ -36,8 +36,8 @@ MOST_DOCUMENTS = 1000
 """Documents of one policy file."""
 DEEPEST = 32
 """Levels of lists and mappings."""
-MOST_ALIASES = 200
-"""Aliases of one policy file."""
+MOST_REPEATED = 60_000
+"""Nodes of one policy file, with those that aliases repeat."""
 
 _LONGEST_PATH = 200
 _STRING_TAG = "tag:yaml.org,2002:str"
@@ -70,8 +70,9 @@ class _Composer:
 
     def __init__(self, events: Iterator[Any]) -> None:
         self._events = events
-        self._anchors: dict[str, YamlNode] = {}
-        self._nodes = self._aliases = 0
+        self._anchors: dict[str, tuple[YamlNode, int]] = {}
+        """What an anchor names, and how many nodes that are, with those that aliases repeat."""
+        self._nodes = self._repeated = 0
 
     def documents(self) -> Iterator[YamlNode]:
         """The root of each document."""
@@ -90,15 +91,22 @@ class _Composer:
         start, end = event.start_mark, event.end_mark
         line, column = start.line + 1, start.column + 1
         tag = str(getattr(event, "tag", None))
-        self._nodes += 1
+        before = self._repeated
+        self._nodes, self._repeated = self._nodes + 1, before + 1
         if self._nodes > MOST_NODES:
             raise YamlError(line, column, f"more than {MOST_NODES} values in one file; split it")
         if tag not in _KNOWN_TAGS:
             raise YamlError(line, column, f"tags such as {tag[:40]} are not read; leave it out")
         width = end.column - start.column if end.line == start.line else 1
         if isinstance(event, AliasEvent):
-            return self._anchored(event.anchor, line, column)
-        node: YamlNode
+            if event.anchor not in self._anchors:
+                text = f"alias *{event.anchor} refers to no anchor &{event.anchor} above it; write the value out"
+                raise YamlError(line, column, text)
+            node, repeated = self._anchors[event.anchor]
+            self._repeated += repeated
+            if self._repeated > MOST_REPEATED:
+                raise YamlError(line, column, "the aliases of this file make too much of it; write the values out")
+            return node
         if isinstance(event, ScalarEvent):
             plain = not event.style and tag != _STRING_TAG
             node = YamlScalar(line, column, width, path, event.value, plain, event.style or "")
@@ -110,17 +118,8 @@ class _Composer:
             if end.line == start.line:
                 node.width = end.column - start.column
         if event.anchor:  # an alias may mean it from here on, so that nothing holds itself
-            self._anchors[event.anchor] = node
+            self._anchors[event.anchor] = (node, self._repeated - before)
         return node
-
-    def _anchored(self, anchor: str, line: int, column: int) -> YamlNode:
-        self._aliases += 1
-        if self._aliases > MOST_ALIASES:
-            raise YamlError(line, column, f"more than {MOST_ALIASES} aliases; write the values out")
-        if anchor not in self._anchors:
-            text = f"alias *{anchor} refers to no anchor &{anchor} above it; write the value out"
-            raise YamlError(line, column, text)
-        return self._anchors[anchor]
 
     def _fill(self, node: YamlSequence | YamlMap, depth: int) -> Any:
         """Read what is in a list or mapping; returns the mark at its end."""

@@ -14,7 +14,7 @@ from webhook.policy.cel.fields import unknown_fields
 from webhook.policy.cel.program import LONGEST_EXPRESSION, CelError, CelProblem, Program
 from webhook.policy.cel.string_functions import differences
 from webhook.policy.model.globs import WILDCARD
-from webhook.policy.shapes.findings import Mention, Reader, Severity
+from webhook.policy.shapes.findings import Reader, Severity
 from webhook.policy.shapes.object_shape import FILLED
 from webhook.policy.shapes.shapes import INVALID, Scalar, ShapeError, string
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlScalar
@@ -188,7 +188,7 @@ def _key(what: str, name: str, longest: int, *, recognises: bool | None = None, 
         if not fits or (slash and not re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
             raise ShapeError(f'"{text[:80]}" is not {name} such as {CAN_BE_PREEMPTED}')
         if recognises is not None:
-            reader.annotations.append(Mention(text, scalar, recognises))
+            reader.annotations.append((text, scalar, recognises))
 
     return string(what, longest=longest, check=check, **described)
 

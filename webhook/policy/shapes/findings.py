@@ -7,14 +7,11 @@ import unicodedata
 from bisect import bisect
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
 
-_MOST_READS = 60_000
-"""Nodes read from one file, aliases counted each time."""
 _MOST_FINDINGS = 200
 """Findings shown for one file."""
 _MOST_COMPARED = 200
@@ -72,31 +69,19 @@ class PolicyError(Exception):
         super().__init__("\n".join(map(str, self.findings)))
 
 
-class Mention(NamedTuple):
-    """An annotation key named in a file; `recognises` if naming it makes it known."""
-
-    key: str
-    node: YamlNode
-    recognises: bool
-
-
-class TooMuchError(Exception):
-    """The aliases of a file make far more of it than stands in it."""
-
-
 class Reader:
     """Collects the findings of one file. `path` is how messages name the file."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
         self.errors = 0
-        self.annotations: list[Mention] = []
+        self.annotations: list[tuple[str, YamlNode, bool]] = []
+        """The annotation keys that are named, and where; whether naming them makes them known."""
         self.classes: list[tuple[str, YamlNode]] = []
         """The PriorityClasses that are named, by name or glob, and where."""
         self._findings: dict[Finding, None] = {}
         self._left_out = 0
         self._lines = text.splitlines()
-        self._reads = 0
 
     @property
     def findings(self) -> list[Finding]:
@@ -106,12 +91,6 @@ class Reader:
             more = f"{self._left_out} more findings in this file are not shown"
             in_order.append(Finding(severity=Severity.ERROR, source=in_order[-1].source, message=more))
         return in_order
-
-    def count(self) -> None:
-        """Account for a node read. Raises TooMuchError past _MOST_READS."""
-        self._reads += 1
-        if self._reads > _MOST_READS:
-            raise TooMuchError
 
     def source(self, node: YamlNode) -> SourcePosition:
         """Where a node stands."""

@@ -97,7 +97,6 @@ class ObjectShape:
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """What is made of the fields; INVALID if that is impossible."""
-        reader.count()
         if not isinstance(node, YamlMap):
             reader.error(node, f"expected {self.title} (a mapping), found {kind(node)}")
             return INVALID

@@ -56,7 +56,6 @@ class Scalar:
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """What is made of the value."""
-        reader.count()
         if not isinstance(node, YamlScalar):
             reader.error(node, f"expected {self.what}, found {kind(node)}")
             return INVALID
@@ -196,7 +195,6 @@ class ListOf:
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The entries as a tuple; those found wrong are left out."""
-        reader.count()
         if not isinstance(node, YamlSequence):
             hint = f"; write [{node.text[:40]}]" if isinstance(node, YamlScalar) and meaning(node) == "text" else ""
             reader.error(node, f"expected a list, found {kind(node)}{hint}")
@@ -230,7 +228,6 @@ class MapOf:
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """The mapping as a dictionary; pairs found wrong are left out."""
-        reader.count()
         if not isinstance(node, YamlMap):
             reader.error(node, f"expected a mapping, found {kind(node)}")
             return INVALID
