@@ -220,6 +220,4 @@ _SHOWN = {
 def _by_view(rule: PriorityRule) -> bool:
     """Whether the fields of a pod's view are enough for a rule, by its declaration."""
     declaration = rule.declaration
-    if declaration.expressions or declaration.fields is None:
-        return False
-    return all(path[:2] in _SHOWN for path in declaration.fields)
+    return not declaration.expressions and all(path[:2] in _SHOWN for path in declaration.fields)

@@ -21,7 +21,8 @@ from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import CONTROLLER, UserInfo
-from webhook.policy.model.match import RequestMatch, reads_user
+from webhook.policy.model.declarations import reads_user
+from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.rules import PriorityRule, Validate
@@ -130,10 +131,10 @@ def _lenient(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy | None
 def _rule(rule: PriorityRule, *, subjects: bool, refuses: bool) -> PriorityRule:
     """The rule with its tests of the requester settled. What it tests is read off its declaration."""
     declaration = rule.declaration
-    if declaration.rights is None or any(map(reads_user, declaration.expressions)):
+    if any(map(reads_user, declaration.expressions)):
         body = Validate(expression="false" if refuses else "true", resources=tuple(sorted(declaration.about)))
         return PriorityRule(name=rule.name, source=rule.source, enforcement=rule.enforcement, validate=body)
-    rights = {right.field: _rights(right.alternatives, refuses) for right in declaration.rights}
+    rights = {right: _rights(alternatives, refuses) for right, alternatives in declaration.rights.items()}
     if not subjects or not rights:
         return rule
     name, body = rule.body

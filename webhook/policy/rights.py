@@ -11,10 +11,11 @@ from collections.abc import Iterator
 import msgspec
 
 from webhook.policy.evaluation.matching import definers_text, rights_text
+from webhook.policy.model.declarations import DEFINE
 from webhook.policy.model.match import RequestMatch
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import Definers, PriorityRule, ProtectAnnotations, Reserve
+from webhook.policy.model.rules import PriorityRule, ProtectAnnotations, Reserve
 
 SAME = "the same: who asks decides"
 NEVER = "never: it names subjects and no namespaces"
@@ -50,26 +51,20 @@ def rights_of(policies: Policies) -> list[RightRow]:
 
 
 def _rows(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RightRow]:
-    """The rights that a rule declares; of a body that declares nothing, that nobody knows them."""
-    rights = rule.declaration.rights
-    holds = _holds(policy)
-    name, body = rule.body
+    """The rights that a rule declares."""
+    holds, (name, body) = _holds(policy), rule.body
 
     def row(right: str, people: str, controllers: str) -> RightRow:
         rule_id, enforcement = f"{policy.name}/{rule.name}", rule.enforcement.value
         return RightRow(rule_id, _about(body, name), right, people, controllers, holds, enforcement)
 
-    if rights is None and rule.validate is None:
-        yield row("unknown", "the rule does not say", "the rule does not say")
-    for right in rights or ():
-        if right.field == "define":
-            definers = [alternative for alternative in right.alternatives if isinstance(alternative, Definers)]
-            yield row("define", definers_text(definers), SAME)
+    for right, alternatives in rule.declaration.rights.items():
+        if right == DEFINE:
+            yield row(right, definers_text(alternatives), SAME)
             continue
-        matches = [alternative for alternative in right.alternatives if isinstance(alternative, RequestMatch)]
         for_new_pods = not isinstance(body, ProtectAnnotations) or "CREATE" in body.operations
-        controllers = ", or ".join(map(_by_controllers, matches)) or "nobody" if for_new_pods else SAME
-        yield row(right.field, rights_text(matches), controllers)
+        controllers = ", or ".join(map(_by_controllers, alternatives)) or "nobody" if for_new_pods else SAME
+        yield row(right, rights_text(alternatives), controllers)
 
 
 def _by_controllers(right: RequestMatch) -> str:

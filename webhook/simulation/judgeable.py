@@ -45,7 +45,7 @@ def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
             keys |= preemption.victims.annotations_read
         for policy in loaded.priority:
             for rule in policy.rules:
-                paths = rule.declaration.fields or ()
+                paths = rule.declaration.fields
                 keys.update(path[2] for path in paths if path[:2] == ("metadata", "annotations") and len(path) == 3)
                 for program in _expressions(rule):
                     keys.update(_annotations_in(program))
@@ -106,8 +106,6 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
 def _unjudgeable(rule: PriorityRule, objects: ClusterObjects) -> str:
     """Why a rule cannot be judged by these objects; empty if it can."""
     fields = rule.declaration.fields
-    if fields is None:
-        return "rules of its kind do not say what they read, and the snapshot has only what decides of an object"
     if unknown := sorted(".".join(path) for path in fields if not _KNOWN.issuperset(path[:2])):
         return f"it reads {', '.join(unknown)}, which the snapshot does not have"
     return next(filter(None, (_lacking(program, objects) for program in _expressions(rule))), "")

@@ -74,7 +74,7 @@ def reads_on_update(policies: Policies) -> Reads:
 def _declared(declaration: Declaration) -> Reads:
     """What a rule reads by its declaration."""
     reads = Reads(frozenset[str]().union(*map(_parts_read, declaration.expressions)))
-    for path in [()] if declaration.fields is None else declaration.fields:
+    for path in declaration.fields:
         reads |= _read_at(path)
     return reads
 

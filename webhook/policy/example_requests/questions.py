@@ -105,7 +105,7 @@ def _question(
         if path[1] in may_differ and path not in (NAME, VALUE, NAMESPACE):
             settings: list[Settings] = [(), *(((path, value),) for value in values)]
             (free if path[0] == "object" and path not in own else places).append(settings)
-    rights = [right for given in rule.declaration.rights or () for right in given.alternatives]
+    rights = [right for given in rule.declaration.rights.values() for right in given]
     for match in (policy.match, policy.exclude, *(row.match for row in policy.exceptions), *rights):
         names += getattr(match, "namespaces", None) or ()
         free += label_settings(getattr(match, "object_selector", None), "object")

@@ -193,11 +193,6 @@ class RequestMatch(msgspec.Struct, frozen=True, kw_only=True):
         return named or (selector is not None and not label_matcher(selector)(unlabelled))
 
 
-def reads_user(expression: str) -> bool:
-    """Whether a CEL expression may read who asks: `request.userInfo`, however it is written."""
-    return "userInfo" in expression
-
-
 RIGHT = replace(
     shape_of(RequestMatch),
     title="right",

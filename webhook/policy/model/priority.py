@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from webhook.policy.cel.program import VARIABLES, compile_bool
-from webhook.policy.model.match import MEND, RIGHT, RequestMatch, check_rights, reads_user
+from webhook.policy.model.declarations import reads_user
+from webhook.policy.model.match import MEND, RIGHT, RequestMatch, check_rights
 from webhook.policy.model.rules import Enforcement, PriorityRule
 from webhook.policy.model.values import Name, expression, warn_of_unknown_fields
 from webhook.policy.shapes.findings import Reader, Severity

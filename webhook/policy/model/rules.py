@@ -6,14 +6,13 @@ and its evaluation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
-from webhook.policy.model.declarations import FIELDS_OF_PRIORITY, UNDECLARED, Declaration, RightGiven
-from webhook.policy.model.match import Operations, RequestMatch, Rights, Subjects, check_rights, reads_user
+from webhook.policy.model.declarations import DEFINE, FIELDS_OF_PRIORITY, Declaration, RuleBody
+from webhook.policy.model.match import Operations, Rights, Subjects, check_rights
 from webhook.policy.model.values import (
     Annotation,
     ClassGlob,
@@ -45,7 +44,7 @@ _RESOURCE = one_of(
     "a resource", {"pods": "pods and the pod templates of workloads", "priorityclasses": "PriorityClasses"}
 )
 _Resources = Annotated[tuple[Annotated[str, _RESOURCE], ...], FILLED]
-_FILLS_IN = Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, always_asked=False, asks_who=False, rights=())
+_FILLS_IN = Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, always_asked=False)
 """What fills something in where a pod is made, and refuses nothing."""
 
 
@@ -62,7 +61,7 @@ STRICTNESS = (Enforcement.AUDIT, Enforcement.WARN, Enforcement.ENFORCE)
 
 
 @mapping("priorityClasses rule")
-class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
+class PriorityClasses(RuleBody, frozen=True, kw_only=True):
     """Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at."""
 
     allow: Annotated[tuple[ClassGlob, ...] | None, "Names or globs that may be used; all if absent."] = None
@@ -71,7 +70,7 @@ class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def declaration(self) -> Declaration:
         """It looks at the class that a pod names."""
-        return Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY, asks_who=False, rights=())
+        return Declaration(about=_PODS, fields=FIELDS_OF_PRIORITY)
 
 
 @mapping("definers")
@@ -85,7 +84,7 @@ class Definers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("reserve rule")
-class Reserve(Checked, frozen=True, kw_only=True):
+class Reserve(RuleBody, Checked, frozen=True, kw_only=True):
     """Reserves a range of priority values, both ends included. What counts is a pod's value, however it got there.
 
     Each right is a list of alternatives: one that holds suffices, and without any nobody has it (docs/semantics.md B).
@@ -111,16 +110,11 @@ class Reserve(Checked, frozen=True, kw_only=True):
     @property
     def declaration(self) -> Declaration:
         """It looks at the value, and asks who uses it and who defines a class of it."""
-        return Declaration(
-            fields=FIELDS_OF_PRIORITY,
-            always_asked=False,
-            asks_who=_by_subjects(self.use),
-            rights=(RightGiven("use", self.use), RightGiven("define", self.define)),
-        )
+        return Declaration(fields=FIELDS_OF_PRIORITY, always_asked=False, rights={"use": self.use, DEFINE: self.define})
 
 
 @mapping("protectAnnotations rule")
-class ProtectAnnotations(Checked, frozen=True, kw_only=True):
+class ProtectAnnotations(RuleBody, Checked, frozen=True, kw_only=True):
     """Who may set, change or remove annotations. Rules that enforce add up: one that allows suffices.
 
     No PriorityClass lies in a namespace, so a right by namespaces gives nothing there.
@@ -144,13 +138,12 @@ class ProtectAnnotations(Checked, frozen=True, kw_only=True):
             about=frozenset(self.resources),
             fields=frozenset(("metadata", "annotations", key) for key in self.keys),
             always_asked=False,
-            asks_who=_by_subjects(self.allow),
-            rights=(RightGiven("allow", self.allow),),
+            rights={"allow": self.allow},
         )
 
 
 @mapping("validate rule", f"A CEL expression that must be true, over {_VARIABLES}.")
-class Validate(Checked, frozen=True, kw_only=True):
+class Validate(RuleBody, Checked, frozen=True, kw_only=True):
     """A CEL expression that must be true, and the text for the person whose request is refused.
 
     `pods` stands for pods and for the pod templates of workloads, `priorityclasses` for PriorityClasses.
@@ -176,13 +169,7 @@ class Validate(Checked, frozen=True, kw_only=True):
     @property
     def declaration(self) -> Declaration:
         """It looks at what its expression reads."""
-        return Declaration(
-            about=frozenset(self.resources),
-            fields=frozenset(),
-            expressions=(self.expression,),
-            asks_who=reads_user(self.expression),
-            rights=(),
-        )
+        return Declaration(about=frozenset(self.resources), expressions=(self.expression,))
 
 
 def _rule(values: Values, source: SourcePosition) -> Values:
@@ -210,15 +197,15 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declaration(self) -> Declaration:
-        """What the rule's body says of itself; one that says nothing is UNDECLARED."""
+        """What the rule's body says of itself."""
         if self.default_priority_class is not None:
             return _FILLS_IN
         if self.copy_annotations is not None:
             return msgspec.structs.replace(
                 _FILLS_IN, fields=frozenset(("metadata", "annotations", key) for key in self.copy_annotations)
             )
-        declaration: Declaration = getattr(self.body[1], "declaration", UNDECLARED)
-        return declaration
+        body: RuleBody = self.body[1]
+        return body.declaration
 
     @property
     def body(self) -> tuple[str, Any]:
@@ -231,7 +218,3 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
     def refuses(self) -> bool:
         """Whether the rule can refuse anything; the others fill in, and there is nothing to except from."""
         return self.default_priority_class is None and self.copy_annotations is None
-
-
-def _by_subjects(rights: Iterable[RequestMatch]) -> bool:
-    return any(right.subjects is not None for right in rights)
