@@ -19,7 +19,6 @@ from webhook.clusters.model.disruption import NoScaleError, needs_scale, unconfi
 from webhook.clusters.simulated.api import Api, SimulatedClient
 from webhook.clusters.simulated.objects import SimulatedWorkload
 from webhook.clusters.simulated.tracker import LiveInformers
-from webhook.clusters.simulated.unknown_owners import UnknownOwners
 from webhook.clusters.simulated.workloads import Workloads
 from webhook.kube.client import Client
 from webhook.kube.pods import SCALED, sync_failure
@@ -35,13 +34,15 @@ class ActingParts:
     """
 
     def __init__(self, api: Api, termination: float | None) -> None:
-        informers, unknown = LiveInformers(api.tracker), UnknownOwners(api)
+        informers = LiveInformers(api.tracker)
+        pods = ControlledPods(informers)
+        self.workloads = Workloads(api, pods)
         context = ControllerContext(
             informers=informers,
             clock=api.clock,
             workload_type=SimulatedWorkload,
-            pods=ControlledPods(informers),
-            template_of=unknown.template_of,
+            pods=pods,
+            template_of=self.workloads.template_of,
             retries=False,
             reports=False,
         )
@@ -61,11 +62,9 @@ class ActingParts:
         self._scaled = set(SCALED)
         """Kinds of controllers with a scale: Kubernetes' own, and those whose pods a budget has counted."""
         api.covering = self._disruption.covering
-        self.workloads = Workloads(api.tracker, unknown, context.pods)
-        unknown.fill()
-        context.pods.quiet = True
+        pods.quiet = True
         informers.fill()
-        context.pods.quiet = False
+        pods.quiet = False
         filled = self.workloads.fill()
         for part in controllers:
             part.forget()

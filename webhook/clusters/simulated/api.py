@@ -16,19 +16,19 @@ import msgspec
 from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, budget_to_spend, spent
 from webhook.clusters.simulated.clock import VirtualClock
 from webhook.clusters.simulated.history import SimulationHistory
-from webhook.clusters.simulated.objects import SimulatedSpec, SimulatedWorkload, WorkloadStatus
+from webhook.clusters.simulated.objects import SimulatedWorkload
 from webhook.clusters.simulated.simulated_admission import RefusedError, SimulatedAdmission, User
 from webhook.clusters.simulated.tracker import ObjectTracker
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch_or, rfc3339
 from webhook.kube.objects.meta import Condition, key_of
-from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus, PodStatus
-from webhook.kube.resources import DEPLOYMENT, JOB, REPLICA_SET
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget, PodStatus
+from webhook.kube.resources import DEPLOYMENT, JOB, POD_DISRUPTION_BUDGET, REPLICA_SET
 from webhook.preemption.snapshot.pod_view import grace_of
 
 _replace = msgspec.structs.replace
-_WORKLOADS = {row.plural: row.kind for row in (DEPLOYMENT, REPLICA_SET, JOB)}
-"""The workloads that controllers write, by their plural names."""
+_KINDS = {row.plural: row.kind for row in (DEPLOYMENT, REPLICA_SET, JOB, POD_DISRUPTION_BUDGET)}
+"""What controllers write beside pods, by its plural name."""
 Json = dict[str, Any]
 
 
@@ -89,26 +89,17 @@ class Api:
         metadata = {**body["metadata"], "namespace": namespace, "uid": f"simulated-{namespace}.{name}"}
         self.tracker.put(kind, msgspec.convert({**body, "metadata": metadata}, SimulatedWorkload))
 
-    def patch_workload(self, kind: str, key: str, body: Json) -> None:
-        """Change a workload's number of pods, or its status."""
-        workload: SimulatedWorkload | None = self.tracker.get(kind, key)
-        if workload is None:
+    def patch(self, kind: str, key: str, body: Json) -> None:
+        """Change a workload's number of pods, or the status of a workload or a budget. Raises ApiError (404)."""
+        known: SimulatedWorkload | PodDisruptionBudget | None = self.tracker.get(kind, key)
+        if known is None:
             raise ApiError(404, "NotFound", f"{kind} {key!r} not found")
         if "spec" in body:
-            spec: SimulatedSpec = _replace(workload.spec, replicas=body["spec"]["replicas"])
-            workload = _replace(workload, spec=spec)
+            known = _replace(known, spec=_replace(known.spec, **body["spec"]))
         if "status" in body:
-            status = {**workload.told, **{name: row for name, row in body["status"].items() if row is not None}}
-            workload = _replace(workload, status=msgspec.convert(status, WorkloadStatus))
-        self.tracker.put(kind, workload)
-
-    def patch_budget(self, key: str, status: Json) -> None:
-        """Write a budget's status."""
-        budget: PodDisruptionBudget | None = self.tracker.get("PodDisruptionBudget", key)
-        if budget is not None:
-            disrupted = {name: since for name, since in (status["disruptedPods"] or {}).items() if since}
-            told = msgspec.convert({**status, "disruptedPods": disrupted or None}, PodDisruptionBudgetStatus)
-            self.tracker.put("PodDisruptionBudget", _replace(budget, status=told))
+            merged = _without_nulls({**msgspec.to_builtins(known.status), **body["status"]})
+            known = _replace(known, status=msgspec.convert(merged, type(known.status)))
+        self.tracker.put(kind, known)
 
     def bind(self, key: str, uid: str, node: str) -> None:
         """Put a pod on a node, as `pods/binding`."""
@@ -235,20 +226,14 @@ class SimulatedClient:
         """Change a pod's status, a budget's, or a workload."""
         del options
         plural, key, _ = _named(path)
-        if plural == "pods":
-            return self._api.patch_status(key, body)
-        if plural == "poddisruptionbudgets":
-            self._api.patch_budget(key, body["status"])
-        else:
-            self._api.patch_workload(_WORKLOADS[plural], key, body)
-        return None
+        return self._api.patch_status(key, body) if plural == "pods" else self._api.patch(_KINDS[plural], key, body)
 
     async def create(self, path: str, body: Json, as_: Any = dict, **query: Any) -> Any:
         """Bind or evict a pod; make a pod or a workload of a controller."""
         del as_
         plural, key, subresource = _named(path)
-        if plural in _WORKLOADS:
-            self._api.make_workload(_WORKLOADS[plural], key, body)
+        if plural in _KINDS:
+            self._api.make_workload(_KINDS[plural], key, body)
         elif subresource == "binding":
             self._api.bind(key, body["metadata"]["uid"], body["target"]["name"])
         elif subresource == "eviction":
@@ -278,6 +263,14 @@ def _named(path: str) -> tuple[str, str, str]:
     at = parts.index("namespaces")
     namespace, plural, name, subresource = [*parts[at + 1 :], "", ""][:4]
     return plural, f"{namespace}/{name}" if name else namespace, subresource
+
+
+def _without_nulls(part: Json) -> Json:
+    return {
+        key: _without_nulls(value) if isinstance(value, dict) else value
+        for key, value in part.items()
+        if value is not None
+    }
 
 
 def _is_waiting(condition: Condition) -> bool:

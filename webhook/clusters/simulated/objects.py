@@ -125,12 +125,10 @@ KINDS: tuple[Kind, ...] = (
     Kind(SERVICE, SimulatedService),
     *(Kind(resource, NewPodRules) for resource in (LIMIT_RANGE, RESOURCE_QUOTA, RUNTIME_CLASS)),
     Kind(CRON_JOB, CronJob),
-    Kind(DEPLOYMENT, SimulatedWorkload),
-    Kind(REPLICA_SET, SimulatedWorkload),
-    Kind(REPLICATION_CONTROLLER, SimulatedWorkload),
-    Kind(STATEFUL_SET, SimulatedWorkload),
-    Kind(DAEMON_SET, SimulatedWorkload),
-    Kind(JOB, SimulatedWorkload),
+    *(
+        Kind(resource, SimulatedWorkload)
+        for resource in (DEPLOYMENT, REPLICA_SET, REPLICATION_CONTROLLER, STATEFUL_SET, DAEMON_SET, JOB)
+    ),
     Kind(POD, Pod, needed=True),
 )
 """In the order in which they are read and written: pods last, when what they are judged by is there."""
