@@ -226,7 +226,7 @@ def test_a_pod_of_a_managed_group_does_not_let_kube_scheduler_preempt():
     assert denied_by(answer) == "builtin/group-managed"
     assert "give the pod PriorityClass batch" in message_of(answer)
     made_again = Objects(
-        [same, make_class("batch", 7, never=True)], objects._namespaces.values(), {"team-a/gang": theirs}
+        [same, make_class("batch", 7, never=True)], objects.namespaces.values(), {"team-a/gang": theirs}
     )
     assert response(ask(Context(context.engine, made_again), "validate", make_review(body)))["allowed"], (
         "its class does not speak"

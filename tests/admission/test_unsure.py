@@ -16,7 +16,7 @@ from tests.admission.builders import (
     response,
 )
 from tests.policy.builders import table
-from webhook.admission.context import Context, Overlay
+from webhook.admission.context import Context
 from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
 
@@ -70,7 +70,10 @@ def test_what_is_learned_live_decides():
     context = make_context()
     body = make_review(make_pod(priorityClassName="new", meta={"namespace": "fresh"}))
     fresh = Namespace(metadata=ObjectMeta(name="fresh"))
-    live = Context(context.engine, Overlay(context.lookup, {"new": make_class("new", 9)}, {"fresh": fresh}))
+    live = Context(
+        context.engine,
+        context.lookup.corrected({"priorityclasses": {"new": make_class("new", 9)}, "namespaces": {"fresh": fresh}}),
+    )
     reviewed = ask(live, "mutate", body)
     assert [op["value"] for op in patch_of(response(reviewed))] == [9, PREEMPT]
     assert not reviewed.answer.unsure
@@ -79,6 +82,6 @@ def test_what_is_learned_live_decides():
 def test_a_default_that_is_gone_is_no_default():
     """An overlay that says a class is gone takes it out of the global defaults, and one that it is there adds it."""
     lookup = make_context(DEFAULT).lookup
-    assert list(Overlay(lookup, {"dflt": None}, {}).default_priority_classes()) == []
+    assert list(lookup.corrected({"priorityclasses": {"dflt": None}}).default_priority_classes()) == []
     other = make_class("other", 1, default=True)
-    assert list(Overlay(lookup, {"other": other}, {}).default_priority_classes()) == [DEFAULT, other]
+    assert list(lookup.corrected({"priorityclasses": {"other": other}}).default_priority_classes()) == [DEFAULT, other]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.admission.builders import make_class, make_context, make_pod, make_review
 from tests.manager.test_reload import until
-from webhook.admission.context import Objects, Overlay
+from webhook.admission.context import Objects
 from webhook.component_base import supervision
 from webhook.kube.backoff import Backoff
 from webhook.serving.cluster_objects import GivenObjects
@@ -113,7 +113,7 @@ async def test_a_stopping_server_finishes_what_it_has(start):
         async def ask(self, unsure, flow):
             asked.set()
             await asyncio.sleep(0.3)
-            return Overlay(self.lookup, {"high": HIGH}, {})
+            return self.lookup.corrected({"priorityclasses": {"high": HIGH}})
 
     source = Slow(make_context().lookup)
     async with start(source=source, shutdown_delay_duration=0.1) as running:

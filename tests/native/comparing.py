@@ -64,7 +64,7 @@ class Both:
         classes = [msgspec.convert(one, PriorityClass) for one in objects if one["kind"] == "PriorityClass"]
         self.namespaces = {one["metadata"]["name"]: one for one in objects if one["kind"] == "Namespace"}
         self.lookup = Objects(classes, [msgspec.convert(one, Namespace) for one in self.namespaces.values()])
-        self.classes = dict(self.lookup._classes)
+        self.classes = dict(self.lookup.classes)
         self.mixed = any(
             policy.conditions and len({rule.enforcement for rule in policy.rules}) > 1 for policy in policies.priority
         )

@@ -18,7 +18,6 @@ from tests.admission.builders import (
     patch_of,
 )
 from tests.serving.conftest import trusting
-from webhook.admission.context import Overlay
 from webhook.admission.webhook import HANDLERS
 from webhook.kube.errors import ApiError
 from webhook.serving.cluster_objects import GivenObjects
@@ -143,7 +142,7 @@ async def test_a_class_missing_from_the_cache_is_looked_up_live_once(start):
     """A class made a moment ago is found before its first pod is refused."""
 
     async def found(below):
-        return Overlay(below, {"high": HIGH}, {})
+        return below.corrected({"priorityclasses": {"high": HIGH}})
 
     source = Live(found)
     async with start(source=source) as running:
@@ -157,7 +156,7 @@ async def test_a_pod_is_refused_when_the_live_lookup_finds_nothing(start):
     """Looked up and not there: refused, and asked only once."""
 
     async def nothing(below):
-        return Overlay(below, {"high": None}, {})
+        return below.corrected({"priorityclasses": {"high": None}})
 
     source = Live(nothing)
     async with start(source=source) as running:

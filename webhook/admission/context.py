@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -39,27 +40,34 @@ SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical":
 """The classes every Kubernetes has, with their values."""
 
 
-class Lookup(Protocol):
-    """Objects by name, as last heard of; None if there is no such object."""
+class Lookup:
+    """Objects by name, as last heard of; PodGroups by `namespace/name`. None stands for one that is not there.
 
-    def priority_class(self, name: str) -> PriorityClass | None:
-        """The PriorityClass of that name."""
-        ...
+    Where PodGroups are not watched, only one that was looked up live is known.
+    """
 
-    def default_priority_classes(self) -> Sequence[PriorityClass]:
+    def __init__(
+        self,
+        classes: Mapping[str, PriorityClass | None],
+        namespaces: Mapping[str, Namespace | None],
+        pod_groups: Mapping[str, PodGroup | None],
+    ) -> None:
+        self.classes, self.namespaces, self.pod_groups = classes, namespaces, pod_groups
+        self.priority_class, self.namespace, self.pod_group = classes.get, namespaces.get, pod_groups.get
+
+    def default_priority_classes(self) -> list[PriorityClass]:
         """All classes with `globalDefault: true`."""
-        ...
+        classes = list(self.classes.values())  # at once, since a cache changes while threads look at it
+        return [item for item in classes if item is not None and item.global_default]
 
-    def namespace(self, name: str) -> Namespace | None:
-        """The Namespace of that name."""
-        ...
-
-    def pod_group(self, key: str) -> PodGroup | None:
-        """The PodGroup `namespace/name`. Where they are not watched, only one that was looked up live is known."""
-        ...
+    def corrected(self, live: Mapping[str, Mapping[str, Any]]) -> Lookup:
+        """The same with what was just read live, by resource."""
+        classes = ChainMap(dict(live.get(CLASSES, {})), self.classes)  # type: ignore[arg-type]  # it is only read
+        namespaces = ChainMap(dict(live.get(NAMESPACES, {})), self.namespaces)  # type: ignore[arg-type]
+        return Lookup(classes, namespaces, ChainMap(dict(live.get(POD_GROUPS, {})), self.pod_groups))  # type: ignore[arg-type]
 
 
-class Objects:
+class Objects(Lookup):
     """A Lookup over given objects; the two system classes are there unless given otherwise."""
 
     def __init__(
@@ -68,65 +76,15 @@ class Objects:
         namespaces: Iterable[Namespace] = (),
         pod_groups: Mapping[str, PodGroup] | None = None,
     ) -> None:
-        system = {
-            name: PriorityClass(metadata=ObjectMeta(name=name), value=value, preemption_policy="PreemptLowerPriority")
+        system = [
+            PriorityClass(metadata=ObjectMeta(name=name), value=value, preemption_policy="PreemptLowerPriority")
             for name, value in SYSTEM_CLASSES.items()
-        }
-        self._classes = system | {item.metadata.name: item for item in classes}
-        self._namespaces = {item.metadata.name: item for item in namespaces}
-        self._defaults = [item for item in self._classes.values() if item.global_default]
-        self._pod_groups = pod_groups or {}
-
-    def priority_class(self, name: str) -> PriorityClass | None:
-        """The PriorityClass of that name."""
-        return self._classes.get(name)
-
-    def priority_classes(self) -> Iterable[PriorityClass]:
-        """All classes."""
-        return self._classes.values()
-
-    def default_priority_classes(self) -> Sequence[PriorityClass]:
-        """All classes with `globalDefault: true`."""
-        return self._defaults
-
-    def namespace(self, name: str) -> Namespace | None:
-        """The Namespace of that name."""
-        return self._namespaces.get(name)
-
-    def pod_group(self, key: str) -> PodGroup | None:
-        """The PodGroup `namespace/name`."""
-        return self._pod_groups.get(key)
-
-
-class Overlay:
-    """A Lookup corrected by what was just read live; None says that the object is not there."""
-
-    def __init__(
-        self,
-        below: Lookup,
-        classes: Mapping[str, PriorityClass | None],
-        namespaces: Mapping[str, Namespace | None],
-        pod_groups: Mapping[str, PodGroup | None] | None = None,
-    ) -> None:
-        self._below, self._classes, self._namespaces = below, classes, namespaces
-        self._pod_groups = pod_groups or {}
-
-    def priority_class(self, name: str) -> PriorityClass | None:
-        """The PriorityClass of that name."""
-        return self._classes[name] if name in self._classes else self._below.priority_class(name)
-
-    def default_priority_classes(self) -> Sequence[PriorityClass]:
-        """All classes with `globalDefault: true`."""
-        cached = [item for item in self._below.default_priority_classes() if item.metadata.name not in self._classes]
-        return cached + [item for item in self._classes.values() if item is not None and item.global_default]
-
-    def namespace(self, name: str) -> Namespace | None:
-        """The Namespace of that name."""
-        return self._namespaces[name] if name in self._namespaces else self._below.namespace(name)
-
-    def pod_group(self, key: str) -> PodGroup | None:
-        """The PodGroup `namespace/name`."""
-        return self._pod_groups[key] if key in self._pod_groups else self._below.pod_group(key)
+        ]
+        super().__init__(
+            {item.metadata.name: item for item in (*system, *classes)},
+            {item.metadata.name: item for item in namespaces},
+            pod_groups or {},
+        )
 
 
 _NO_POLICIES = Engine(Policies())
@@ -166,9 +124,7 @@ class Context:
 
     def with_lookup(self, lookup: Lookup) -> Context:
         """The same policies over other objects."""
-        changed = copy.copy(self)
-        changed.lookup = lookup
-        return changed
+        return self._with(lookup=lookup)
 
     def without_policies(self) -> Context:
         """No policies over the same objects."""
@@ -176,8 +132,11 @@ class Context:
 
     def with_allowance(self, allowance: float | None) -> Context:
         """The same with another allowance."""
+        return self._with(allowance=allowance)
+
+    def _with(self, **changes: Any) -> Context:
         changed = copy.copy(self)
-        changed.allowance = allowance
+        vars(changed).update(changes)
         return changed
 
     def is_managed(self, name: str) -> bool:

@@ -6,7 +6,7 @@ What is filled in goes out as a minimal JSON Patch (RFC 6902). What was given to
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -68,7 +68,8 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     managed = context.managed(name) if name else context.engine.managed_if_generated(prefix)
     if managed is None:
         return
-    answer.patch = _fields("", [("preemptionPolicy", priority_class.preemption_policy, NEVER)])
+    now = {"preemptionPolicy": priority_class.preemption_policy}
+    answer.patch = _set("", now, {"preemptionPolicy": NEVER})
     answer.warnings.append(
         f"PriorityClass {name or f'{prefix}*'} {'was made' if created else 'stays'} {NEVER}: PreemptionPolicy"
         f" {managed.policy.name} manages it, so giveway preempts for its pods and kube-scheduler does not."
@@ -82,29 +83,27 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
     An API server that does not know `preemptionPolicy` of a PodGroup drops it (docs/kubernetes-behaviour.md K28).
     """
     group = review.pod()
-    spec, annotations = group.spec or PodSpecView(), (group.metadata and group.metadata.annotations) or {}
+    spec, annotations = group.spec or PodSpecView(), group.metadata and group.metadata.annotations
     if review.operation != "CREATE":
         old = review.old_pod() if review.has_old else PodView()
         before, given = old.spec or PodSpecView(), ((old.metadata and old.metadata.annotations) or {}).get(GIVEN, "")
         if _moved(context, spec, before, _decoded(given)):
-            kept = _members("/metadata/annotations", annotations or None, {GIVEN: given} if given else {})
+            kept = _set("/metadata/annotations", annotations or None, {GIVEN: given} if given else {})
             answer.patch = [*_class_back(spec, before, named=True), *kept]
         return
-    resolution = resolve(context, spec, context.request(review, review.object), lambda: review.object)
-    answer.warnings += resolution.warnings
-    answer.unsure |= resolution.unsure
-    if resolution.conflict or resolution.missing:
+    resolution = resolve(context, spec, context.request(review, review.object), lambda: review.object, answer)
+    if not resolution.settled:
         return
     if resolution.set_by:
         answer.audit["applied"] = resolution.set_by
-    policy = resolution.preemption_policy if resolution.managed else spec.preemption_policy
-    wanted = (
-        ("priorityClassName", spec.priority_class_name, resolution.name or spec.priority_class_name),
-        ("priority", spec.priority, resolution.value),
-        ("preemptionPolicy", spec.preemption_policy, policy),
-    )
+    wanted = _priority(resolution, spec)
+    if not resolution.managed:
+        wanted["preemptionPolicy"] = spec.preemption_policy
     record = {GIVEN: _encoded(resolution.name, resolution.moved_from, ())} if resolution.moved_from else {}
-    answer.patch = [*_fields("/spec", wanted), *_members("/metadata/annotations", annotations or None, record)]
+    answer.patch = [
+        *_set("/spec", _carried(spec), wanted),
+        *_set("/metadata/annotations", annotations or None, record),
+    ]
 
 
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
@@ -118,17 +117,14 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         metadata = {key: value for key, value in request.object["metadata"].items() if key != "deletionTimestamp"}
         request.object = {**request.object, "metadata": metadata}
     if given is None:
-        resolution = resolve(context, spec, request, lambda: review.object)
+        resolution = resolve(context, spec, request, lambda: review.object, answer)
     else:
-        resolution = resolve(context, given.as_sent(spec, context.lookup), request, dict)
-    answer.warnings += resolution.warnings
-    answer.unsure |= resolution.unsure
-    settled = not (resolution.conflict or resolution.missing)
+        resolution = resolve(context, given.as_sent(spec, context.lookup), request, dict, answer)
     ours = given.still_there(present, context.engine.copied) if given else set()
     values: dict[str, str] = {}
     rules = [resolution.set_by] * bool(resolution.set_by)
     offered = (resolution.priority_class.metadata.annotations if resolution.priority_class else None) or {}
-    if settled:
+    if resolution.settled:
         request.priority_class, request.priority = resolution.priority_class, resolution.value
         if context.trace is not None:
             context.engine.judge(request, context.trace)
@@ -140,7 +136,7 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
                     values[key] = offered[key]
                     if present.get(key) != values[key]:
                         rules.append(rule)
-    managed = context.managed(resolution.name) if resolution.managed and settled else None
+    managed = context.managed(resolution.name) if resolution.managed and resolution.settled else None
     # Nodes wait, if neither the pod nor its class says how long
     if managed is not None and POD_SCALE_UP_DELAY not in {*present.keys() - ours, *offered}:
         waits = scale_up_delay(managed.policy.preemptors)
@@ -157,7 +153,7 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     said = context.engine.creation_record(meta.labels, meta.annotations)
     forged = () if _OF_RECONCILER.isdisjoint(present) else RECONCILER_ANNOTATIONS
     annotations = {**dict.fromkeys(ours), **values, **dict.fromkeys(forged), GIVEN: record, CREATION: said}
-    answer.patch = _patch(pod, resolution if settled else None, annotations, _labels(review, meta, resolution, answer))
+    answer.patch = _patch(pod, resolution, annotations, _labels(review, meta, resolution, answer))
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
 
@@ -184,8 +180,8 @@ def _put_back(
     answer.warnings.append(f"the pod keeps what giveway gave it: {', '.join((*mark, *lost))}")
     return [
         *_class_back(spec, before, named=named or (given is not None and not spec.priority_class_name)),
-        *_members("/metadata/annotations", meta.annotations, lost),
-        *_members("/metadata/labels", meta.labels, mark),
+        *_set("/metadata/annotations", meta.annotations, lost),
+        *_set("/metadata/labels", meta.labels, mark),
     ]
 
 
@@ -199,13 +195,27 @@ def _moved(context: Context, spec: PodSpecView, before: PodSpecView, given: Give
 
 def _class_back(spec: PodSpecView, before: PodSpecView, *, named: bool) -> list[Operation]:
     """Put back the numbers that were left out; with `named` also the class, and whatever policy that class had."""
-    name, policy = (before.priority_class_name, before.preemption_policy) if named else (None, None)
-    wanted = (
-        ("priorityClassName", spec.priority_class_name, name or spec.priority_class_name),
-        ("priority", spec.priority, before.priority if spec.priority is None else spec.priority),
-        ("preemptionPolicy", spec.preemption_policy, policy or spec.preemption_policy or before.preemption_policy),
-    )
-    return _fields("/spec", wanted)
+    carried, was = _carried(spec), _carried(before)
+    wanted = {key: was[key] if carried[key] is None else carried[key] for key in ("priority", "preemptionPolicy")}
+    if named:
+        wanted |= {key: was[key] or carried[key] for key in ("priorityClassName", "preemptionPolicy")}
+    return _set("/spec", carried, wanted)
+
+
+def _carried(spec: PodSpecView) -> dict[str, Any]:
+    return {
+        "priorityClassName": spec.priority_class_name,
+        "priority": spec.priority,
+        "preemptionPolicy": spec.preemption_policy,
+    }
+
+
+def _priority(resolution: Resolution, spec: PodSpecView) -> dict[str, Any]:
+    return {
+        "priorityClassName": resolution.name or spec.priority_class_name,
+        "priority": resolution.value,
+        "preemptionPolicy": resolution.preemption_policy,
+    }
 
 
 def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: Answer) -> dict[str, str | None]:
@@ -228,13 +238,13 @@ def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: 
 
 
 def _patch(
-    pod: PodView, resolution: Resolution | None, annotations: dict[str, str | None], labels: dict[str, str | None]
+    pod: PodView, resolution: Resolution, annotations: dict[str, str | None], labels: dict[str, str | None]
 ) -> list[Operation]:
-    """The patch of a new pod; `resolution` is None if its priority cannot be filled in."""
+    """The patch of a new pod."""
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
-    metadata = _members("/metadata/annotations", meta.annotations, annotations)
-    metadata += _members("/metadata/labels", meta.labels, labels)
-    if resolution is None:
+    metadata = _set("/metadata/annotations", meta.annotations, annotations)
+    metadata += _set("/metadata/labels", meta.labels, labels)
+    if not resolution.settled:
         return metadata
     # Objects to make before anything can be put into them
     parents: list[Operation] = []
@@ -242,13 +252,7 @@ def _patch(
         parents.append({"op": "add", "path": "/metadata", "value": {}})
     if pod.spec is None:
         parents.append({"op": "add", "path": "/spec", "value": {}})
-    named = spec.priority_class_name
-    priority = (
-        ("priorityClassName", named, resolution.name or named),
-        ("priority", spec.priority, resolution.value),
-        ("preemptionPolicy", spec.preemption_policy, resolution.preemption_policy),
-    )
-    return parents + metadata + _fields("/spec", priority)
+    return parents + metadata + _set("/spec", _carried(spec), _priority(resolution, spec))
 
 
 class Given(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -323,17 +327,8 @@ def _brief(value: str) -> str:
     return "sha256:" + hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()
 
 
-def _fields(parent: str, wanted: Iterable[tuple[str, Any, Any]]) -> list[Operation]:
-    """Set fields of the object at `parent`, each given as (field, value now or None, value wanted)."""
-    return [
-        {"op": "add" if now is None else "replace", "path": f"{parent}/{field}", "value": value}
-        for field, now, value in wanted
-        if now != value
-    ]
-
-
-def _members(parent: str, present: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> list[Operation]:
-    """Set members of the map at `parent`, which is made if it is absent or null; None takes a member away."""
+def _set(parent: str, present: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[Operation]:
+    """Set members of what is at `parent`, which is made if `present` is None; a value of None is absent."""
     now = present or {}
     changed = {key: value for key, value in wanted.items() if now.get(key) != value}
     if changed and present is None:
@@ -344,5 +339,5 @@ def _members(parent: str, present: Mapping[str, str] | None, wanted: Mapping[str
         if value is None:
             operations.append({"op": "remove", "path": path})
         else:
-            operations.append({"op": "replace" if key in now else "add", "path": path, "value": value})
+            operations.append({"op": "add" if now.get(key) is None else "replace", "path": path, "value": value})
     return operations

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import CLASSES, Context
-from webhook.admission.review import PodSpecView
+from webhook.admission.review import Answer, PodSpecView
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.evaluation.request import PolicyRequest
 
@@ -22,7 +22,7 @@ class Resolution(msgspec.Struct, kw_only=True):
     """What a pod resolves to. `priority_class` is None if none is named, or the named one does not exist (`missing`).
 
     `conflict` says that what the pod already carries disagrees, so nothing may be filled in: validation refuses it.
-    `unsure` are the classes whose newest state would settle it. `moved_from` is the class of which it gets the twin.
+    `moved_from` is the class of which it gets the twin.
     """
 
     name: str = ""
@@ -35,8 +35,11 @@ class Resolution(msgspec.Struct, kw_only=True):
     overwrite: bool = False
     managed: bool = False
     set_by: str = ""
-    warnings: list[str] = []
-    unsure: set[tuple[str, str]] = set()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it may be filled in."""
+        return not (self.conflict or self.missing)
 
     def take(self, priority_class: PriorityClass) -> None:
         """Resolve to this class."""
@@ -81,11 +84,12 @@ def owned(obj: dict[str, Any], *path: str) -> Iterator[dict[str, Any]]:
 
 
 def resolve(
-    context: Context, spec: PodSpecView, request: PolicyRequest, sent: Callable[[], dict[str, Any]]
+    context: Context, spec: PodSpecView, request: PolicyRequest, sent: Callable[[], dict[str, Any]], answer: Answer
 ) -> Resolution:
     """Resolve a new pod or a template: named class, else policy default, else global default, then its twin.
 
-    `sent` gives the whole pod, which is looked at in a rare case only.
+    `sent` gives the whole pod, which is looked at in a rare case only. The answer gets warnings, and the classes whose
+    newest state would settle it.
     """
     resolution = Resolution()
     name = spec.priority_class_name
@@ -93,12 +97,12 @@ def resolve(
         named = context.lookup.priority_class(name)
         if named is None:
             resolution.name, resolution.missing = name, True
-            resolution.unsure.add((CLASSES, name))
+            answer.unsure.add((CLASSES, name))
             return resolution
         resolution.take(named)
         if disagreement(spec, resolution.value, resolution.preemption_policy):
             resolution.conflict = True
-            resolution.unsure.add((CLASSES, name))
+            answer.unsure.add((CLASSES, name))
         elif named.global_default:
             # If no field manager owns the name, the Priority plugin filled it in: judge the pod as the user sent it.
             # Without managedFields the name counts as the user's choice
@@ -106,24 +110,24 @@ def resolve(
             if specs and not any("f:priorityClassName" in spec for spec in specs):
                 fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
                 unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})
-                _take_policy_default(context, unnamed, resolution)
+                _take_policy_default(context, unnamed, resolution, answer)
     else:
         # Without the plugin nobody has named the default to a pod that carries its numbers
         default = global_default(context)
         is_default = default is not None and not disagreement(spec, default.value, policy_of(default))
         has_none = not disagreement(spec, resolution.value, resolution.preemption_policy)
-        taken = (is_default or has_none) and _take_policy_default(context, request, resolution)
+        taken = (is_default or has_none) and _take_policy_default(context, request, resolution, answer)
         if default is not None and is_default and not taken:
             resolution.take(default)
         elif not taken and (default is not None or not has_none):
             resolution.conflict = True
-            resolution.unsure |= {(CLASSES, default.metadata.name)} if default is not None else set()
+            answer.unsure |= {(CLASSES, default.metadata.name)} if default is not None else set()
     if resolution.priority_class is not None and not resolution.conflict:
-        _apply_management(context, resolution, resolution.priority_class)
+        _apply_management(context, resolution, resolution.priority_class, answer)
     return resolution
 
 
-def _take_policy_default(context: Context, request: PolicyRequest, resolution: Resolution) -> bool:
+def _take_policy_default(context: Context, request: PolicyRequest, resolution: Resolution, answer: Answer) -> bool:
     """Resolve to the class a policy gives to pods without one; it replaces what the Priority plugin filled in."""
     chosen = context.engine.default_priority_class(request)
     if chosen is None:
@@ -131,16 +135,16 @@ def _take_policy_default(context: Context, request: PolicyRequest, resolution: R
     name, rule = chosen
     default = context.lookup.priority_class(name)
     if default is None:
-        resolution.unsure.add((CLASSES, name))
-        resolution.warnings.append(f"rule {rule} gives PriorityClass {name}, which does not exist; it was not applied")
+        answer.unsure.add((CLASSES, name))
+        answer.warnings.append(f"rule {rule} gives PriorityClass {name}, which does not exist; it was not applied")
         return False
     resolution.take(default)
     resolution.overwrite, resolution.set_by = True, rule
-    resolution.warnings.append(f"a pod that names no PriorityClass gets {name} here, by rule {rule}")
+    answer.warnings.append(f"a pod that names no PriorityClass gets {name} here, by rule {rule}")
     return True
 
 
-def _apply_management(context: Context, resolution: Resolution, own: PriorityClass) -> None:
+def _apply_management(context: Context, resolution: Resolution, own: PriorityClass, answer: Answer) -> None:
     """Move the pod of a managed class to its twin if it has one, and say whether the reconciler takes it."""
     name = resolution.name
     managed = context.managed(name)
@@ -151,7 +155,7 @@ def _apply_management(context: Context, resolution: Resolution, own: PriorityCla
         return
     twin_name = managed.twin
     if twin_name is None:
-        resolution.warnings.append(
+        answer.warnings.append(
             f"PriorityClass {name} is managed but has preemptionPolicy {PREEMPT} and no twin:"
             " kube-scheduler preempts for the pod, giveway does not"
         )
@@ -159,13 +163,13 @@ def _apply_management(context: Context, resolution: Resolution, own: PriorityCla
     twin = context.lookup.priority_class(twin_name)
     if twin is None or twin.value != own.value or policy_of(twin) != NEVER:
         problem = "does not exist" if twin is None else f"is not of value {own.value} with preemptionPolicy {NEVER}"
-        resolution.unsure.add((CLASSES, twin_name))
-        resolution.warnings.append(f"twin {twin_name} of PriorityClass {name} {problem}: the pod stays in {name}")
+        answer.unsure.add((CLASSES, twin_name))
+        answer.warnings.append(f"twin {twin_name} of PriorityClass {name} {problem}: the pod stays in {name}")
         return
     resolution.take(twin)
     resolution.overwrite = resolution.managed = True
     resolution.moved_from = name
-    resolution.warnings.append(
+    answer.warnings.append(
         f"the pod gets PriorityClass {twin_name}, the twin of {name}: giveway preempts for it, and kube-scheduler does"
         f" not (PreemptionPolicy {managed.policy.name})"
     )

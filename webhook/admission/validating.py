@@ -166,9 +166,7 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     pod = review.template(template)
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     as_pod = msgspec.structs.replace(context.request(review, template), operation="CREATE", resource="pods")
-    resolution = resolve(context, spec, _by_controller(as_pod), lambda: template)
-    answer.unsure |= resolution.unsure
-    answer.warnings += resolution.warnings
+    resolution = resolve(context, spec, _by_controller(as_pod), lambda: template, answer)
     if resolution.missing:
         _deny_missing(answer, resolution.name)
     elif resolution.conflict:

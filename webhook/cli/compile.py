@@ -73,7 +73,9 @@ async def command(
     settings = Settings(
         namespace=namespace, reconciler=reconciler_user(namespace), mutates=not values["without_mutation"], kept=watch
     )
-    classes = list(read_objects(objects, warn).priority_classes()) if objects and not (cluster or watch) else None
+    classes = None
+    if objects and not (cluster or watch):
+        classes = [item for item in read_objects(objects, warn).classes.values() if item is not None]
     if cluster or watch:
         async with await Client.connect(kubeconfig) as client:
             if watch:

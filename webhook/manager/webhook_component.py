@@ -78,7 +78,7 @@ class Registration(Component):
         namespace = settings.target.namespace
 
         def terminating() -> bool:
-            obj = source.namespace(namespace)
+            obj = source.lookup.namespace(namespace)
             return obj is not None and obj.metadata.deletion_timestamp is not None
 
         state = ServerState(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup, Overlay
+from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.informer import Informer
@@ -58,7 +58,6 @@ class CachedObjects(ObjectSource):
     """The caches of one cluster."""
 
     def __init__(self, client: Client) -> None:
-        super().__init__(self)
         self._client = client
         self._classes = Informer(client, PRIORITY_CLASS.path(), PriorityClass)
         self._namespaces = Informer(client, NAMESPACE.path(), Namespace)
@@ -72,23 +71,7 @@ class CachedObjects(ObjectSource):
             POD_GROUPS: self._groups,
         }
         self._lookups = Lookups(self._get, self._caches, optional=[POD_GROUPS])
-
-    def priority_class(self, name: str) -> PriorityClass | None:
-        """The PriorityClass of that name."""
-        return self._classes.get(name)
-
-    def default_priority_classes(self) -> Sequence[PriorityClass]:
-        """All classes with `globalDefault: true`."""
-        classes = list(self._classes.items().values())  # at once, since threads look at it
-        return [item for item in classes if item.global_default]
-
-    def namespace(self, name: str) -> Namespace | None:
-        """The Namespace of that name."""
-        return self._namespaces.get(name)
-
-    def pod_group(self, key: str) -> PodGroup | None:
-        """The PodGroup `namespace/name`; None where they are not served, or may not be watched."""
-        return self._groups.get(key)
+        super().__init__(Lookup(self._classes.items(), self._namespaces.items(), self._groups.items()))
 
     def on_namespace(self, name: str, call: Callable[[], None]) -> None:
         """Call this whenever the namespace of that name changes."""
@@ -108,7 +91,7 @@ class CachedObjects(ObjectSource):
         live: dict[str, dict[str, Any]] = {CLASSES: {}, NAMESPACES: {}, POD_GROUPS: {}}
         for resource, name in unsure:
             live[resource][name] = await self._lookups.find(resource, name, asker)
-        return Overlay(self, live[CLASSES], live[NAMESPACES], live[POD_GROUPS])
+        return self.lookup.corrected(live)
 
     async def run(self) -> None:
         """Keep the caches current."""
