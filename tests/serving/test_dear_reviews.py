@@ -133,7 +133,7 @@ async def test_one_at_a_time_in_fair_turns(running, slow):
     assert begun == ["many-0"]
     let_go.set()
     found = await asyncio.gather(*tasks)
-    assert [one.facts.name for one in found] == [name for _, name in sent]
+    assert [one.asked.shown_name for one in found] == [name for _, name in sent]
     assert begun == ["many-0", "many-1", "honest", "many-2", "many-3"]
 
 

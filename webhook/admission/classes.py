@@ -6,6 +6,7 @@ from webhook.admission.context import CLASSES, SYSTEM_CLASSES, Context
 from webhook.admission.resolving import NEVER, policy_of
 from webhook.admission.review import Answer, Review
 from webhook.kube.bounded import bounded
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.model.match import GARBAGE_COLLECTORS
 
 _HIGHEST_USER_VALUE = 1_000_000_000
@@ -18,7 +19,7 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
     if review.operation == "DELETE":
         _validate_deletion(context, review, answer)
         return
-    priority_class = review.priority_class()
+    priority_class = review.typed(PriorityClass)
     if priority_class.metadata.deletion_timestamp and review.has_old:
         # Until it is gone it speaks for its pods
         request = context.request(review, review.object, review.old_object)
@@ -41,7 +42,7 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
             " choose a lower one",
         )
     if review.operation == "UPDATE" and review.has_old:
-        old = review.old_priority_class()
+        old = review.typed(PriorityClass, old=True)
         changes = ("value", value, old.value), ("preemptionPolicy", policy_of(priority_class), policy_of(old))
         for field, new, was in changes:
             if new != was:
@@ -70,6 +71,6 @@ def _validate_deletion(context: Context, review: Review, answer: Answer) -> None
 
     A new owner is judged when the reference to it is added.
     """
-    owned = bool(review.old_priority_class().metadata.owner_references)
+    owned = bool(review.typed(PriorityClass, old=True).metadata.owner_references)
     if not (owned and review.user.username in GARBAGE_COLLECTORS):
         answer.add(context.engine.judge_definition(context.request(review, review.old_object or {})))

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import Context
-from webhook.admission.review import Answer, PodSpecView, Review
-from webhook.admission.validating import check_class, warn_of_controllers
+from webhook.admission.review import Answer, PodSpecView, PodView, Review
+from webhook.admission.validating import check_class, judge, warn_of_controllers
 from webhook.policy.evaluation.request import GROUPS, PolicyRequest
 
 _PRIORITY = ("priorityClassName", "priority")
@@ -21,7 +21,7 @@ _PRIORITY = ("priorityClassName", "priority")
 
 def validate_group(context: Context, review: Review, answer: Answer) -> None:
     """Judge a PodGroup as it would be stored. An update is judged in the same way: what it names cannot change."""
-    group = review.pod()
+    group = review.typed(PodView)
     if group.metadata is not None and group.metadata.deletion_timestamp:
         return
     _judge(context, review, group.spec or PodSpecView(), review.object, answer)
@@ -43,9 +43,7 @@ def validate_group_templates(context: Context, review: Review, answer: Answer) -
 def _judge(context: Context, review: Review, spec: PodSpecView, data: dict[str, Any], answer: Answer) -> PolicyRequest:
     named = check_class(context, spec, answer, lambda: data)
     request = msgspec.structs.replace(context.request(review, data), operation="CREATE", resource=GROUPS)
-    request.priority_class = named
-    request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
-    answer.add(context.engine.judge(request, context.trace))
+    judge(context, request, spec, named, answer)
     return request
 
 

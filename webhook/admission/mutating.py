@@ -16,6 +16,7 @@ from webhook.admission.resolving import NEVER, Resolution, owned, policy_of, res
 from webhook.admission.review import Answer, MetadataView, Operation, PodSpecView, PodView, Review
 from webhook.kube.bounded import bounded_cache
 from webhook.kube.json_patch import escape
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.evaluation.managed_classes import scale_up_delay
 from webhook.policy.model.values import (
     CREATION,
@@ -37,7 +38,7 @@ _LONGEST_VALUE = 64
 
 def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
     """Patch a pod: at CREATE what it resolves to, at UPDATE what its own manifest leaves out of what it was given."""
-    pod = review.pod()
+    pod = review.typed(PodView)
     if MIRROR in ((pod.metadata and pod.metadata.annotations) or {}):
         return
     if review.operation == "CREATE":
@@ -58,11 +59,11 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     that is Never keeps it so. The API server compares old and new after mutation (`ValidateUpdate` of PriorityClass),
     so a manifest without `Never` can be applied again.
     """
-    priority_class = review.priority_class()
+    priority_class = review.typed(PriorityClass)
     if priority_class.preemption_policy == NEVER:
         return
     created = review.operation == "CREATE"
-    if not created and not (review.has_old and policy_of(review.old_priority_class()) == NEVER):
+    if not created and not (review.has_old and policy_of(review.typed(PriorityClass, old=True)) == NEVER):
         return
     name, prefix = priority_class.metadata.name, priority_class.metadata.generate_name
     managed = context.managed(name) if name else context.engine.managed_if_generated(prefix)
@@ -82,10 +83,10 @@ def mutate_group(context: Context, review: Review, answer: Answer) -> None:
 
     An API server that does not know `preemptionPolicy` of a PodGroup drops it (docs/kubernetes-behaviour.md K28).
     """
-    group = review.pod()
+    group = review.typed(PodView)
     spec, annotations = group.spec or PodSpecView(), group.metadata and group.metadata.annotations
     if review.operation != "CREATE":
-        old = review.old_pod() if review.has_old else PodView()
+        old = review.typed(PodView, old=True) if review.has_old else PodView()
         before, given = old.spec or PodSpecView(), ((old.metadata and old.metadata.annotations) or {}).get(GIVEN, "")
         if _moved(context, spec, before, _decoded(given)):
             kept = _set("/metadata/annotations", annotations or None, {GIVEN: given} if given else {})
@@ -165,7 +166,7 @@ def _put_back(
 
     A value that the update changes is left for validation. Keys are put back if the mark and the records are all gone.
     """
-    old = review.old_pod()
+    old = review.typed(PodView, old=True)
     before, was = old.spec or PodSpecView(), old.metadata or MetadataView()
     annotations, labels = was.annotations or {}, was.labels or {}
     now = meta.annotations or {}

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from webhook.admission.undecoded import LONGEST_UID, MOST_VALUES, UNREADABLE, uid_in, values
+from webhook.admission.undecoded import LONGEST_UID, MOST_VALUES, UNREADABLE, uid_of, values
 from webhook.kube.bounded import bounded
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.policy.evaluation.request import UserInfo
@@ -138,22 +138,9 @@ _json: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _review = msgspec.json.Decoder(_AdmissionReview)
 _whole = msgspec.json.Decoder(_Whole)
 _named = msgspec.json.Decoder(_Named)
-_pod = msgspec.json.Decoder(PodView)
-_class = msgspec.json.Decoder(PriorityClass)
-
-
-class ReviewFacts(msgspec.Struct, kw_only=True):
-    """What is told and counted of a request after it was answered; never the object itself."""
-
-    group: str
-    resource: str
-    subresource: str
-    operation: str
-    namespace: str
-    name: str
-    """For people: `PREFIX*` as long as the API server has made no name of `generateName`."""
-    user: str
-    dry_run: bool
+_TYPED: dict[type[Any], msgspec.json.Decoder[Any]] = {
+    type_: msgspec.json.Decoder(type_) for type_ in (PodView, PriorityClass)
+}
 
 
 class Review:
@@ -176,6 +163,12 @@ class Review:
         self.dry_run = bool(request.dry_run)
         self.has_object, self.has_old = self._object != _NULL, self._old != _NULL
         """Whether there is the object (a DELETE carries none), and the object as it was."""
+        self.shown_name = self.name
+        """For people: `PREFIX*` as long as the API server has made no name of `generateName`."""
+        if not self.name and self.has_object:
+            with suppress(*UNREADABLE):
+                metadata = _named.decode(self._object).metadata
+                self.shown_name = metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "")
 
     @cached_property
     def object(self) -> dict[str, Any]:
@@ -193,40 +186,10 @@ class Review:
         fields = self._read(_whole, self._body, "body").request
         return {key: self._read(_json, value, key) for key, value in fields.items() if key not in _OBJECTS}
 
-    @property
-    def facts(self) -> ReviewFacts:
-        """What is told of this request."""
-        name = self.name
-        if not name and self.has_object:
-            with suppress(*UNREADABLE):
-                metadata = _named.decode(self._object).metadata
-                name = metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "")
-        return ReviewFacts(
-            group=self.group,
-            resource=self.resource,
-            subresource=self.subresource,
-            operation=self.operation,
-            namespace=self.namespace,
-            name=name,
-            user=self.user.username,
-            dry_run=self.dry_run,
-        )
-
-    def pod(self) -> PodView:
-        """The pod. BadReviewError names a field that does not fit."""
-        return self._read(_pod, self._object, "object")
-
-    def old_pod(self) -> PodView:
-        """The pod as it was."""
-        return self._read(_pod, self._old, "oldObject")
-
-    def priority_class(self) -> PriorityClass:
-        """The PriorityClass. BadReviewError names a field that does not fit."""
-        return self._read(_class, self._object, "object")
-
-    def old_priority_class(self) -> PriorityClass:
-        """The PriorityClass as it was."""
-        return self._read(_class, self._old, "oldObject")
+    def typed(self, type_: type[T], *, old: bool = False) -> T:
+        """The object, or as it was: a PodView or a PriorityClass. BadReviewError names a field that does not fit."""
+        view: T = self._read(_TYPED[type_], self._old if old else self._object, "oldObject" if old else "object")
+        return view
 
     def template(self, template: dict[str, Any]) -> PodView:
         """The view of a pod template. BadReviewError names a field that does not fit."""
@@ -262,12 +225,12 @@ def decode(body: bytes) -> Review:
         raise BadReviewError("the body is empty; an AdmissionReview was expected")
     if len(body) > MOST_VALUES and values(body) > MOST_VALUES:
         text = f"the review has more than {MOST_VALUES} values, so giveway refuses it unread; make the object smaller"
-        raise BadReviewError(text, uid=uid_in(body), rule="size")
+        raise BadReviewError(text, uid=uid_of(body), rule="size")
     try:
         review = _review.decode(body)
     except UNREADABLE as error:
         text = f"the body is no AdmissionReview: {_readable(error)}"
-        raise BadReviewError(text, uid=uid_in(body), rule=_rule(error)) from None
+        raise BadReviewError(text, uid=uid_of(body), rule=_rule(error)) from None
     request = review.request
     uid = request.uid if request else ""
     if review.kind != "AdmissionReview":

@@ -15,18 +15,8 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _USUAL_PLACE = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([\x20-\x7e]{1,128}?)"')
 """Where the API server writes the uid; read this way only from a body that does not decode."""
-
-
-class _Uid(msgspec.Struct):
-    uid: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _Identity(msgspec.Struct):
-    request: _Uid
-
-
-_identity = msgspec.json.Decoder(_Identity)
-_text = msgspec.json.Decoder(str)
+_BEGINNING = 4096
+"""Bytes of a body in which it is looked for."""
 
 
 def values(body: bytes) -> int:
@@ -38,17 +28,7 @@ def values(body: bytes) -> int:
     return number
 
 
-def uid_in(body: bytes) -> str:
-    """The uid of a review that does not fit: by its field, else by its usual place. Other fields are skipped over."""
-    try:
-        raw = _identity.decode(body).request.uid
-        uid: str = _text.decode(raw) if len(raw) <= 6 * LONGEST_UID else ""
-    except UNREADABLE:
-        return uid_of(body[:4096])
-    return uid if len(uid) <= LONGEST_UID else ""
-
-
-def uid_of(beginning: bytes) -> str:
+def uid_of(body: bytes) -> str:
     """The uid of a review that is not read as a whole, by its usual place; empty if it is not there."""
-    match = _USUAL_PLACE.search(beginning)
+    match = _USUAL_PLACE.search(body, 0, _BEGINNING)
     return match[1].decode() if match else ""

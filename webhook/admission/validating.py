@@ -43,7 +43,7 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
     Nothing holds up a pod that is being deleted. But who may not change its protected keys may not do so then either:
     until it is gone, they decide about other pods, too.
     """
-    pod = review.pod()
+    pod = review.typed(PodView)
     going = pod.metadata is not None and bool(pod.metadata.deletion_timestamp)
     if review.operation == "CREATE":
         if not going:
@@ -51,7 +51,7 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
     elif going:
         validate_status(context, review, answer)
     elif review.has_old:
-        old = review.old_pod()
+        old = review.typed(PodView, old=True)
         now, before = pod.spec or PodSpecView(), old.spec or PodSpecView()
         controlled = pod.metadata is not None and pod.metadata.has_controller
         for field, value, was in (
@@ -76,7 +76,7 @@ def validate_priority(context: Context, review: Review, answer: Answer) -> None:
     A priority that nobody filled in is no fault of the pod, so it is let in.
     """
     if review.operation == "CREATE" and not _shows_static_pod(review):
-        spec = review.pod().spec or PodSpecView()
+        spec = review.typed(PodView).spec or PodSpecView()
         check_class(context, spec, answer, lambda: review.object)
 
 
@@ -89,11 +89,29 @@ def check_class(context: Context, spec: PodSpecView, answer: Answer, sent: Sent)
     named = context.lookup.priority_class(name) if name else None
     if name and named is None:
         answer.unsure.add((CLASSES, name))
-        _deny_missing(answer, name)
+        text = f"no PriorityClass with name {bounded(name)} was found"
+        answer.deny("class-exists", f"{text}; `kubectl get priorityclasses` lists those that exist")
         return None
     expected = named or global_default(context)
-    if not _check_agreement(spec, named, expected, answer, sent) and expected:
-        answer.unsure.add((CLASSES, expected.metadata.name))
+    value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
+    if disagreement(spec, value, policy):
+        source = "a pod without a PriorityClass"
+        if expected:
+            answer.unsure.add((CLASSES, expected.metadata.name))
+            source = f"{'' if named else 'the default '}PriorityClass {expected.metadata.name}"
+        written = list(owned(sent(), "spec"))
+        for rule, field, now, right in (
+            ("priority-agrees", "priority", spec.priority, value),
+            ("preemption-policy-agrees", "preemptionPolicy", spec.preemption_policy, policy),
+        ):
+            if now is None or now == right:
+                continue
+            instead = f"leave spec.{field} out, it is filled in"
+            if written and not any(f"f:{field}" in fields for fields in written):
+                instead = "nobody wrote it, so the class was made again at the same time: try again"
+            elif expected is None:
+                instead = f"name a PriorityClass that has it, or {instead}"
+            answer.deny(rule, f"spec.{field} is {bounded(str(now))}, but {source} has {right}; {instead}")
     return named if spec.priority is None else speaking(named, spec.priority)
 
 
@@ -127,10 +145,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
         answer.deny(_OWN_RULE, f"{text}: leave it out")
     if static:
         return
-    request = context.pod_request(review, pod)
-    request.priority_class = named
-    request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
-    answer.add(context.engine.judge(request, context.trace))
+    judge(context, context.pod_request(review, pod), spec, named, answer)
 
 
 def _shows_static_pod(review: Review) -> bool:
@@ -138,7 +153,7 @@ def _shows_static_pod(review: Review) -> bool:
 
     Its containers run whether or not the API has the pod, and only a pod in the API is counted on the node.
     """
-    pod, user = review.pod(), review.user
+    pod, user = review.typed(PodView), review.user
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     node = user.username.removeprefix(NODE_USER)
     owner = next((row for row in meta.owner_references or () if row.controller), None)
@@ -167,23 +182,27 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     as_pod = msgspec.structs.replace(context.request(review, template), operation="CREATE", resource="pods")
     resolution = resolve(context, spec, _by_controller(as_pod), lambda: template, answer)
-    if resolution.missing:
-        _deny_missing(answer, resolution.name)
-    elif resolution.conflict:
-        expected = resolution.priority_class or global_default(context)
-        _check_agreement(spec, resolution.priority_class, expected, answer, dict)
-    else:
+    if resolution.settled:
         view = msgspec.structs.replace(spec, preemption_policy=resolution.preemption_policy)
         check_group(context, review.namespace, view, resolution.value, answer)
+    else:
+        check_class(context, spec, answer, dict)
     _check_mark(answer, meta, resolution.name, managed=resolution.managed)
     if resolution.managed:
         _check_selector(answer, data, meta.labels or {})
     request = context.request(review, data, review.old_object)
-    request.priority_class = resolution.priority_class
-    request.priority = spec.priority if spec.priority is not None else resolution.value
-    answer.add(context.engine.judge(request, context.trace))
+    judge(context, request, spec, resolution.priority_class, answer)
     if answer.allowed:
         warn_of_controllers(context, request, "pods", answer)
+
+
+def judge(
+    context: Context, request: PolicyRequest, spec: PodSpecView, named: PriorityClass | None, answer: Answer
+) -> None:
+    """Add what the policies say of a request with this class, and with its own priority, else that of the class."""
+    request.priority_class = named
+    request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
+    answer.add(context.engine.judge(request, context.trace))
 
 
 def warn_of_controllers(context: Context, request: PolicyRequest, made: str, answer: Answer) -> None:
@@ -244,7 +263,7 @@ def validate_status(context: Context, review: Review, answer: Answer) -> None:
     """Judge what an update of `pods/status` does to the protected keys; its status is nobody's policy."""
     if review.operation != "UPDATE" or not review.has_old:
         return
-    pod, old = review.pod(), review.old_pod()
+    pod, old = review.typed(PodView), review.typed(PodView, old=True)
     _check_changes(context, review, pod.metadata, old.metadata, answer)
     answer.add(context.engine.judge_annotations(_change_request(context, review, pod, old)))
 
@@ -256,7 +275,7 @@ def validate_binding(context: Context, review: Review, answer: Answer) -> None:
     """
     if review.operation != "CREATE":
         return
-    binding: PodView = review.pod()
+    binding: PodView = review.typed(PodView)
     meta = binding.metadata or MetadataView()
     _check_changes(context, review, meta, None, answer)
     data = {"metadata": {"name": review.name or meta.name, "annotations": meta.annotations}}
@@ -320,39 +339,3 @@ def _check_selector(answer: Answer, workload: dict[str, Any], labels: dict[str, 
     if selects(labels) and not selects({**labels, MARK: MANAGED}):
         text = f"spec.selector does not select pods with label {MARK}: {MANAGED}, which giveway sets on these"
         answer.deny("mark", f"{text}; leave that label out of the selector")
-
-
-def _deny_missing(answer: Answer, name: str) -> None:
-    answer.deny(
-        "class-exists",
-        f"no PriorityClass with name {bounded(name)} was found; `kubectl get priorityclasses` lists those that exist",
-    )
-
-
-def _check_agreement(
-    spec: PodSpecView, named: PriorityClass | None, expected: PriorityClass | None, answer: Answer, sent: Sent
-) -> bool:
-    """Whether priority and preemption policy are those of the class that is `expected` of the pod; refuse others."""
-    value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
-    if not disagreement(spec, value, policy):
-        return True
-    if named:
-        source = f"PriorityClass {named.metadata.name}"
-    elif expected:
-        source = f"the default PriorityClass {expected.metadata.name}"
-    else:
-        source = "a pod without a PriorityClass"
-    written = list(owned(sent(), "spec"))
-    for rule, field, now, right in (
-        ("priority-agrees", "priority", spec.priority, value),
-        ("preemption-policy-agrees", "preemptionPolicy", spec.preemption_policy, policy),
-    ):
-        if now is None or now == right:
-            continue
-        instead = f"leave spec.{field} out, it is filled in"
-        if written and not any(f"f:{field}" in fields for fields in written):
-            instead = "nobody wrote it, so the class was made again at the same time: try again"
-        elif expected is None:
-            instead = f"name a PriorityClass that has it, or {instead}"
-        answer.deny(rule, f"spec.{field} is {bounded(str(now))}, but {source} has {right}; {instead}")
-    return False

@@ -10,7 +10,7 @@ import msgspec
 
 from webhook.admission import classes, configmaps, groups, mutating, validating
 from webhook.admission.context import NAMESPACES, Context
-from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, ReviewFacts, decode
+from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, decode
 from webhook.kube.bounded import bounded
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.cel.program import AllowanceError
@@ -62,13 +62,13 @@ class Reviewed(msgspec.Struct, kw_only=True):
     """A review that was answered: the answer, and the body to send under HTTP status `code`.
 
     A refusal is an answer as well (200); another code says that there is no verdict, and failurePolicy decides.
-    `error` is what a handler raised.
+    `asked` is the request, if it could be read, and `error` what a handler raised.
     """
 
     body: bytes
     answer: Answer
     uid: str = ""
-    facts: ReviewFacts | None = None
+    asked: Review | None = None
     error: Exception | None = None
 
     @property
@@ -82,26 +82,24 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
 
     Raises only AllowanceError, if it may take longer than the context allows.
     """
-    uid, facts = "", None
+    uid, asked = "", None
     error: Exception | None = None
     try:
-        read = decode(body)
-        uid, facts = read.uid, read.facts
-        answer = _dispatch(context, phase, read)
+        asked = decode(body)
+        uid = asked.uid
+        answer = _dispatch(context, phase, asked)
     except BadReviewError as bad:
         uid = bad.uid or uid
-        answer = Answer()
         if bad.rule and uid:
-            answer.deny(bad.rule, bad.message)
-        else:
-            answer.code, answer.message = bad.code, bad.message
+            return deny(uid, bad.rule, bad.message, asked)
+        answer = Answer(code=bad.code, message=bad.message)
     except AllowanceError:
         raise
     except Exception as raised:  # noqa: BLE001 - the API server gets a well-formed answer whatever happens here
         error = raised
         text = f"giveway failed on this review: {type(raised).__name__}; its log has the details"
         answer = Answer(code=500, message=text)
-    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid, facts=facts, error=error)
+    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid, asked=asked, error=error)
 
 
 def refuse(code: int, message: str, uid: str = "") -> Reviewed:
@@ -110,11 +108,11 @@ def refuse(code: int, message: str, uid: str = "") -> Reviewed:
     return Reviewed(body=complete(uid, answer), answer=answer, uid=uid)
 
 
-def deny(uid: str, rule: str, message: str) -> Reviewed:
-    """A refusal by a built-in rule of a review that was not read, of which no more than its uid is known."""
+def deny(uid: str, rule: str, message: str, asked: Review | None = None) -> Reviewed:
+    """A refusal by a built-in rule of a review that was not read, of which mostly no more than its uid is known."""
     answer = Answer()
     answer.deny(rule, message)
-    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid)
+    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid, asked=asked)
 
 
 def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:

@@ -105,7 +105,7 @@ class AdmissionMetrics:
         `namespace` is its namespace, empty if it has none or one that does not exist, so that nobody can make up
         series. Resources and operations that admission does not know count as `other`.
         """
-        asked = reviewed.facts
+        asked = reviewed.asked
         resource = asked.resource if asked and (asked.group, asked.resource) in HANDLED else _OTHER
         operation = asked.operation if asked and asked.operation in _OPERATIONS else _OTHER
         self._reviews.of[phase, resource, operation, verdict] += 1

@@ -120,7 +120,7 @@ class ReviewHandler:
         unsure = sorted(reviewed.answer.unsure)
         if not unsure:
             return reviewed
-        namespace = reviewed.facts.namespace if reviewed.facts else ""
+        namespace = reviewed.asked.namespace if reviewed.asked else ""
         try:
             lookup = await self._source.ask(unsure, (address, bounded(namespace)))
         except ApiError as error:
@@ -159,10 +159,10 @@ class ReviewHandler:
         """Log and count an answer."""
         if reviewed.error is not None:
             log.error("review %s failed", reviewed.uid, exc_info=reviewed.error)
-        facts, answer = reviewed.facts, reviewed.answer
+        asked, answer = reviewed.asked, reviewed.answer
         namespace = ""  # which only violations are counted by
-        if facts is not None and answer.verdicts and any(verdict.outcome != "allow" for verdict in answer.verdicts):
-            namespace = facts.namespace if self._source.lookup.namespace(facts.namespace) else ""
+        if asked is not None and answer.verdicts and any(verdict.outcome != "allow" for verdict in answer.verdicts):
+            namespace = asked.namespace if self._source.lookup.namespace(asked.namespace) else ""
         self._metrics.observe(phase, reviewed, answer.verdict, seconds, namespace)
         self._lines.write(_line(time.time(), phase, reviewed, answer.verdict, seconds * 1000))
 
@@ -254,12 +254,12 @@ class ReviewLine(LogLine):
 
 def _line(now: float, phase: Phase, reviewed: Reviewed, verdict: str, milliseconds: float) -> ReviewLine:
     """The line of a review; `now` in seconds since the epoch."""
-    answer, asked = reviewed.answer, reviewed.facts
+    answer, asked = reviewed.answer, reviewed.asked
     line = ReviewLine(now, "info", "review", phase, reviewed.uid, verdict, round(milliseconds * 1000) / 1000)
     if asked is not None:
-        line.user, line.operation, line.dry_run = asked.user, asked.operation, asked.dry_run
+        line.user, line.operation, line.dry_run = asked.user.username, asked.operation, asked.dry_run
         line.resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-        line.object = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
+        line.object = f"{asked.namespace}/{asked.shown_name}" if asked.namespace else asked.shown_name
     if answer.code != 200:
         line.code, line.error = answer.code, answer.message
     elif answer.verdicts:
