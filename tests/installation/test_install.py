@@ -11,7 +11,7 @@ from tests.manifests.objects import BASE, NAMESPACE, POLICIES
 from tests.manifests.test_install import CONFIGURATIONS, in_force
 from tests.workloads import eventually
 from webhook.cli.install import _tell_policies
-from webhook.installation.applier import ObjectApplier, TooOldError
+from webhook.installation.applier import ObjectApplier, UnfitClusterError
 from webhook.installation.install import apply, look
 from webhook.installation.kustomize import render
 from webhook.kube import resources
@@ -231,7 +231,7 @@ async def test_a_cluster_that_is_too_old(bare, monkeypatch):
     """An API server without what giveway needs gets nothing."""
     before = await everything(bare.admin)
     monkeypatch.setattr("webhook.installation.applier.OLDEST", 99)
-    with pytest.raises(TooOldError, match=r"needs Kubernetes 1\.99 or newer\. Nothing was applied"):
+    with pytest.raises(UnfitClusterError, match=r"needs Kubernetes 1\.99 or newer\. Nothing was applied"):
         await apply(ObjectApplier(bare.admin), render(BASE), lambda _: None)
     assert await everything(bare.admin) == before
 

@@ -9,9 +9,7 @@ import pytest
 from tests.manifests.objects import BASE, NAMESPACE, ROOT, documents
 from webhook.installation.kustomize import (
     ManifestsError,
-    OverlayError,
     components,
-    json_patch,
     manifests,
     parse_image,
     render,
@@ -138,23 +136,6 @@ LISTED = {"spec": {"containers": [{"name": "a", "x": 1}, {"name": "b"}], "args":
 def test_strategic_merges(patch, expected):
     """Maps are merged, lists of a pod by their key, other lists replaced."""
     assert strategic_merge(LISTED, {"spec": patch})["spec"] == {**LISTED["spec"], **expected}
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        pytest.param({"op": "test", "path": "/spec/args/0", "value": "2"}, id="test-fails"),
-        pytest.param({"op": "remove", "path": "/spec/none"}, id="nothing-to-remove"),
-        pytest.param({"op": "replace", "path": "/spec/args/7", "value": 1}, id="no-index"),
-        pytest.param({"op": "move", "path": "/spec/args", "from": "/x"}, id="unknown"),
-    ],
-)
-def test_json_patches_that_do_not_fit(operation):
-    """They say so, and change nothing."""
-    before = repr(LISTED)
-    with pytest.raises(OverlayError):
-        json_patch(LISTED, [operation])
-    assert repr(LISTED) == before
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.policy.builders import engine, namespace, rules
-from webhook.installation.trials import try_pods
+from webhook.installation.modes import try_pods
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import Namespace
 

@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -79,19 +79,50 @@ def command() -> None:
     type=click.Choice(["json", "text"]),
     help="Write a log, as the servers do, instead of a table; with --keep always.",
 )
-def issue(*, keep: bool, rotate: str | None, log_format: LogFormat | None, **options: Any) -> None:
+@runs(BundleError, ApiError, ConfigError, OSError)
+async def issue(*, keep: bool, rotate: str | None, log_format: LogFormat | None, **values: Any) -> None:
     """Make the certificates, or renew those that are due.
 
     A new authority is trusted first; the serving certificate it signs follows after ten minutes, by `--keep` or
     another `--rotate`.
     """
-    if keep and rotate:
-        raise click.UsageError("--keep renews what falls due; --rotate renews once, and ends")
-    if log_format is None and not keep:
-        _run(options, rotate=rotate)
-        return
-    with log_records(LogWriter(sys.stdout.buffer, log_format or "json")):
-        _run(options, keep=keep, rotate=rotate, logs=True)
+    directory, secret, service, configurations = (
+        values[name] for name in ("directory", "secret", "service", "configurations")
+    )
+    names = (*(service_names(service[1], service[0]) if service else ()), *values["names"])
+    _need_one(directory, secret)
+    for wrong, text in (
+        (keep and rotate, "--keep renews what falls due; --rotate renews once, and ends"),
+        (not names, "for which names? Give --service NAMESPACE/NAME, --name NAME or both"),
+        (configurations and not secret, "--webhook-config goes with --secret: the certificates must be there"),
+        (keep and not secret, "--keep goes with --secret; for files, call `giveway certs issue` now and then"),
+    ):
+        if wrong:
+            raise click.UsageError(text)
+    try:
+        settings = CertificateSettings(names, timedelta(days=values["days"]), timedelta(days=values["ca_days"]))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    rotations = {"rotate": rotate == "serving", "rotate_authority": rotate == "ca"}
+    logs = log_records(LogWriter(sys.stdout.buffer, log_format or "json")) if keep or log_format else nullcontext()
+    with logs:
+        if not secret:
+            bundle = maintain_files(directory, settings, _now(), **rotations)
+        else:
+            async with await Client.connect(values["kubeconfig"]) as client:
+                if keep:
+                    # Until SIGTERM, whatever goes wrong: beside a server, ending would take that out of service
+                    keeping = asyncio.ensure_future(keep_current(client, secret, configurations, settings, directory))
+                    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
+                    with suppress(asyncio.CancelledError):
+                        await keeping
+                    return
+                bundle = await maintain(client, secret, configurations, settings, _now, **rotations)
+                _to_directory(directory, bundle)
+        if log_format:
+            log.info("serving certificate %s for %s", _validity(bundle.serving.certificate, _now()), ", ".join(names))
+        else:
+            _describe(bundle, _now())
 
 
 @command.command()
@@ -160,43 +191,6 @@ async def keep_current(
         except Exception:
             log.exception("certificates: unexpected error; next try in about %d s", period)
         await asyncio.sleep(period * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas
-
-
-@runs(BundleError, ApiError, ConfigError, OSError)
-async def _run(options: dict[str, Any], *, keep: bool = False, rotate: str | None = None, logs: bool = False) -> None:
-    _need_one(options["directory"], options["secret"])
-    service = options["service"]
-    names = (*(service_names(service[1], service[0]) if service else ()), *options["names"])
-    if not names:
-        raise click.UsageError("for which names? Give --service NAMESPACE/NAME, --name NAME or both")
-    try:
-        settings = CertificateSettings(names, timedelta(days=options["days"]), timedelta(days=options["ca_days"]))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    rotations = {"rotate": rotate == "serving", "rotate_authority": rotate == "ca"}
-    directory, configurations = options["directory"], options["configurations"]
-    if options["secret"]:
-        secret = options["secret"]
-        async with await Client.connect(options["kubeconfig"]) as client:
-            if keep:
-                # It stays until SIGTERM, whatever goes wrong: beside a server, ending would take that out of service
-                keeping = asyncio.ensure_future(keep_current(client, secret, configurations, settings, directory))
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
-                with suppress(asyncio.CancelledError):
-                    await keeping
-                return
-            bundle = await maintain(client, secret, configurations, settings, _now, **rotations)
-            _to_directory(directory, bundle)
-    elif configurations:
-        raise click.UsageError("--webhook-config goes with --secret: the certificates must be where the webhook is")
-    elif keep:
-        raise click.UsageError("--keep goes with --secret; for files, call `giveway certs issue` now and then")
-    else:
-        bundle = maintain_files(directory, settings, _now(), **rotations)
-    if logs:
-        log.info("serving certificate %s for %s", _validity(bundle.serving.certificate, _now()), ", ".join(names))
-    else:
-        _describe(bundle, _now())
 
 
 def _need_one(directory: Path | None, secret: tuple[str, str] | None) -> None:

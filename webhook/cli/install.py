@@ -14,7 +14,7 @@ from webhook.cli.output import as_called, print_yaml, shown_progress
 from webhook.cli.running import runs
 from webhook.component_base.own_names import APPLIED, IN_FORCE, RECONCILER, SYSTEM_NAMESPACE
 from webhook.component_base.own_names import WEBHOOK as SERVER
-from webhook.installation.applier import Applied, ObjectApplier, TooOldError, UnknownKindError, key_of, ordered
+from webhook.installation.applier import Key, ObjectApplier, UnfitClusterError, key_of, ordered
 from webhook.installation.install import (
     apply,
     in_namespace,
@@ -28,8 +28,7 @@ from webhook.installation.install import (
     with_policies,
 )
 from webhook.installation.kustomize import ManifestsError, components, manifests, parse_image, render
-from webhook.installation.modes import BACKSTOP, COMPONENTS, NATIVE, STATIC, WEBHOOK, with_native_policies
-from webhook.installation.trials import try_pods
+from webhook.installation.modes import BACKSTOP, COMPONENTS, NATIVE, STATIC, WEBHOOK, try_pods, with_native_policies
 from webhook.kube.client import Client
 from webhook.kube.endpoint import ConfigError
 from webhook.kube.errors import ApiError
@@ -87,7 +86,7 @@ def _said(error: Exception) -> str:
 
 
 installs = runs(
-    *(ApiError, ConfigError, ManifestsError, OSError, PolicyError, TooOldError, UnknownKindError),
+    *(ApiError, ConfigError, ManifestsError, OSError, PolicyError, UnfitClusterError),
     says=_said,
     stopped="\nstopped; run the same command again to go on",
 )
@@ -176,10 +175,10 @@ async def command(
         click.echo(f"applying {len(objects)} objects to {client.url}")
         counts: Counter[str] = Counter()
 
-        def told(applied: Applied) -> None:
-            counts[applied.how] += 1
-            if applied.how != "unchanged":
-                click.echo(f"  {applied.key} {applied.how}")
+        def told(key: Key, how: str) -> None:
+            counts[how] += 1
+            if how != "unchanged":
+                click.echo(f"  {key} {how}")
 
         # Without a webhook, one that kubectl applied goes as well
         unwanted = [key_of(obj) for obj in reversed(ordered(_base(system_namespace)))] if mode == NATIVE else []

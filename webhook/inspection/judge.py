@@ -87,21 +87,22 @@ def bounded(policies: Policies, *, refuses: bool, subjects: bool) -> Policies:
     """
     settle = _strict if refuses else _lenient
     changed = (settle(policy, subjects=subjects) for policy in policies.priority)
-    return msgspec.structs.replace(policies, priority=tuple(policy for policy in changed if policy is not None))
+    return msgspec.structs.replace(policies, priority=tuple(filter(None, changed)))
 
 
 def _strict(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy:
     """The policy as it applies to whoever it is hardest on."""
+    conditions = tuple(condition for condition in policy.conditions if not reads_user(condition.expression))
+    rules = tuple(_rule(rule, subjects=subjects, refuses=True) for rule in policy.rules)
+    policy = msgspec.structs.replace(policy, conditions=conditions, rules=rules)
+    if not subjects:
+        return policy
     exclude = policy.exclude
     return msgspec.structs.replace(
         policy,
-        match=_without(policy.match) if subjects else policy.match,
-        exclude=None if subjects and exclude is not None and exclude.subjects is not None else exclude,
-        conditions=tuple(condition for condition in policy.conditions if not reads_user(condition.expression)),
-        rules=tuple(_rule(rule, subjects=subjects, refuses=True) for rule in policy.rules),
-        exceptions=tuple(
-            exception for exception in policy.exceptions if not (subjects and exception.match.subjects is not None)
-        ),
+        match=_without(policy.match),
+        exclude=None if exclude is not None and exclude.subjects is not None else exclude,
+        exceptions=tuple(exception for exception in policy.exceptions if exception.match.subjects is None),
     )
 
 
@@ -109,22 +110,16 @@ def _lenient(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy | None
     """The policy as it applies to whoever it is easiest on; None if there may be somebody it is not about."""
     if any(reads_user(condition.expression) for condition in policy.conditions):
         return None
-    exclude = policy.exclude
-    if subjects and policy.match.subjects is not None:
-        return None
-    if subjects and exclude is not None and exclude.subjects is not None:
-        exclude = _without(exclude)
-        if exclude == RequestMatch():
-            return None
     rules = tuple(_rule(rule, subjects=subjects, refuses=False) for rule in policy.rules)
-    exceptions = policy.exceptions
-    if subjects:
-        exceptions = tuple(
-            msgspec.structs.replace(exception, match=_without(exception.match)) for exception in exceptions
-        )
-        # One by subjects alone then names nobody in particular, so its rules refuse nobody for sure.
-        let_in = {rule for exception in exceptions if exception.match == RequestMatch() for rule in exception.rules}
-        rules = tuple(rule for rule in rules if rule.name not in let_in)
+    if not subjects:
+        return msgspec.structs.replace(policy, rules=rules)
+    exclude = policy.exclude and _without(policy.exclude)
+    if policy.match.subjects is not None or (exclude != policy.exclude and exclude == RequestMatch()):
+        return None
+    exceptions = tuple(msgspec.structs.replace(row, match=_without(row.match)) for row in policy.exceptions)
+    # One by subjects alone then names nobody in particular, so its rules refuse nobody for sure.
+    let_in = {rule for exception in exceptions if exception.match == RequestMatch() for rule in exception.rules}
+    rules = tuple(rule for rule in rules if rule.name not in let_in)
     return msgspec.structs.replace(policy, exclude=exclude, rules=rules, exceptions=exceptions)
 
 
@@ -134,15 +129,14 @@ def _rule(rule: PriorityRule, *, subjects: bool, refuses: bool) -> PriorityRule:
     if any(map(reads_user, declaration.expressions)):
         body = Validate(expression="false" if refuses else "true", resources=tuple(sorted(declaration.about)))
         return PriorityRule(name=rule.name, source=rule.source, enforcement=rule.enforcement, validate=body)
-    rights = {right: _rights(alternatives, refuses) for right, alternatives in declaration.rights.items()}
-    if not subjects or not rights:
+    if not subjects or not declaration.rights:
         return rule
+    rights = {}
+    for right, alternatives in declaration.rights.items():
+        kept = [row for row in alternatives if row.subjects is None] if refuses else alternatives
+        rights[right] = tuple(map(_without, kept))
     name, body = rule.body
     return msgspec.structs.replace(rule, **{name: msgspec.structs.replace(body, **rights)})
-
-
-def _rights(rights: tuple[Any, ...], refuses: bool) -> tuple[Any, ...]:
-    return tuple(right for right in rights if right.subjects is None) if refuses else tuple(map(_without, rights))
 
 
 def _without(right: Any) -> Any:
@@ -201,17 +195,18 @@ class Judge:
     """A set of policies over the cluster's classes and namespaces. Pure: it looks nothing up."""
 
     def __init__(self, policies: Policies, lookup: Lookup) -> None:
-        self._plain = Context(Engine(policies), lookup)
-        self._bounds = {
-            "controller": self._contexts(policies, lookup, subjects=False),
-            "unknown": self._contexts(policies, lookup, subjects=True),
-        }
+        plain: tuple[Context, ...] = (Context(Engine(policies), lookup),)
+        self._contexts = {"named": plain, "controller": plain, "unknown": plain}
+        for kind in ("controller", "unknown"):
+            ways = [bounded(policies, refuses=refuses, subjects=kind == "unknown") for refuses in (True, False)]
+            if not all(way == policies for way in ways):
+                self._contexts[kind] = tuple(Context(Engine(way), lookup) for way in ways)
 
     def use(self, lookup: Lookup) -> None:
         """Judge by these objects from now on."""
-        self._plain = self._plain.with_lookup(lookup)
-        self._bounds = {
-            kind: tuple(context.with_lookup(lookup) for context in contexts) for kind, contexts in self._bounds.items()
+        self._contexts = {
+            kind: tuple(context.with_lookup(lookup) for context in contexts)
+            for kind, contexts in self._contexts.items()
         }
 
     def judge(self, existing: Existing, maker: Maker, settled: Collection[tuple[str, str]] = ()) -> Judged:
@@ -220,8 +215,7 @@ class Judge:
         Raises msgspec.DecodeError if it is no JSON object, RecursionError if it is too deep.
         """
         sent = msgspec.structs.replace(existing, raw=_as_sent(existing.raw, existing.plural))
-        bounds = () if maker.known else self._bounds[maker.kind]
-        answers = [_ask(context, sent, maker.user, settled) for context in bounds or (self._plain,)]
+        answers = [_ask(context, sent, maker.user, settled) for context in self._contexts[maker.kind]]
         unsure = frozenset[tuple[str, str]]().union(*(answer.unsure for answer in answers))
         failed = next((answer.message for answer in answers if answer.code != 200), "")
         if failed:
@@ -232,15 +226,6 @@ class Judge:
         rules = dict.fromkeys(rule for by_rule in said for rule in by_rule)
         agreed = (said[0][rule] if rule in both else Said(rule, CANNOT_BE_JUDGED, _BY_MAKER) for rule in rules)
         return Judged(tuple(agreed), unsure=unsure)
-
-    @staticmethod
-    def _contexts(policies: Policies, lookup: Lookup, *, subjects: bool) -> tuple[Context, ...]:
-        """The context that refuses and the one that does not; none if no rule reads the requester."""
-        strict = bounded(policies, refuses=True, subjects=subjects)
-        lenient = bounded(policies, refuses=False, subjects=subjects)
-        if strict == lenient == policies:
-            return ()
-        return Context(Engine(strict), lookup), Context(Engine(lenient), lookup)
 
 
 def _as_sent(raw: bytes, plural: str) -> bytes:
@@ -258,31 +243,26 @@ def _as_sent(raw: bytes, plural: str) -> bytes:
 
 
 def _ask(context: Context, sent: Existing, user: UserInfo, settled: Collection[tuple[str, str]]) -> Answer:
-    unsure: set[tuple[str, str]] = set()
-    if sent.plural in _MUTATED:
-        answer = _review(context, "mutate", sent, user)
-        if answer.unsure.difference(settled) or answer.code != 200:
-            return answer
-        unsure = answer.unsure
-        if answer.patch:
-            patched = _encode(apply_json_patch(_whole.decode(sent.raw), answer.patch))
-            sent = msgspec.structs.replace(sent, raw=patched)
-    answer = _review(context, "validate", sent, user)
-    answer.unsure |= unsure
+    """The answer to the object as it was sent: of validation, after mutation if there is one for its kind."""
+
+    def answer_in(phase: Phase, raw: bytes) -> Answer:
+        body = review_of(KINDS[sent.plural][1], msgspec.Raw(raw), user, namespace=sent.namespace, name=sent.name)
+        return ask(context, phase, body)
+
+    if sent.plural not in _MUTATED:
+        return answer_in("validate", sent.raw)
+    mutated, raw = answer_in("mutate", sent.raw), sent.raw
+    if mutated.unsure.difference(settled) or mutated.code != 200:
+        return mutated
+    if mutated.patch:
+        raw = _encode(apply_json_patch(_whole.decode(raw), mutated.patch))
+    answer = answer_in("validate", raw)
+    answer.unsure |= mutated.unsure
     return answer
-
-
-def _review(context: Context, phase: Phase, sent: Existing, user: UserInfo) -> Answer:
-    _, kind = KINDS[sent.plural]
-    body = review_of(kind, msgspec.Raw(sent.raw), user, namespace=sent.namespace, name=sent.name)
-    return ask(context, phase, body)
 
 
 def _said(answer: Answer) -> Iterable[Said]:
     for verdict in answer.verdicts:
-        if verdict.denies:
-            yield Said(verdict.id, "refused", say(verdict))
-        elif verdict.warns:
-            yield Said(verdict.id, "warned", say(verdict))
-        elif verdict.silent:
-            yield Said(verdict.id, "audited", say(verdict))
+        said = "refused" if verdict.denies else "warned" if verdict.warns else "audited" if verdict.silent else ""
+        if said:
+            yield Said(verdict.id, said, say(verdict))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from webhook.component_base.own_names import SYSTEM_NAMESPACE
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
-from webhook.kube.resources import CONFIG_MAP, OLDEST, OLDEST_NATIVE, Resource, minor_of
+from webhook.kube.resources import CONFIG_MAP, OLDEST, OLDEST_NATIVE, POD, Resource, minor_of
 from webhook.native.objects import API_VERSION, COMPONENT, MUTATING, VALIDATING
 
 Json = dict[str, Any]
@@ -33,6 +35,7 @@ _ORDER = (
     "PodDisruptionBudget",
 )
 """What others need comes first; kinds that are not named follow, and the Deployments are last."""
+_POLL = 0.3
 _BRINGS = {"cert-manager.io": "cert-manager", "monitoring.coreos.com": "the Prometheus operator"}
 """What brings the kinds of a group that clusters do not have by themselves."""
 
@@ -50,15 +53,12 @@ class Key(NamedTuple):
         return f"{self.kind} {where}{self.name}"
 
 
-class Applied(NamedTuple):
-    """What became of an object: "created", "changed", "unchanged", "removed" or "kept as it is"."""
-
-    key: Key
-    how: str
+Told = Callable[[Key, str], None]
+"""Hears what became of an object: "created", "changed", "unchanged", "removed" or "kept as it is"."""
 
 
-class UnknownKindError(Exception):
-    """Kinds that the cluster does not have; the text names them and what brings them."""
+class UnfitClusterError(Exception):
+    """An API server that is too old, or lacks kinds; the text says what it needs. Nothing was applied."""
 
 
 def key_of(obj: Json) -> Key:
@@ -82,8 +82,14 @@ def ordered(objects: Iterable[Json]) -> list[Json]:
     return sorted(objects, key=place)
 
 
-class TooOldError(Exception):
-    """An API server of a version that lacks what giveway needs."""
+async def within(seconds: float, check: Callable[[], Awaitable[bool]]) -> bool:
+    """Whether it becomes true within so many seconds; it is looked at once at least."""
+    end = time.monotonic() + seconds
+    while not await check():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(_POLL)
+    return True
 
 
 class ObjectApplier:
@@ -107,31 +113,31 @@ class ObjectApplier:
         return self._kinds[api_version].get(kind)
 
     async def require(self, objects: Sequence[Json]) -> None:
-        """Raise UnknownKindError for kinds that the cluster does not have, before anything is applied."""
+        """Raise UnfitClusterError for kinds that the cluster does not have, before anything is applied."""
         missing: dict[str, str] = {}
         for obj in objects:
             if await self.resource(obj["apiVersion"], obj["kind"]) is None:
                 missing[f"{obj['kind']} ({obj['apiVersion']})"] = obj["apiVersion"].partition("/")[0]
         if missing:
             if API_VERSION.partition("/")[0] in missing.values():
-                raise UnknownKindError(
+                raise UnfitClusterError(
                     "this API server has no admission policies, so the modes native and backstop cannot work here: use"
                     f" --mode webhook. It does not have {', '.join(missing)}. `giveway cluster` never has them; other"
                     f" API servers have them from 1.{OLDEST_NATIVE} on unless switched off. Nothing was applied"
                 )
             brings = {_BRINGS[group] for group in missing.values() if group in _BRINGS}
             first = f"install {' and '.join(sorted(brings))} first, or " if brings else ""
-            raise UnknownKindError(
+            raise UnfitClusterError(
                 f"the cluster does not have {', '.join(missing)}: {first}leave the component out. Nothing was applied"
             )
 
     async def require_version(self, *, native: bool = False) -> None:
-        """Raise TooOldError if giveway, or with `native` its native policies, do not work with this API server."""
+        """Raise UnfitClusterError if giveway, or with `native` native policies, do not work with this API server."""
         version = await self.client.get("/version")
         minor = minor_of(version)
         needs, oldest = ("native policies need", OLDEST_NATIVE) if native else ("giveway needs", OLDEST)
         if minor is not None and minor < oldest:
-            raise TooOldError(
+            raise UnfitClusterError(
                 f"the API server is {version.get('gitVersion', '')}; {needs} Kubernetes 1.{oldest} or newer."
                 " Nothing was applied"
             )
@@ -143,38 +149,37 @@ class ObjectApplier:
             return None
         return await unless_absent(self.client.get(path))
 
-    async def apply(self, obj: Json) -> Applied:
+    async def apply(self, obj: Json, told: Told) -> None:
         """Server-side apply; fields that others set and this object does not have stay as they are."""
         key = key_of(obj)
         path = await self._path(key)
         assert path is not None
         before = await self.get(key)
         after = await self.client.patch(path, obj, kind="apply", fieldManager=MANAGER, force=True)
-        if before is None:
-            return Applied(key, "created")
-        same = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
-        return Applied(key, "unchanged" if same else "changed")
+        versions = {obj["metadata"]["resourceVersion"] for obj in (before or after, after)}
+        told(key, "created" if before is None else "unchanged" if len(versions) == 1 else "changed")
 
-    async def delete(self, key: Key) -> bool:
-        """Delete an object and what it owns; False if there was none."""
-        path = await self._path(key)
-        if path is None:
-            return False
-        return await unless_absent(self.client.delete(path, {"propagationPolicy": "Background"})) is not None
-
-    async def labelled(self, api_version: str, kind: str, selector: str) -> list[Key]:
-        """The cluster-wide objects of a kind that have these labels; none if the cluster does not know the kind."""
-        resource = await self.resource(api_version, kind)
-        if resource is None:
-            return []
-        objects, _ = await self.client.list(resource.path(), labelSelector=selector)
-        return [Key(api_version, kind, "", obj["metadata"]["name"]) for obj in objects]
+    async def delete(self, keys: Iterable[Key], told: Told) -> None:
+        """Delete objects, one after the other, with what they own; those that are not there are passed over."""
+        for key in keys:
+            path = await self._path(key)
+            body = {"propagationPolicy": "Background"}
+            if path is not None and await unless_absent(self.client.delete(path, body)) is not None:
+                told(key, "removed")
 
     async def native_policies(self) -> list[Key]:
         """What `giveway compile` made, whatever the policies are called: bindings first, then policies."""
-        kinds = [f"{kind}{part}" for part in ("Binding", "") for kind in (MUTATING, VALIDATING)]
-        labels = ",".join(f"{label}={value}" for label, value in COMPONENT.items())
-        return [key for kind in kinds for key in await self.labelled(API_VERSION, kind, labels)]
+        labels, keys = ",".join(f"{label}={value}" for label, value in COMPONENT.items()), list[Key]()
+        for kind in [f"{kind}{part}" for part in ("Binding", "") for kind in (MUTATING, VALIDATING)]:
+            if (resource := await self.resource(API_VERSION, kind)) is not None:
+                objects, _ = await self.client.list(resource.path(), labelSelector=labels)
+                keys += [Key(API_VERSION, kind, "", obj["metadata"]["name"]) for obj in objects]
+        return keys
+
+    async def has_no_pods(self, selector: str) -> bool:
+        """Whether giveway's namespace has no pods with these labels."""
+        pods, _ = await self.client.list(POD.path(self.namespace), labelSelector=selector)
+        return not pods
 
     async def inventory(self) -> list[Key]:
         """What earlier installations applied, in the order of applying."""

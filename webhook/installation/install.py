@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from webhook.component_base.own_names import APPLIED, CONFIGURATION, IN_FORCE, RECONCILER, SYSTEM_NAMESPACE, WEBHOOK
-from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, ordered, refuses
+from webhook.installation.applier import Key, ObjectApplier, Told, key_of, ordered, refuses, within
 from webhook.installation.kustomize import ManifestsError
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
@@ -115,7 +115,7 @@ def policy_files(directory: Path) -> dict[str, str]:
 async def apply(
     cluster: ObjectApplier,
     objects: Sequence[Json],
-    told: Callable[[Applied], None],
+    told: Told,
     kept: Collection[Key] = (),
     unwanted: Iterable[Key] = (),
 ) -> list[Key]:
@@ -124,8 +124,8 @@ async def apply(
     Those in `kept` are made if they are not there, and otherwise left as they are. What is `unwanted` and not among the
     objects is taken away whoever applied it. The list of applied objects is written before and after: a killed process
     leaves no object that is in no list. If what enforced the policies so far is not wanted any more, nothing is taken
-    away yet: it is returned, for `take_away` once the objects enforce them. Raises ApiError, and TooOldError or
-    UnknownKindError before anything is applied.
+    away yet: it is returned, for `take_away` once the objects enforce them. Raises ApiError, and UnfitClusterError
+    before anything is applied.
     """
     await cluster.require_version()
     await cluster.require(objects)
@@ -133,14 +133,14 @@ async def apply(
     wanted = [key_of(obj) for obj in own]
     before = await cluster.inventory()
     namespace = next(obj for obj in own if obj["kind"] == "Namespace")
-    told(await cluster.apply(namespace))
+    await cluster.apply(namespace, told)
     await cluster.write_inventory([*before, *wanted])
     for obj in own:
         key = key_of(obj)
         if key in kept and await cluster.get(key) is not None:
-            told(Applied(key, "kept as it is"))
+            told(key, "kept as it is")
         elif obj is not namespace:
-            told(await cluster.apply(obj))
+            await cluster.apply(obj, told)
     left = [key for key in reversed(before) if key not in wanted and await cluster.is_ours(key)]
     for key in unwanted:
         if key not in (*wanted, *left) and await cluster.get(key) is not None:
@@ -153,28 +153,17 @@ async def apply(
     return left
 
 
-async def take_away(
-    cluster: ObjectApplier, wanted: Iterable[Key], left: Iterable[Key], told: Callable[[Applied], None]
-) -> None:
+async def take_away(cluster: ObjectApplier, wanted: Iterable[Key], left: Iterable[Key], told: Told) -> None:
     """Delete what an earlier installation has left, first what refuses pods; what remains is `wanted`.
 
     If that has no webhook, what a webhook made goes as well, once its pods have ended. Raises ApiError.
     """
     wanted, going = list(wanted), sorted(left, key=lambda key: not refuses(key.kind))
-    for key in going:
-        if await cluster.delete(key):
-            told(Applied(key, "removed"))
+    await cluster.delete(going, told)
     await cluster.write_inventory(wanted)
-    if _VALIDATING in wanted:
-        return
-    end = time.monotonic() + (_ENDING if going else 0.0)
-    while (await cluster.client.list(POD.path(cluster.namespace), labelSelector=_SERVER_PODS))[0]:
-        if time.monotonic() > end:
-            return
-        await asyncio.sleep(_POLL)
-    for key in made_by_webhook(cluster.namespace):
-        if await cluster.delete(key):
-            told(Applied(key, "removed"))
+    seconds = _ENDING if going else 0.0
+    if _VALIDATING not in wanted and await within(seconds, lambda: cluster.has_no_pods(_SERVER_PODS)):
+        await cluster.delete(made_by_webhook(cluster.namespace), told)
 
 
 async def stay_until_it_answers(
@@ -207,26 +196,22 @@ async def other_policies(client: Client, namespace: str, seconds: float) -> str:
 
     A webhook outside the cluster reads a directory of its own; it gets some seconds. Raises ApiError.
     """
-    end = time.monotonic() + seconds
-    while True:
-        others = await _other_policies(client, namespace)
-        if not others or time.monotonic() >= end:
-            return others
-        await asyncio.sleep(_POLL)
+    others = ""
 
+    async def are_applied() -> bool:
+        nonlocal others
+        applied = await client.get(CONFIG_MAP.path(namespace, APPLIED))
+        kept = await unless_absent(client.get(CONFIG_MAP.path(namespace, IN_FORCE)))
+        files: dict[str, str] = (kept or {}).get("data") or {}
+        loaded = load_source(texts_of(IN_FORCE, files)).policies
+        names = [f"PriorityPolicy {policy.name}" for policy in loaded.priority]
+        names += [f"PreemptionPolicy {policy.name}" for policy in loaded.preemption]
+        others = "" if files == (applied.get("data") or {}) else ", ".join(names) or "none"
+        others = others if kept is not None else "unknown, because the webhook runs without --entries"
+        return not others
 
-async def _other_policies(client: Client, namespace: str) -> str:
-    applied = await client.get(CONFIG_MAP.path(namespace, APPLIED))
-    kept = await unless_absent(client.get(CONFIG_MAP.path(namespace, IN_FORCE)))
-    if kept is None:
-        return "unknown, because the webhook runs without --entries"
-    files: dict[str, str] = kept.get("data") or {}
-    if files == (applied.get("data") or {}):
-        return ""
-    loaded = load_source(texts_of(IN_FORCE, files)).policies
-    names = [*(f"PriorityPolicy {policy.name}" for policy in loaded.priority)]
-    names += [f"PreemptionPolicy {policy.name}" for policy in loaded.preemption]
-    return ", ".join(names) or "none"
+    await within(seconds, are_applied)
+    return others
 
 
 async def look(client: Client, objects: Sequence[Json], late: bool = True, *, backstop: bool = False) -> Status:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,44 +23,22 @@ from webhook.kube.pods import TEMPLATE_PATHS
 Json = dict[str, Any]
 
 _FILES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
-_FIELDS = frozenset(
-    {
-        "apiVersion",
-        "kind",
-        "metadata",
-        "resources",
-        "components",
-        "configMapGenerator",
-        "patches",
-        "namespace",
-        "labels",
-        "images",
-    }
+_FIELDS = (
+    *("apiVersion", "kind", "metadata", "resources", "components"),
+    *("configMapGenerator", "patches", "namespace", "labels", "images"),
 )
-_CLUSTER_WIDE = frozenset(
-    {
-        "ClusterIssuer",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "CustomResourceDefinition",
-        "FlowSchema",
-        "MutatingAdmissionPolicy",
-        "MutatingAdmissionPolicyBinding",
-        "MutatingWebhookConfiguration",
-        "Namespace",
-        "PriorityClass",
-        "PriorityLevelConfiguration",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "ValidatingWebhookConfiguration",
-    }
+_CLUSTER_WIDE = (
+    *("ClusterIssuer", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema", "Namespace"),
+    *("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration", "PriorityClass"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"),
+    "PriorityLevelConfiguration",
 )
 """Kinds that lie in no namespace."""
 _CHECKOUT = Path(__file__).parents[2]
 
 
 class ManifestsError(Exception):
-    """The manifests cannot be found or rendered; the text says what is wrong and where."""
+    """The manifests cannot be found or rendered, or not for this cluster; the text says what is wrong and where."""
 
 
 def manifests() -> Path:
@@ -134,13 +112,13 @@ def _kustomization(directory: Path, below: list[Json]) -> list[Json]:
             if obj["kind"] not in _CLUSTER_WIDE:
                 obj["metadata"]["namespace"] = own["namespace"]
     for labels in own.get("labels") or ():
-        _only(labels, frozenset({"pairs", "includeTemplates"}), where)
+        _only(labels, ("pairs", "includeTemplates"), where)
         for obj in objects:
             for holder in [obj, *(_templates(obj) if labels.get("includeTemplates") else ())]:
                 metadata = holder.setdefault("metadata", {})
                 metadata["labels"] = {**(metadata.get("labels") or {}), **labels["pairs"]}
     for image in own.get("images") or ():
-        _only(image, frozenset({"name", "newName", "newTag", "digest"}), where)
+        _only(image, ("name", "newName", "newTag", "digest"), where)
         _set_image(objects, image)
     return objects
 
@@ -158,9 +136,9 @@ def _documents(path: Path) -> list[Json]:
 
 def _config_map(entry: Json, directory: Path, where: Path) -> Json:
     """A ConfigMap of files."""
-    _only(entry, frozenset({"name", "namespace", "files", "options"}), where)
+    _only(entry, ("name", "namespace", "files", "options"), where)
     options = entry.get("options") or {}
-    _only(options, frozenset({"disableNameSuffixHash", "labels", "annotations"}), where)
+    _only(options, ("disableNameSuffixHash", "labels", "annotations"), where)
     if not options.get("disableNameSuffixHash"):
         raise ManifestsError(f"{where}: configMapGenerator {entry.get('name')} needs disableNameSuffixHash: true here")
     data = {}
@@ -179,7 +157,7 @@ def _config_map(entry: Json, directory: Path, where: Path) -> Json:
 
 def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> None:
     """Apply a patch to what it is aimed at: a strategic merge, JSON Patch operations, or `$patch: delete`."""
-    _only(entry, frozenset({"target", "patch", "path"}), where)
+    _only(entry, ("target", "patch", "path"), where)
     try:
         text = entry["patch"] if "patch" in entry else (directory / entry["path"]).read_text(encoding="utf-8")
         patch = YAML(typ="safe", pure=True).load(text)
@@ -188,7 +166,7 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
     target = entry.get("target")
     if target is None and isinstance(patch, dict):
         target = {"kind": patch.get("kind"), "name": (patch.get("metadata") or {}).get("name")}
-    _only(target or {}, frozenset({"kind", "name", "annotationSelector"}), where)
+    _only(target or {}, ("kind", "name", "annotationSelector"), where)
     # One annotation with its value, which other components may have changed: then the patch is for nobody
     annotation, _, value = (target or {}).get("annotationSelector", "").partition("=")
     aimed = [
@@ -206,8 +184,8 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
         return
     for obj in aimed:
         try:
-            changed = json_patch(obj, patch) if isinstance(patch, list) else strategic_merge(obj, patch)
-        except OverlayError as error:
+            changed = apply_json_patch(obj, patch) if isinstance(patch, list) else strategic_merge(obj, patch)
+        except (JsonPatchError, ManifestsError) as error:
             raise ManifestsError(f"{where}: patch for {obj['kind']} {obj['metadata']['name']}: {error}") from error
         obj.clear()
         obj.update(changed)
@@ -245,8 +223,8 @@ def _templates(obj: Json) -> Iterable[Json]:
             yield part
 
 
-def _only(kustomization: Json, known: frozenset[str], where: Path) -> None:
-    unknown = sorted(set(kustomization) - known)
+def _only(kustomization: Json, known: Collection[str], where: Path) -> None:
+    unknown = sorted(set(kustomization).difference(known))
     if unknown:
         raise ManifestsError(
             f"{where}: giveway install does not know {', '.join(map(repr, unknown))} of kustomize; render it with"
@@ -268,14 +246,10 @@ _MERGE_KEYS = {
 _DIRECTIVE = "$patch"
 
 
-class OverlayError(Exception):
-    """A patch that does not fit its object, or needs something that is not known here."""
-
-
 def strategic_merge(obj: Json, patch: Json) -> Json:
-    """The object with a patch merged into it. Raises OverlayError."""
+    """The object with a patch merged into it. Raises ManifestsError."""
     if _DIRECTIVE in patch:
-        raise OverlayError(f"{_DIRECTIVE}: {patch[_DIRECTIVE]} is known in lists only, as delete")
+        raise ManifestsError(f"{_DIRECTIVE}: {patch[_DIRECTIVE]} is known in lists only, as delete")
     merged = dict(obj)
     for key, value in patch.items():
         if value is None:
@@ -290,15 +264,6 @@ def strategic_merge(obj: Json, patch: Json) -> Json:
     return merged
 
 
-def json_patch(obj: Json, operations: list[Json]) -> Json:
-    """The object after these operations. Raises OverlayError."""
-    try:
-        patched: Json = apply_json_patch(obj, operations)
-    except JsonPatchError as error:
-        raise OverlayError(f"the patch does not fit: {error}") from error
-    return patched
-
-
 def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
     """Elements of the patch are merged into those of the same key, put before them if they are new, or taken out."""
     if key is None or not all(isinstance(element, dict) for element in patch):
@@ -307,11 +272,11 @@ def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
     new = []
     for element in patch:
         if key not in element:
-            raise OverlayError(f"an element of a list has no {key}, by which it is found")
+            raise ManifestsError(f"an element of a list has no {key}, by which it is found")
         place = next((at for at, there in enumerate(merged) if there.get(key) == element[key]), None)
         directive = element.get(_DIRECTIVE)
         if directive not in (None, "delete"):
-            raise OverlayError(f"{_DIRECTIVE}: {directive} is not known")
+            raise ManifestsError(f"{_DIRECTIVE}: {directive} is not known")
         if directive == "delete":
             if place is not None:
                 del merged[place]

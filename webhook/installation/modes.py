@@ -5,26 +5,45 @@ docs/native-policies.md tells what holds in each.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import re
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from webhook.component_base.own_names import reconciler_user
+from webhook.admission.context import Context, Objects
+from webhook.admission.own_reviews import ask, review_of
+from webhook.admission.review import Answer, say
+from webhook.admission.webhook import Phase
+from webhook.component_base.own_names import SYSTEM_NAMESPACE, reconciler_user
 from webhook.installation.applier import ObjectApplier, key_of
-from webhook.installation.install import policies_of
+from webhook.installation.install import TAKES_EFFECT, policies_of
 from webhook.installation.kustomize import ManifestsError, strategic_merge
-from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
+from webhook.kube.bounded import bounded
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError
+from webhook.kube.json_patch import apply_json_patch
+from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
+from webhook.kube.resources import (
+    MUTATING_ADMISSION_POLICY,
+    NAMESPACE,
+    POD,
+    PRIORITY_CLASS,
+    VALIDATING_ADMISSION_POLICY,
+)
 from webhook.native.compiler import compile_policies
 from webhook.native.drift import is_ours
 from webhook.native.objects import Settings
 from webhook.native.sink import Inexpressible
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.rules import Verdict
 from webhook.policy.files.loading import load_source
 from webhook.policy.files.sources import texts_of
 from webhook.policy.model.policies import Policies
 from webhook.policy.shapes.findings import PolicyError
+from webhook.registration.entries import EXEMPT
 
 Json = dict[str, Any]
 
@@ -49,7 +68,7 @@ async def with_native_policies(
     In force will be the policies among the objects if they are the installer's `own`; else those that the cluster
     has already, if it has any. They are compiled for the PriorityClasses that are there. The keeper may change the
     policies that were compiled and no others, and starts again when what it reads differs; without `keeper` there
-    is none. Raises ApiError, PolicyError, TooOldError for a cluster that cannot have native policies, and
+    is none. Raises ApiError, PolicyError, UnfitClusterError for a cluster that cannot have native policies, and
     ManifestsError if they are `alone` and leave something out.
     """
     await cluster.require_version(native=True)
@@ -88,3 +107,107 @@ async def with_native_policies(
         else:
             made.append(obj)
     return [*made, *compiled.objects], compiled.inexpressible, loaded.policies
+
+
+_MOST = 12
+"""Namespaces in which a pod is tried."""
+_BY_GIVEWAY = re.compile(r"'giveway-[^']*'.* denied request: (.*)", re.DOTALL)
+
+
+class Trial(NamedTuple):
+    """A pod that was tried in a namespace; `problem` is empty if the API server says what the policies say.
+
+    `tried` is false if something other than giveway refused it, so that nothing is known.
+    """
+
+    namespace: str
+    tried: bool
+    problem: str
+
+
+async def try_pods(
+    client: Client, policies: Policies, seconds: float = 5 * TAKES_EFFECT, *, own: str = SYSTEM_NAMESPACE
+) -> list[Trial]:
+    """Try a pod in one namespace for each way in which the policies apply; again for so long if it goes wrong.
+
+    `own` is giveway's own namespace, of which native policies say nothing. Raises ApiError, also if a dry run gets no
+    verdict.
+    """
+    classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
+    namespaces, _ = await client.list(NAMESPACE.path(), Namespace)
+    user = await client.create(
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
+    )
+    expected = _expected(
+        policies,
+        classes,
+        [each for each in namespaces if each.metadata.name not in ("kube-system", own)],
+        user["status"]["userInfo"],
+    )
+    end = time.monotonic() + seconds
+    while True:
+        trials = [await _try(client, name, refusals) for name, refusals in expected.items()]
+        if not any(trial.problem for trial in trials) or time.monotonic() > end:
+            return trials
+        await asyncio.sleep(TAKES_EFFECT / 2)
+
+
+def _expected(
+    policies: Policies, classes: Iterable[PriorityClass], namespaces: Iterable[Namespace], user: Json
+) -> dict[str, list[str]]:
+    """What the policies say against the pod, by namespace: the first of those in which the same rules apply."""
+    lookup, engine = Objects(classes, namespaces), Engine(policies)
+    expected: dict[tuple[object, ...], tuple[str, list[str]]] = {}
+    for namespace in namespaces:
+        name = namespace.metadata.name
+        if EXEMPT in (namespace.metadata.labels or {}):
+            continue
+        trace: list[Verdict] = []
+        context = Context(engine, lookup, trace)
+        obj = _pod(name)
+        obj = apply_json_patch(obj, _ask(context, "mutate", obj, user).patch)
+        answer = _ask(context, "validate", obj, user)
+        refusals = [say(row) for row in answer.verdicts if row.denies]
+        expected.setdefault(tuple((row.id, row.message) for row in trace), (name, refusals))
+    return dict(list(expected.values())[:_MOST])
+
+
+def _ask(context: Context, phase: Phase, obj: Json, user: Json) -> Answer:
+    meta = obj["metadata"]
+    return ask(
+        context, phase, review_of("Pod", obj, user, namespace=meta["namespace"], name=meta["name"], dry_run=True)
+    )
+
+
+async def _try(client: Client, namespace: str, refusals: list[str]) -> Trial:
+    try:
+        await client.create(POD.path(namespace), _pod(namespace), dryRun="All")
+    except ApiError as error:
+        if error.status not in (400, 403, 422):
+            raise
+        natively = _BY_GIVEWAY.search(error.message)
+        if natively is None or refusals:
+            return Trial(namespace, tried=natively is not None, problem="")
+        why = f"a pod is refused, and the policies say nothing against it: {bounded(natively[1].strip(), 500)}"
+        return Trial(namespace, tried=True, problem=why)
+    problem = f"a pod is let in, and the policies say: {bounded(refusals[0], 500)}" if refusals else ""
+    return Trial(namespace, tried=True, problem=problem)
+
+
+def _pod(namespace: str) -> Json:
+    """A pod that most policies and Pod Security Standards let in."""
+    container = {
+        "name": "trial",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"cpu": "1m", "memory": "1Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    safe = {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"containers": [container], "securityContext": safe}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "giveway-trial", "namespace": namespace},
+        "spec": spec,
+    }

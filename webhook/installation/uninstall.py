@@ -7,13 +7,12 @@ else, the namespace last.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from webhook.component_base.own_names import RECONCILER
-from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, ordered, refuses
+from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, ordered, refuses, within
 from webhook.installation.install import made_by_webhook
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
@@ -24,7 +23,7 @@ from webhook.reconciler.state.notices import withdrawn_condition
 
 Json = dict[str, Any]
 
-_POLL = 0.3
+_RUNNING = ("Deployment", "CronJob")
 _LABEL = "app.kubernetes.io/name"
 
 
@@ -45,43 +44,38 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
     def place(key: Key) -> int:
         if refuses(key.kind):
             return 0
-        return {"Deployment": 1, "CronJob": 1, "Namespace": 3}.get(key.kind, 2)
+        return 1 if key.kind in _RUNNING else 3 if key.kind == "Namespace" else 2
 
     # With somebody else's pods in it, the namespace is not giveway's to delete.
-    others = not await _no_pods(cluster, f"{_LABEL}!=giveway")
+    others = not await cluster.has_no_pods(f"{_LABEL}!=giveway")
     return sorted((key for key in present if not (others and key.kind == "Namespace")), key=place)
 
 
 async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[str], None], seconds: float) -> list[str]:
     """Remove these, wait until they are gone, and say what is left; empty if nothing is. Raises ApiError."""
     end = time.monotonic() + seconds
-    running = [key for key in keys if key.kind in ("Deployment", "CronJob")]
-    opening = [key for key in keys if refuses(key.kind)]
-    rest = [key for key in keys if key not in running and key not in opening]
-    await _delete(cluster, opening, told)
-    await _delete(cluster, running, told)
-    if not await _within(end, lambda: _no_pods(cluster, f"{_LABEL}=giveway")):
+
+    def gone(key: Key, _: str) -> None:
+        told(f"{key} deleted")
+
+    first = [key for key in keys if refuses(key.kind)] + [key for key in keys if key.kind in _RUNNING]
+    await cluster.delete(first, gone)
+    if not await within(seconds, lambda: cluster.has_no_pods(f"{_LABEL}=giveway")):
         told("some of giveway's pods still end; going on")
     plans, notices = await _take_plans_off(cluster.client)
     if plans:
         told(f"took the plan off {plans} pods that giveway wanted to make room for")
     if notices:
         told(f"took the notice off {notices} pods that giveway wanted to evict")
-    await _delete(cluster, rest, told)
+    await cluster.delete((key for key in keys if key not in first), gone)
     left: list[Key] = []
 
     async def all_gone() -> bool:
         left[:] = [key for key in keys if await cluster.get(key) is not None]
         return not left
 
-    await _within(end, all_gone)
+    await within(end - time.monotonic(), all_gone)
     return [str(key) for key in left]
-
-
-async def _delete(cluster: ObjectApplier, keys: Iterable[Key], told: Callable[[str], None]) -> None:
-    for key in keys:
-        if await cluster.delete(key):
-            told(f"{key} deleted")
 
 
 async def _take_plans_off(client: Client) -> tuple[int, int]:
@@ -101,29 +95,11 @@ async def _take_plans_off(client: Client) -> tuple[int, int]:
             status: dict[str, Any] = {"nominatedNodeName": None} if PLAN in annotations else {}
             if NOTICE in annotations:
                 status["conditions"] = [withdrawn_condition(time.time())]
-            if await _clear(client, pod, dict.fromkeys(row.key for row in off), status):
+            metadata, taken = pod["metadata"], dict.fromkeys(row.key for row in off)
+            body = {"metadata": {"uid": metadata["uid"], "annotations": taken}, "status": status}
+            path = POD.path(metadata["namespace"], metadata["name"], "status")
+            # It may be gone by now, or be another one
+            if await unless_absent(client.patch(path, body, kind="strategic"), 404, 409) is not None:
                 plans += PLAN in annotations
                 notices += NOTICE in annotations
     return plans, notices
-
-
-async def _clear(client: Client, pod: dict[str, Any], annotations: dict[str, None], status: dict[str, Any]) -> bool:
-    """Take annotations off a pod, and change its status; whether it is still there."""
-    metadata = pod["metadata"]
-    body = {"metadata": {"uid": metadata["uid"], "annotations": annotations}, "status": status}
-    path = POD.path(metadata["namespace"], metadata["name"], "status")
-    return await unless_absent(client.patch(path, body, kind="strategic"), 404, 409) is not None
-
-
-async def _no_pods(cluster: ObjectApplier, selector: str) -> bool:
-    """Whether giveway's namespace has no pods with these labels."""
-    pods, _ = await cluster.client.list(POD.path(cluster.namespace), labelSelector=selector)
-    return not pods
-
-
-async def _within(end: float, check: Callable[[], Any]) -> bool:
-    while not await check():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(_POLL)
-    return True
