@@ -1,19 +1,19 @@
 """`giveway explain workload`: kinds as kubectl takes them, cycles of any length, and what was evicted a moment ago."""
 
+import click
 import pytest
 
-from tests.reconciler.builders import START, FakeClock, pod
-from webhook.cli.explain_workload import cycles, kind_named, print_workload, read_past
+from tests.reconciler.builders import START
+from webhook.cli.explain_workload import cycles, kind_named, print_workload, read_evictions
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.shapes.yaml_nodes import SourcePosition
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
-from webhook.reconciler.evaluate.workload_history import PastEviction, WorkloadHistory, written_text
-from webhook.reconciler.plans.eviction_ledger import EVICTIONS, write_ledger
-from webhook.reconciler.plans.history_store import HISTORY
+from webhook.reconciler.evaluate.eviction_record import NOTHING, EvictionRecord, encode
+from webhook.reconciler.evaluate.workload_history import PastEviction
+from webhook.reconciler.plans.eviction_store import EVICTIONS
 
 WEB, API = "Deployment/shop/web", "Deployment/shop/api"
 
@@ -53,28 +53,23 @@ def test_a_cycle_is_told_whole(capsys, monkeypatch):
 
 
 class Leases:
-    """An API server with these annotations on the Leases of those names."""
+    """An API server with this text on the Lease with the evictions."""
 
-    def __init__(self, **annotations):
-        self._annotations = annotations
+    def __init__(self, text):
+        self._text = text
 
     async def get(self, path, of):
-        name = path.rpartition("/")[2]
-        if name not in self._annotations:
+        if self._text is None:
             raise ApiError(404, "NotFound", "there is none")
-        return of(metadata=ObjectMeta(name=name, annotations=self._annotations[name]))
+        assert path.endswith("namespaces/giveway-system/leases/giveway-reconciler-evictions")
+        return of(metadata=ObjectMeta(name="x", annotations={EVICTIONS: self._text}))
 
 
-async def test_what_was_evicted_a_moment_ago_is_told():
-    """The last minute is on the Lease that is led by: it is told, once, though nobody knows yet for whom."""
-    clock, limiter, history = FakeClock(), EvictionLimiter(), WorkloadHistory()
-    for at in (10.0, 20.0):
-        limiter.note([limiter.eviction_of(pod("a", owner=("Job", "db"), node="n1"))], at)
-    history.note("Job/default/db", 10.0, API)
-    clock.now = 15.0
-    written = written_text(history.rows(15.0), 15.0, clock.wall())
-    ledger = write_ledger(limiter, (), 25.0, START + 25.0)
-    server = Leases(**{"lead-evictions": {HISTORY: written}, "lead": {EVICTIONS: ledger}})
-    past = await read_past(server, "giveway-system", "lead")
-    assert past == {"Job/default/db": [PastEviction(START + 10.0, API), PastEviction(START + 20.0, "")]}
-    assert await read_past(Leases(), "giveway-system", "lead") == {}
+async def test_what_was_evicted_is_read():
+    """It is what the reconciler has written, nothing without a Lease, and an error if nobody would have written it."""
+    record = EvictionRecord(START, workloads={"Job/default/db": [PastEviction(START - 10.0, API)]})
+    read = await read_evictions(Leases(encode(record)), "giveway-system")
+    assert read.workloads == {"Job/default/db": [PastEviction(START - 10.0, API)]}
+    assert await read_evictions(Leases(None), "giveway-system") == NOTHING
+    with pytest.raises(click.ClickException, match="the record of evictions"):
+        await read_evictions(Leases("x"), "giveway-system")

@@ -25,7 +25,7 @@ from webhook.admission.configmaps import PROBE
 from webhook.cli.main import main
 from webhook.component_base.own_names import IN_FORCE, RECONCILER, WEBHOOK
 from webhook.kube.quantity import units
-from webhook.reconciler.plans.history_store import history_lease
+from webhook.reconciler.plans.eviction_store import evictions_lease
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget
 from webhook.serving.bodies import BODY_LIMIT, BUDGET
 from webhook.serving.connections import MOST_CONNECTIONS
@@ -265,7 +265,7 @@ def test_the_reconciler_may_what_it_needs_and_no_more():
             "coordination.k8s.io",
             ["leases"],
             ["get", "update"],
-            [RECONCILER, history_lease(RECONCILER)],
+            [RECONCILER, evictions_lease(RECONCILER)],
         ),
         ("", ["configmaps"], ["get"], [IN_FORCE]),
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from webhook.cli.explain_show import explain_alone, show
-from webhook.cli.explain_workload import KINDS, explain_workload
+from webhook.cli.explain_workload import KINDS, explain_workload, read_evictions
 from webhook.cli.options import IN_FORCE_BY_DEFAULT, options
 from webhook.cli.output import literal, people_console
 from webhook.cli.running import runs
@@ -27,6 +28,7 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
+from webhook.reconciler.evaluate.eviction_record import NOTHING
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import DEVICES_TAKEN
 from webhook.reconciler.state.state import State
@@ -107,8 +109,10 @@ async def command(
         if policy_set is None or unreadable:
             explain_alone(pod, policy_set, unreadable, absent)
         else:
-            state = await _read_cluster(client, policy_set)
-            show(state.pods.get(key) or pod, state, policy_set)
+            state, record = await _read_cluster(client, policy_set), NOTHING
+            with suppress(ApiError):  # who may not read it is not told which rates are used up
+                record = await read_evictions(client, system_namespace)
+            show(state.pods.get(key) or pod, state, policy_set, record=record)
     _print_told(told)
 
 

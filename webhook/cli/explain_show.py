@@ -28,6 +28,7 @@ from webhook.preemption.victims.rules import Rules, kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
+from webhook.reconciler.evaluate.eviction_record import NOTHING, EvictionRecord
 from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
 from webhook.reconciler.evaluate.gang_evaluator import GangMembers, Together, evaluate_gang
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Promised, Unschedulable, Waits
@@ -193,7 +194,14 @@ def _goers(decision: Decision, snapshot: Snapshot, plan: Candidate | None, node:
     return f"not enough: {listed(free)} may go"
 
 
-def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | None = None) -> None:
+def show(
+    pod: Pod,
+    state: State,
+    policy_set: PolicySet,
+    clock: SteadyClock | None = None,
+    *,
+    record: EvictionRecord = NOTHING,
+) -> None:
     """Print all there is to say of a pod in a cluster that has been listed; `clock` tells when that was."""
     console, clock = people_console(), clock or SteadyClock()
     policy = policy_set.policy_of(pod)
@@ -220,7 +228,7 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
         console.print(literal(f"{whole}: this is about it alone, and the last line about all of them."))
     explain_decision("cluster", pod, state.snapshot, rules, decision)
     if policy is not None and not why_not:
-        console.print(f"Now: {literal(_now(state, pod, policy, policy_set, clock))}")
+        console.print(f"Now: {literal(_now(state, pod, policy, policy_set, clock, record=record))}")
 
 
 def _victims_told(pod: Pod, state: State) -> list[str]:
@@ -239,10 +247,12 @@ def _victims_told(pod: Pod, state: State) -> list[str]:
     return lines
 
 
-def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
+def _now(
+    state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any, *, record: EvictionRecord
+) -> str:
     """What the reconciler would do now, in words: for the pod, or for the gang that it belongs to."""
     evaluator, rules = Evaluator(state, EvictionLimiter(), clock), policy_set.rules[policy.name]
-    recall_evictions(evaluator, policy_set)  # what of the rates is used up, as a new leader reads it off the pods
+    recall_evictions(evaluator, policy_set, record, "")  # what of the rates is used up
     outcome: Outcome | Together
     if gang := is_gang(state.snapshot, pod):
         waiting = state.waiting_members(group_of(pod))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -20,19 +20,19 @@ from webhook.kube.lease import Lease
 from webhook.kube.pods import WORKLOADS
 from webhook.kube.resources import LEASE, Resource
 from webhook.policy.model.policies import Policies
-from webhook.reconciler.evaluate.workload_history import KEPT_SECONDS, MOST_EVICTIONS, PastEviction, read_history
-from webhook.reconciler.plans.eviction_ledger import EVICTIONS, read_ledger
-from webhook.reconciler.plans.history_store import HISTORY, history_lease
+from webhook.reconciler.evaluate.eviction_record import EvictionRecord, decode
+from webhook.reconciler.evaluate.workload_history import KEPT_SECONDS, MOST_EVICTIONS, PastEviction
+from webhook.reconciler.plans.eviction_store import EVICTIONS, evictions_lease
 
 _SHOWN = 20
-_NOBODY_KNOWS = "somebody that is told within a minute, or never by a leader that was killed"
+_NOBODY_KNOWS = "a pod that is not known any more"
 _SHORT = {"deploy": "Deployment", "sts": "StatefulSet", "ds": "DaemonSet", "rs": "ReplicaSet", "cj": "CronJob"}
 _PLACES = {workload.kind: place for place, workload in WORKLOADS.items()}
 """Group and plural of each kind."""
 
 KINDS = _SHORT | {plural: kind for kind, (_, plural) in _PLACES.items()} | {kind.lower(): kind for kind in _PLACES}
 """The kinds of workloads by their names, as kubectl takes them in lower case."""
-Past = dict[str, list[PastEviction]]
+Past = Mapping[str, Sequence[PastEviction]]
 """The evictions of every workload, by `Kind/namespace/name`, with times since the epoch."""
 
 
@@ -42,7 +42,7 @@ async def explain_workload(client: Client, kind: str, key: str, own: str, polici
     Kinds of others are found among those that were evicted. Raises ApiError, and ClickException for a workload that is
     not there and of which nothing is known, so that a typo is none.
     """
-    past = await read_past(client, own, RECONCILER)
+    past = (await read_evictions(client, own)).workloads
     kind = kind_named(kind, past)
     workload = f"{kind}/{key}"
     if workload not in past and kind in _PLACES:
@@ -75,27 +75,13 @@ def kind_named(name: str, past: Past) -> str:
     return (KINDS | others).get(name.lower(), name)
 
 
-async def read_past(client: Client, namespace: str, lease: str) -> Past:
-    """The evictions of every workload. Raises ApiError, ClickException for others' text.
-
-    The last ones are on the Lease that is led by: the history is written once a minute.
-    """
-
-    async def annotation(name: str, key: str) -> str:
-        """What a Lease tells; nothing if there is none."""
-        told = await unless_absent(client.get(LEASE.path(namespace, name), Lease))
-        return (told.metadata.annotations or {}).get(key, "") if told is not None else ""
-
+async def read_evictions(client: Client, namespace: str) -> EvictionRecord:
+    """What the reconciler has written of evictions. Raises ApiError, and ClickException for what it never writes."""
+    lease = await unless_absent(client.get(LEASE.path(namespace, evictions_lease(RECONCILER)), Lease))
     try:
-        written = read_history(await annotation(history_lease(lease), HISTORY))
-        ledger = read_ledger(await annotation(lease, EVICTIONS))
+        return decode((lease.metadata.annotations or {}).get(EVICTIONS, "") if lease is not None else "")
     except ValueError as error:
         raise click.ClickException(str(error)) from error
-    past = dict(written.workloads)
-    for _, at, eviction in sorted(ledger.evictions, key=lambda row: row[1]):
-        if at > written.at and eviction.owner:
-            past[eviction.owner] = [*past.get(eviction.owner, ()), PastEviction(at, "")]
-    return past
 
 
 def print_workload(workload: str, past: Past, policies: Policies) -> None:

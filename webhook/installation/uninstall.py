@@ -18,7 +18,7 @@ from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.resources import LEASE, POD
 from webhook.policy.model.values import NOTICE, PLAN, POD_ANNOTATIONS
-from webhook.reconciler.plans.history_store import history_lease
+from webhook.reconciler.plans.eviction_store import evictions_lease
 from webhook.reconciler.state.notices import withdrawn_condition
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
     own, known = cluster.namespace, [key_of(obj) for obj in ordered(rendered)]
     known += made_by_webhook(own)
     known.append(Key("v1", "ConfigMap", own, INVENTORY))
-    known += [Key(LEASE.api_version, "Lease", own, name) for name in (RECONCILER, history_lease(RECONCILER))]
+    known += [Key(LEASE.api_version, "Lease", own, name) for name in (RECONCILER, evictions_lease(RECONCILER))]
     # Whoever may write ConfigMaps there can list anything: only what an installation really applied is believed.
     known += [key for key in await cluster.inventory() if key not in known and await cluster.is_ours(key)]
     known += await cluster.native_policies()

@@ -17,8 +17,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -33,8 +32,6 @@ log = logging.getLogger(__name__)
 
 _JITTER = 1.2
 _NEVER = float("-inf")
-_LEAST_GAP = 0.25
-"""Seconds, at least, from one renewal to another that was asked for before its time."""
 
 
 class LeaseSpec(KubeStruct):
@@ -59,8 +56,7 @@ class Lease(KubeStruct, omit_defaults=False):
 class LeaderElector:
     """One candidate for a lease. `identity` must be unique to this process. Times are in seconds.
 
-    `annotations` are what the holder writes on the lease with every renewal, an empty text for none; a candidate leaves
-    there what it finds. Raises ValueError if the times do not leave room for each other.
+    Raises ValueError if the times do not leave room for each other.
     """
 
     def __init__(
@@ -74,7 +70,6 @@ class LeaderElector:
         renew_deadline: float = 10,
         retry_period: float = 2,
         clock: Callable[[], float] | None = None,
-        annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         if not lease_duration > renew_deadline > retry_period * _JITTER > 0:
             raise ValueError(
@@ -93,8 +88,6 @@ class LeaderElector:
         self._renewal_ends = _NEVER
         self._observed, self._observed_at = Lease(), _NEVER
         self._attempted_at = _NEVER
-        self._annotations = annotations
-        self._soon = asyncio.Event()
 
     @property
     def transitions(self) -> int:
@@ -107,18 +100,9 @@ class LeaderElector:
         return self._observed.spec.holder_identity or ""
 
     @property
-    def annotations(self) -> Mapping[str, str]:
-        """What is written on the lease, as it was last seen."""
-        return self._observed.metadata.annotations or {}
-
-    @property
     def uid(self) -> str:
         """The uid of the lease that was last seen; empty if none was."""
-        return self._observed.metadata.uid if self._observed else ""
-
-    def renew_soon(self) -> None:
-        """There are new annotations: let the next renewal not wait for its time. It still is at most four a second."""
-        self._soon.set()
+        return self._observed.metadata.uid
 
     def remaining(self) -> float:
         """Seconds for which the lease is provably held; 0 if it is not."""
@@ -145,7 +129,6 @@ class LeaderElector:
                 await asyncio.sleep(self._retry_period * spread)
             log.info("lease %s/%s: %s leads, term %d", self._namespace, self._name, self.identity, self.transitions)
             work = asyncio.ensure_future(on_started())
-            work.add_done_callback(lambda _: self._soon.set())
             try:
                 self._in_term = True
                 while await self._until_due(work) and await self._renew(work):
@@ -175,11 +158,7 @@ class LeaderElector:
 
         An answer that took longer than the period is followed by the next renewal at once.
         """
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._soon.wait(), self._attempted_at + self._retry_period - self._clock())
-        gap = min(_LEAST_GAP, self._retry_period)
-        await asyncio.wait({work}, timeout=max(0.0, self._attempted_at + gap - self._clock()))
-        self._soon.clear()
+        await asyncio.wait({work}, timeout=max(0.0, self._attempted_at + self._retry_period - self._clock()))
         return not work.done()
 
     async def _step_down(self, work: asyncio.Future[None]) -> None:
@@ -202,7 +181,7 @@ class LeaderElector:
         )
         try:
             async with asyncio.timeout(self._retry_period):
-                await self._store(Lease(metadata=self._annotated(self._observed.metadata), spec=spec))
+                await self._store(Lease(metadata=self._observed.metadata, spec=spec))
         except (ApiError, TimeoutError) as error:
             log.info("lease %s/%s was not released and will lapse: %s", self._namespace, self._name, error)
 
@@ -262,7 +241,7 @@ class LeaderElector:
         metadata = lease.metadata if lease else ObjectMeta(name=self._name)
         sent = self._clock()
         async with asyncio.timeout(self._patience()):
-            await self._store(Lease(metadata=self._annotated(metadata) if self._in_term else metadata, spec=spec))
+            await self._store(Lease(metadata=metadata, spec=spec))
         self._held_until = sent + self._renew_deadline
 
     async def _store(self, wanted: Lease) -> None:
@@ -272,13 +251,6 @@ class LeaderElector:
             self._observe(await self._client.replace(path, wanted, Lease))
         else:
             self._observe(await self._client.create(LEASE.path(self._namespace), wanted, Lease))
-
-    def _annotated(self, metadata: ObjectMeta) -> ObjectMeta:
-        """The lease's metadata with the annotations of now; others' stay."""
-        given = dict(self._annotations())
-        merged = {**(metadata.annotations or {}), **given}
-        kept = {key: text for key, text in merged.items() if text or key not in given}
-        return msgspec.structs.replace(metadata, annotations=kept or None)
 
     def _patience(self) -> float:
         """Seconds for one request: what is left of the renewal, all of the deadline for who does not hold it."""

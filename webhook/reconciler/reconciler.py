@@ -26,13 +26,14 @@ from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
+from webhook.reconciler.evaluate.eviction_record import EvictionRecord, record_of
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
 from webhook.reconciler.evict.executor import Displaced, Executor, Performed, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.plans import news as plan_news
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.endings import ENDINGS, Ending
-from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
+from webhook.reconciler.plans.eviction_store import EvictionStore
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preempting import Preempting
@@ -52,7 +53,10 @@ _LONGEST_SLEEP = 5.0
 
 
 class Reconciler:
-    """Preempts for the pods of one cluster while `lead()` runs; `fence()` and `in_doubt()` are as for `Writer`."""
+    """Preempts for the pods of one cluster while `lead()` runs; `fence()` and `in_doubt()` are as for `Writer`.
+
+    What has to outlive it is in a `lease`, given by namespace and name. Its plans are sealed with the `key` of leaders.
+    """
 
     def __init__(
         self,
@@ -66,7 +70,8 @@ class Reconciler:
         in_doubt: Callable[[], bool] = bool,
         dry_run: bool = False,
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
-        ledger_store: LedgerStore = NO_STORE,
+        lease: tuple[str, str] | None = None,
+        key: Callable[[], str] = str,
     ) -> None:
         self.state = state
         self.policy_set = policy_set
@@ -80,13 +85,20 @@ class Reconciler:
         self.plans = self.plan_manager.plans
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
-        self.ledger = EvictionLedger(self.evaluator, self.plans, ledger_store, self.plan_manager.ended)
+        self.store, self._key = EvictionStore(client, lease, self._evictions, fence), key
         self._unseen = self.plan_manager.unseen
         self.extender_client = ExtenderClient(self._news)
         self.preempting = Preempting(self.plan_manager, policy_set, self.queue, self.extender_client, reporter)
         writer = Writer(client, fence, reporter.wrote, in_doubt)
         self.executor = Executor(
-            writer, self.plan_manager, policy_set, reporter, self.ledger, news=self._news, checkpoint=checkpoint
+            writer,
+            self.plan_manager,
+            policy_set,
+            reporter,
+            store=self.store,
+            key=key,
+            news=self._news,
+            checkpoint=checkpoint,
         )
         for kind in SNAPSHOT_KINDS:
             state.caches[kind.resource].handlers.append(partial(self._changed, kind))
@@ -95,20 +107,22 @@ class Reconciler:
 
     async def lead(self) -> None:
         """Act until cancelled: take up what an earlier leader left, then work."""
-        self.ledger.begin()
         await self.state.wait_for_sync()
+        record = await self.store.read()
+        keeping = asyncio.create_task(self.store.keep())
         self.leading = True
         self.reporter.leading(True)
         try:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
-            ledger, key = self.ledger.open(), self.ledger.key
-            self.ledger.recalled = recall_evictions(self.evaluator, self.policy_set, ledger, key)
+            recall_evictions(self.evaluator, self.policy_set, record, self._key())
+            self.store.write_soon()
             # 2. Every preemptor comes to the queue, and every plan on a pod is found.
             self.look_at_all()
             # 3. From now on changes of the cluster say what there is to do.
             await self.work()
         finally:
-            self.ledger.close()
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
             self.leading = False
             self.reporter.leading(False)
             await self.stop()
@@ -132,6 +146,11 @@ class Reconciler:
         """Let every pod be looked at, bit by bit."""
         self._unseen |= dict.fromkeys(self.state.pods.items())
 
+    def _evictions(self) -> EvictionRecord:
+        """What the next leader has to know of evictions."""
+        returning = self.evaluator.eviction_backoff.returning()
+        return record_of(self.evaluator.limiter, returning, self.clock.monotonic(), self.clock.wall())
+
     def _look_at(self, key: str) -> None:
         """A preemptor comes to the queue; a plan that an earlier leader wrote on it goes on here, or is taken off."""
         pod = self.state.pods.get(key)
@@ -141,7 +160,7 @@ class Reconciler:
             self.event_handlers.offer(key, pod, has_plan=key in self.plans)
         if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
             return
-        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing, self.ledger.key):
+        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing, self._key()):
             case None:
                 pass
             case TakeOff(plan_id, node):
@@ -160,6 +179,7 @@ class Reconciler:
         for plan in list(self.plans.values()):
             self._end(plan, Ending.DEPOSED)
         await self.executor.stop()
+        await self.store.write()
         await self.extender_client.close()
         self.plan_manager.unchecked.clear()
         self.plan_manager.notices.unchecked.clear()
@@ -284,7 +304,7 @@ class Reconciler:
                     self.reporter.metrics.recheck_seconds.observe(seconds)
                     self.executor.perform(plan, step)
                 case plan_news.AllAsked(plan):
-                    self.ledger.write_soon()
+                    self.store.write_soon()
                     if (preemptor := self.state.pods.get(plan.key)) is not None:
                         self.reporter.evicted(plan, preemptor)
                 case None:
@@ -340,7 +360,7 @@ class Reconciler:
         self.reporter.ended(plan, ending, now - plan.started, note, pod)
         if plan.record.gang and not self.plan_manager.siblings.of(plan):
             self.reporter.metrics.gangs_ended.labels(ending.value).inc()
-        self.ledger.write_soon()
+        self.store.write_soon()
         # 2. Take plan and nomination off, as long as the pod exists and this process leads.
         if ending is not Ending.DEPOSED and pod is not None:
             self.executor.clear(pod, plan.record.id, plan.record.node, ended=plan)

@@ -23,8 +23,7 @@ from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory, PendingPods
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.eviction_ledger import EVICTIONS, NO_STORE, LedgerStore
-from webhook.reconciler.plans.history_store import HistoryStore, history_lease
+from webhook.reconciler.plans.eviction_store import evictions_lease
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import CONTROLLER, Reporter, Tell
@@ -33,10 +32,6 @@ from webhook.reconciler.state.state import State
 _SHOWN = 50
 """Workloads whose evictions are metrics."""
 _DAY = 86_400.0
-
-
-def _on_lease(elector: LeaderElector) -> LedgerStore:
-    return LedgerStore(lambda: elector.annotations.get(EVICTIONS, ""), elector.renew_soon, lambda: elector.uid)
 
 
 class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +87,6 @@ class ReconcilerService:
                 lease_duration=options.lease_duration,
                 renew_deadline=options.renew_deadline,
                 retry_period=options.retry_period,
-                annotations=self._annotations,
             )
         self.reconciler = Reconciler(
             client,
@@ -111,17 +105,15 @@ class ReconcilerService:
             in_doubt=bool if self._elector is None else self._elector.is_in_doubt,
             dry_run=options.dry_run,
             checkpoint=checkpoint,
-            ledger_store=NO_STORE if self._elector is None else _on_lease(self._elector),
+            lease=None if options.dry_run else (options.lease_namespace, evictions_lease(options.lease_name)),
+            key=self._key,
         )
+        history = self.reconciler.evaluator.limiter.history
+        self.metrics.show_workloads(lambda: history.most_evicted(_SHOWN, _DAY, self.clock.monotonic()))
 
-        limiter, place = self.reconciler.evaluator.limiter, (options.lease_namespace, history_lease(options.lease_name))
-        self._history_store = HistoryStore(client, place, limiter.history, self.clock, self.time_to_write)
-        self.metrics.show_workloads(lambda: limiter.history.most_evicted(_SHOWN, _DAY, self.clock.monotonic()))
-
-    def _annotations(self) -> dict[str, str]:
-        """What the holder of the lease writes on it."""
-        text = self.reconciler.ledger.text()
-        return {} if text is None else {EVICTIONS: text}
+    def _key(self) -> str:
+        """What leaders seal plans with: the uid of their Lease. Who may not read that does not know it."""
+        return self._elector.uid if self._elector is not None else ""
 
     def time_to_write(self) -> float:
         """Seconds from now in which nobody else may lead; 0 if this process may not write."""
@@ -182,15 +174,4 @@ class ReconcilerService:
         if self._elector is None:
             await self.reconciler.lead()
         else:
-            await self._elector.run(self._lead)  # which cleans up by itself
-
-    async def _lead(self) -> None:
-        """Lead with the history of evictions that earlier leaders have left, and leave it to the next one."""
-        await self._history_store.read()
-        keeping = asyncio.create_task(self._history_store.keep())
-        try:
-            await self.reconciler.lead()
-        finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
-            await self._history_store.write()
+            await self._elector.run(self.reconciler.lead)  # which cleans up by itself

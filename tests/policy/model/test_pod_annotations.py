@@ -18,7 +18,6 @@ ELSEWHERE = {
     "giveway.dev/given-up": "on the ConfigMap of the policies in force",
     "giveway.dev/written-by": "on the ConfigMap of the policies in force",
     "giveway.dev/allow-removal": "on ConfigMaps of policies",
-    "giveway.dev/workload-evictions": "on the Lease",
     "giveway.dev/evictions": "on the Lease",
     "giveway.dev/policy": "a label of native policies",
     "giveway.dev/rules": "on native policies",

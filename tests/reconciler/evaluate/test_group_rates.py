@@ -2,11 +2,9 @@
 
 import pytest
 
-from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from webhook.policy.model.limits import LabelRate, Limits, Rate
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
-from webhook.reconciler.plans.eviction_ledger import read_ledger, write_ledger
 
 BY_NAMESPACE = Limits(per_namespace=Rate(1, 60.0))
 BY_TEAM = Limits(per_label=LabelRate("team", 1, 60.0))
@@ -64,15 +62,3 @@ def test_one_plan_takes_no_more_than_the_rate(limits, key):
     setting.add(*(pod(f"a{n}", "4", node="n1", **{key: groups[0]}) for n in range(2)))
     setting.add(*(pod(f"b{n}", "4", node="n2", priority=90, **{key: groups[n]}) for n in range(2)))
     assert setting.evaluate(preemptor(cpu="8")).node == "n2"
-
-
-def test_the_ledger_tells_the_next_leader():
-    """What was evicted of a namespace and a team counts for the leader after this one."""
-    limiter = EvictionLimiter()
-    for limits in (BY_NAMESPACE, BY_TEAM):
-        limiter.remember(limits)
-    gone = limiter.eviction_of(pod("gone", node="n1", labels={"team": "a"}))
-    assert gone.groups == ("namespace default", "label team=a")
-    limiter.note([gone], 10.0)
-    ((_, at, read),) = read_ledger(write_ledger(limiter, (), 20.0, START)).evictions
-    assert (at, read) == (START - 10.0, gone)

@@ -1,8 +1,6 @@
 """The history of evictions: what is counted, what is forgotten, and what a later leader reads of it."""
 
-import base64
 import random
-import zlib
 from collections import Counter
 
 import pytest
@@ -11,14 +9,15 @@ from tests.reconciler.builders import START, Setting, node, pod, policy, preempt
 from webhook.policy.model.cost import EvictionCost
 from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.policy.model.victims import Victims
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
+from webhook.reconciler.evaluate.eviction_record import decode, encode, record_of
 from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evaluate.workload_history import (
     KEPT_SECONDS,
     MOST_EVICTIONS,
     MOST_WORKLOADS,
+    PastEviction,
     WorkloadHistory,
-    read_history,
-    written_text,
 )
 
 WEB, API = "Deployment/default/web", "Deployment/default/api"
@@ -27,8 +26,9 @@ DAY = 86_400.0
 
 def again(history, now, wall):
     """What a later leader makes of what this one wrote, its monotonic clock having begun elsewhere."""
-    later = WorkloadHistory()
-    later.load(read_history(written_text(history.rows(now), now, wall)), now + 5000.0, wall)
+    limiter, later = EvictionLimiter(), WorkloadHistory()
+    limiter.history = history
+    later.load(decode(encode(record_of(limiter, (), now, wall))).workloads, now + 5000.0, wall)
     return later
 
 
@@ -51,25 +51,14 @@ def test_random_evictions_are_counted_as_a_plain_list_counts_them():
             assert best == sorted(wanted.items(), key=lambda row: (-row[1], row[0]))[:3]
 
 
-def test_it_is_bounded_and_what_is_written_fits_on_a_lease():
-    """Of 10 000 workloads with long names the latest are written, as many as fit; the 10 001st displaces the oldest."""
-    dice, history = random.Random(1), WorkloadHistory()
-    names = [f"Deployment/team-{n % 97}/{dice.getrandbits(60):x}-service-{n}" for n in range(MOST_WORKLOADS + 1)]
-    for at, name in enumerate(names):
-        history.note(name, float(at), names[at - 1])
-    counts = history.counts(KEPT_SECONDS, float(len(names)))
+def test_it_is_bounded():
+    """The 10 001st workload displaces the one that was not evicted for the longest time."""
+    history = WorkloadHistory()
+    for at in range(MOST_WORKLOADS + 1):
+        history.note(f"Job/batch/{at}", float(at), API)
+    counts = history.counts(KEPT_SECONDS, 1e5)
     assert len(counts) == MOST_WORKLOADS
-    assert names[0] not in counts
-    now = float(len(names))
-    text = written_text(history.rows(now), now, START)
-    assert len(text) <= 192 * 1024
-    written = read_history(text).workloads
-    assert len(written) > 4000
-    assert set(written) == set(names[-len(written) :])
-    short = WorkloadHistory()
-    for number in range(MOST_WORKLOADS):
-        short.note(f"Job/batch/nightly-{number}", float(number), API)
-    assert len(read_history(written_text(short.rows(1e5), 1e5, START)).workloads) == MOST_WORKLOADS
+    assert "Job/batch/0" not in counts
 
 
 def test_what_is_old_or_from_a_clock_that_is_ahead():
@@ -78,32 +67,8 @@ def test_what_is_old_or_from_a_clock_that_is_ahead():
     history.note(WEB, 0.0, API)
     assert again(history, KEPT_SECONDS + 1.0, START).counts(KEPT_SECONDS, 1e9) == {}
     later = WorkloadHistory()
-    later.load(read_history(written_text(history.rows(0.0), 0.0, START + 50.0)), 7.0, START)
+    later.load({WEB: [PastEviction(START + 50.0, API)]}, 7.0, START)
     assert [one.at for one in later.of(WEB, 7.0)] == [7.0]
-
-
-def packed(eviction):
-    """The text of a history with one eviction."""
-    text = f'{{"at":"2026-01-01T00:00:00Z","names":["Job/ns/j"],"rows":[[1,[{eviction}]]]}}'
-    return base64.b64encode(zlib.compress(text.encode())).decode()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("x", id="no base64"),
-        pytest.param("eJw=", id="cut off"),
-        pytest.param("e30=", id="not packed"),
-        pytest.param("eJyrrgUAAXUA+Q==", id="empty"),
-        pytest.param(packed("[" + "9" * 400 + ",0]"), id="no time"),
-        pytest.param(packed("[-1,0]"), id="before all times"),
-        pytest.param(packed("[1,7]"), id="for a workload that is not named"),
-    ],
-)
-def test_text_that_no_leader_writes(text):
-    """It is refused with what is wrong, and never read in part."""
-    with pytest.raises(ValueError, match="history of evictions"):
-        read_history(text)
 
 
 def past(setting, workload, by, *ages):

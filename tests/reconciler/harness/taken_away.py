@@ -35,8 +35,8 @@ MECHANISMS = {
         "webhook.reconciler.plans.next_action._to_try", lambda _situation: ()
     ),
     "evictions that count for the rates": Mechanism(
-        f"{_EVALUATE}.eviction_limiter.EvictionLimiter.happened",
-        lambda self, ticket, _now: self.take_back([ticket]),
+        f"{_EVALUATE}.eviction_limiter.EvictionLimiter.asked",
+        lambda self, ticket, *_: self.take_back([ticket] if ticket else ()) or 0,
         "calm",
     ),
     "owners that put their pods back": Mechanism(

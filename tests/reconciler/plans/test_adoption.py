@@ -12,9 +12,9 @@ from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionPolicy
 from webhook.policy.model.values import DECISION, PLAN
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.evaluate.eviction_record import NOTHING
 from webhook.reconciler.plans.actions import End
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, disagreement, recall_evictions
-from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanRecord, encode, is_sealed, sealed
 from webhook.reconciler.state.plan_victims import PlanVictim
 
@@ -40,14 +40,14 @@ def decided(name: str = "a", **fields: str) -> DecidedVictim:
     return DecidedVictim(**({"pod": f"default/{name}", "priority": 1, "owner": WEB} | fields))
 
 
-def counted(*there: Pod, ledger: Ledger = NOTHING) -> list[tuple[str, str, float]]:
+def counted(*there: Pod) -> list[tuple[str, str, float]]:
     """Whose rates are used up, on which node and how many seconds ago, once for each eviction."""
     setting = Setting(node("n1"))
     setting.clock.now = 1000.0
     setting.clock.jump = -1000.0
     setting.add(*there)
-    recall_evictions(setting.evaluator, setting.policy_set, ledger)
-    return [(row.owner, row.node, 1000.0 - at) for _, row, at in setting.evaluator.limiter.recent(1000.0)]
+    recall_evictions(setting.evaluator, setting.policy_set, NOTHING, "")
+    return [(row.owner, row.node, 1000.0 - at) for row, at in setting.evaluator.limiter.recent(1000.0)]
 
 
 LEAVES = {"deleted": rfc3339(START)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
@@ -17,17 +17,21 @@ from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
 from webhook.reconciler.evaluate.workload_history import WorkloadHistory
 
 AnyRate = Rate | LabelRate | WorkloadLimit
-_LEAST_HORIZON = 180.0
-"""Seconds, at least, for which evictions are remembered: longer than between two writes of the history."""
+_LEAST_HORIZON = 3600.0
+"""Seconds, at least, for which evictions are remembered: longer than a plan is under way after them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedEviction:
-    """One eviction as the rates see it: whose pod, on which node, and in which groups (`groups_of`) it counts."""
+    """One eviction as the rates see it: whose pod, on which node, and in which groups (`groups_of`) it counts.
+
+    `plan` is the one that it is for, empty if that is not known.
+    """
 
     owner: str
     node: str
     groups: tuple[str, ...] = ()
+    plan: str = ""
 
     @property
     def names(self) -> set[str]:
@@ -75,22 +79,18 @@ class EvictionLimiter:
         self._forget(now)
         return self._count(evictions, math.inf)
 
-    def asked(self, ticket: int | None, pod: Pod, now: float) -> int:
-        """A pod was asked to leave, by the ticket of the plan for that or by none; returns its ticket."""
+    def asked(self, ticket: int | None, pod: Pod, plan: str, now: float) -> int:
+        """A pod was asked to leave for this plan, planned with this ticket or not at all; returns its ticket."""
         if ticket is None:
-            return self.note([self.eviction_of(pod)], now)[0]
-        self.happened(ticket, now)
+            return self.note([self.eviction_of(pod, plan)], now)[0]
+        if ticket in self._tickets:
+            self._put(ticket, replace(self._tickets[ticket][0], plan=plan), now)
         return ticket
 
-    def happened(self, ticket: int, now: float) -> None:
-        """What was planned has happened now."""
-        if ticket in self._tickets:
-            self._put(ticket, self._tickets[ticket][0], now)
-
-    def eviction_of(self, pod: Pod) -> PlannedEviction:
+    def eviction_of(self, pod: Pod, plan: str = "") -> PlannedEviction:
         """The eviction of this pod as the rates see it."""
         groups = groups_of(pod.metadata.namespace, at_creation(pod.metadata).labels or {}, self._label_keys)
-        return PlannedEviction(workload_of(pod), pod.spec.node_name, groups)
+        return PlannedEviction(workload_of(pod), pod.spec.node_name, groups, plan)
 
     def overdrawn(self, limits: Limits, tickets: Iterable[int], now: float, *, since: float = -math.inf) -> str:
         """Which rate the planned evictions of these tickets go beyond, by the limits of now; empty if none.
@@ -136,11 +136,11 @@ class EvictionLimiter:
                 if not counters[name]:
                     del counters[name]
 
-    def recent(self, now: float) -> Iterator[tuple[int, PlannedEviction, float]]:
-        """The evictions that a rate may still count: ticket, eviction, time. A planned eviction has the time `now`."""
-        for ticket, (eviction, at) in self._tickets.items():
-            if at + self._horizon > now:
-                yield ticket, eviction, min(at, now)
+    def recent(self, now: float) -> Iterator[tuple[PlannedEviction, float]]:
+        """The evictions that have happened, and that a rate may still count, each with its time."""
+        for eviction, at in self._tickets.values():
+            if now < at + self._horizon < math.inf:
+                yield eviction, at
 
     def clear(self) -> None:
         """Forget everything."""

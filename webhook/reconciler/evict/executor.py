@@ -22,7 +22,7 @@ from webhook.reconciler.evict.replacing import is_replaced
 from webhook.reconciler.evict.writer import EvictionResult, Writer
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Step, Try
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.plans.eviction_ledger import EvictionLedger
+from webhook.reconciler.plans.eviction_store import EvictionStore
 from webhook.reconciler.plans.next_action import is_chosen, policy_for
 from webhook.reconciler.plans.plan import Plan, is_there, remaining
 from webhook.reconciler.plans.plan_manager import PlanManager
@@ -68,6 +68,7 @@ async def no_checkpoint(step: str) -> None:
 class Executor:
     """Does the steps of plans and takes them off their pods, each in a task of its own.
 
+    Plans are sealed with the `key` of the leaders, and taken off once the `store` has their evictions.
     What comes of it is put on `news`. `checkpoint` is awaited after every step.
     """
 
@@ -77,8 +78,9 @@ class Executor:
         manager: PlanManager,
         policy_set: PolicySet,
         reporter: Reporter,
-        ledger: EvictionLedger,
         *,
+        store: EvictionStore,
+        key: Callable[[], str],
         news: asyncio.Queue[Any],
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
     ) -> None:
@@ -88,7 +90,7 @@ class Executor:
         self._state = manager.evaluator.state
         self._policy_set = policy_set
         self._reporter = reporter
-        self._ledger = ledger
+        self._store, self._key = store, key
         self._news = news
         self._checkpoint = checkpoint
         self._notices = NoticeWriter(writer, manager, reporter, checkpoint)
@@ -186,9 +188,9 @@ class Executor:
         try:
             await self._checkpoint("decided")
             if plan_id_of(pod) not in ("", plan.record.id):
-                await self._ledger.wait_until_written()  # what was evicted for the plan before goes with that plan
-            policy_of, key = self._policy_set.policy_to_act_by, self._ledger.key
-            await self._writer.nominate(pod, plan.record, plan.decision, policy_of, key)
+                await self._store.wait_until_written()  # what was evicted for the plan before goes with that plan
+            wanted = self._policy_set.policy_to_act_by
+            await self._writer.nominate(pod, plan.record, plan.decision, wanted, self._key())
             plan.note_written()
             await self._checkpoint("nominated")
         except (ApiError, StaleError) as error:
@@ -331,7 +333,7 @@ class Executor:
                     await self._checkpoint("bound")
                     await self._let_plans_pass()
                 if ended.gone or ended.asking:
-                    await self._ledger.wait_until_written()
+                    await self._store.wait_until_written()
                 replaced = await is_replaced(ended, self._manager.plans)
                 known = None if replaced else self._state.pod_of(ended.key, ended.uid)
             while known is not None:

@@ -1,7 +1,7 @@
 """What a new leader takes over from the one before: the plans written on pods, and the evictions they tell of.
 
 An annotation is text that somebody wrote, so a plan is believed only with the leaders' seal. If nobody was asked for
-it, a decision made now has to ask for just the same pods (`adopt`). The evictions are those that the ledger tells, and
+it, a decision made now has to ask for just the same pods (`adopt`). The evictions are those that the record tells, and
 the victims of plans on pods that are gone, or leave (`recall_evictions`).
 """
 
@@ -24,7 +24,8 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction, groups_of
-from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
+from webhook.reconciler.evaluate.eviction_record import EvictionRecord
+from webhook.reconciler.evaluate.past_evictions import evictor_name
 from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.plan_times import time_for
@@ -173,59 +174,63 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
-def recall_evictions(
-    evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger = NOTHING, key: str = ""
-) -> dict[int, str]:
-    """Count the recent evictions for the rates. Owners that replaced their evicted pods are excluded again.
+def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: EvictionRecord, key: str) -> None:
+    """Count the evictions of earlier leaders for the rates and the history. Returning owners are excluded again.
 
-    The ledger tells these owners and most evictions, the plans on pods tell the last ones. `key` is what leaders seal
-    with. Returns the tickets in the rates by plan, as far as that is known.
+    The record tells most of them, the plans on pods tell the last ones. `key` is what leaders seal with.
     """
     now, wall, limiter = evaluator.clock.monotonic(), evaluator.clock.wall(), evaluator.limiter
     for policy in policy_set.policies.preemption:
         limiter.remember(policy.limits)
-    written = Counter((plan, eviction.owner, eviction.node) for plan, _, eviction in ledger.evictions)
-    evicted, counted = list(ledger.evictions), set[str]()
-    for pod in evaluator.state.pods.items().values():
-        if not is_marked(pod) or not is_sealed(pod, key):
-            continue
-        for record, victim, eviction in _told_by(pod, evaluator):
-            row = record.id, eviction.owner, eviction.node
-            if victim in counted:
-                continue  # it goes for several plans, such as those of a gang
-            counted.add(victim)
-            if written[row]:
-                written[row] -= 1
-            else:
-                evicted.append((record.id, epoch_or(record.begun, wall), eviction))
-    tickets: dict[int, str] = {}
-    for plan, then, eviction in evicted:
-        at = now - max(0.0, wall - then)
-        tickets |= dict.fromkeys(limiter.note([eviction], at), plan)
-        # The history of the workloads has what was before it was written
-        if at - now + wall > limiter.history.written:
-            limiter.history.note(eviction.owner, at, "")
-    for known in ledger.returning:
+    # 1. What is written.
+    limiter.history.load(record.workloads, now, wall)
+    written = Counter[tuple[str, str, str]]()
+    for at, eviction, count in record.recent:
+        limiter.note([eviction] * count, now - max(0.0, wall - at))
+        written[eviction.plan, eviction.owner, eviction.node] += count
+    for known in record.returning:
         evaluator.eviction_backoff.recall(known._replace(until=now + known.until - wall), now)
-    return tickets
+    # 2. What plans on pods tell, if it is written for none of them: a victim may go for several.
+    told: dict[str, list[_Told]] = {}
+    for pod in evaluator.state.pods.items().values():
+        for telling in _told_by(pod, evaluator) if is_marked(pod) and is_sealed(pod, key) else ():
+            told.setdefault(telling.uid, []).append(telling)
+    for tellings in told.values():
+        rows = [(each.eviction.plan, each.eviction.owner, each.eviction.node) for each in tellings]
+        if (row := next((row for row in rows if written[row]), None)) is not None:
+            written[row] -= 1
+            continue
+        _, eviction, begun, preemptor = tellings[0]
+        at = now - max(0.0, wall - max(begun, record.at))
+        limiter.note([eviction], at)
+        limiter.history.note(eviction.owner, at, evictor_name(preemptor))
 
 
-def _told_by(preemptor: Pod, evaluator: Evaluator) -> Iterator[tuple[PlanRecord, str, PlannedEviction]]:
-    """The evictions for the plan on this pod: its victims that are gone or leave, each by its uid."""
+class _Told(NamedTuple):
+    """A victim, by its uid, that a plan on a pod tells to be evicted, and when the plan began, since the epoch."""
+
+    uid: str
+    eviction: PlannedEviction
+    begun: float
+    preemptor: Pod
+
+
+def _told_by(preemptor: Pod, evaluator: Evaluator) -> Iterator[_Told]:
+    """The evictions for the plan on this pod: its victims that are gone or leave."""
     try:
         record, decision = plan_of(preemptor), decision_of(preemptor)
     except UnreadableError:
         record = None
     if record is None:
         return
-    record = with_names(record, evaluator.state.pods.items().values())
+    record, begun = with_names(record, evaluator.state.pods.items().values()), epoch_or(record.begun, -math.inf)
     decided = {victim.pod: victim for victim in decision.victims} if decision and decision.plan == record.id else {}
     for victim in record.victims:
         there, told = evaluator.state.pod_of(victim.key, victim.uid), decided.get(victim.key)
         node = (told.node if told else None) or record.node
         if there is None:
-            groups = groups_of(victim.namespace, {}, ())
-            yield record, victim.uid, PlannedEviction(told.owner if told else "", node, groups)
+            owner, groups = told.owner if told else "", groups_of(victim.namespace, {}, ())
+            yield _Told(victim.uid, PlannedEviction(owner, node, groups, record.id), begun, preemptor)
         elif there.metadata.deletion_timestamp:
-            leaving = evaluator.limiter.eviction_of(there)
-            yield record, victim.uid, replace(leaving, node=leaving.node or node)
+            leaving = evaluator.limiter.eviction_of(there, record.id)
+            yield _Told(victim.uid, replace(leaving, node=leaving.node or node), begun, preemptor)

@@ -127,8 +127,7 @@ class PlanManager:
         self.expect(plan, policy, victims)
         self.hold_devices(plan, devices_for(self._state.snapshot, pod, plan.record.node))
         if self.dry_run:
-            # It is held as if it were carried out, for as long as its preemptor is pending and its room is there: every
-            # later decision is what it would be, and there is no more to remember than one plan a preemptor.
+            # It is held as if it were carried out as long as its preemptor is pending and its room is there.
             plan.rehearse(now + seconds - policy.plan_timeout)
         self.unchecked[plan.key] = None
         return plan
@@ -145,7 +144,7 @@ class PlanManager:
         own = [pod for pod in victims if not self._is_planned(pod.metadata.uid, plan)]  # others count for their plans
         limiter = self.evaluator.limiter
         count = limiter.note if self.dry_run else limiter.plan
-        tickets = count([limiter.eviction_of(pod) for pod in own], uptime)
+        tickets = count([limiter.eviction_of(pod, plan.record.id) for pod in own], uptime)
         owners = frozenset(owner for pod in victims if (owner := workload_of(pod)))
         plan.note_expected(owners, dict(zip((pod.metadata.uid for pod in own), tickets, strict=True)))
 
@@ -191,10 +190,11 @@ class PlanManager:
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
         ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
         self.evaluator.note_past(victim, plan.key)
-        # A victim of several plans counts once, by the ticket of the plan that was the first to name it
+        # A victim of several plans counts once, by the ticket of the first one to name it
         holders = (plan, *self.plans.values(), *self._unanswered.values())
-        ticket = next((given for holder in holders if (given := holder.give_ticket(uid)) is not None), None)
-        plan.note_asked(uid, ends, self.evaluator.limiter.asked(ticket, victim, now), self._state.creations.now())
+        known = next((given for holder in holders if (given := holder.give_ticket(uid)) is not None), None)
+        ticket = self.evaluator.limiter.asked(known, victim, plan.record.id, now)
+        plan.note_asked(uid, ends, ticket, self._state.creations.now())
 
     def acted(self, plan: Plan) -> AllAsked | None:
         """What the last look at a plan found has been done: it is looked at again, and so are those of its gang."""
