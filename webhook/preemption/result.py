@@ -67,7 +67,6 @@ class Decision:
     @cached_property
     def fits(self) -> list[str]:
         """Nodes on which the pod fits without preemption, sorted."""
-        self._check_fresh()
         return self._names(self._failures.fits)
 
     @property
@@ -77,79 +76,67 @@ class Decision:
 
     def devices(self, node: str) -> list[DeviceUse]:
         """Who holds the devices of a node, driver by driver; none for a pod that asks for no devices."""
-        self._check_fresh()
-        row = self._state.snapshot.nodes.find(node)
+        row = self._fresh.nodes.find(node)
         if row is None or not self.asks_for_devices:
             return []
-        may_go = [pod for pod in self._state.snapshot.pods.on_node(row) if self._potential.excluded(pod) is None]
-        return _devices_in_use(self._state.snapshot, node, may_go)
+        may_go = [pod for pod in self._fresh.pods.on_node(row) if self._potential.excluded(pod) is None]
+        return _devices_in_use(self._fresh, node, may_go)
 
     def fits_without(self, gone: Rows) -> list[str]:
         """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
-        self._check_fresh()
         state = without_pods(self._state, gone)
         return self._names(run_filters(state, self._failures.left_out).fits)
 
     @cached_property
     def unresolvable(self) -> list[str]:
         """Nodes on which no preemption could help, sorted."""
-        self._check_fresh()
         return self._names(np.flatnonzero((self._failures.code > 0) & ~self._failures.resolvable))
 
     @cached_property
     def candidates(self) -> list[Candidate]:
         """Every node that preemption would make room on, sorted by name; none if the pod fits or is not eligible."""
-        self._check_fresh()
-        return self._ranking.candidates.by_name() if self._ranking else []
+        return self._ranked.candidates.by_name() if self._ranked else []
 
     def shortlist(self, count: int) -> list[Candidate]:
         """The first `count` candidates in the order of preference; far cheaper than all of them."""
-        self._check_fresh()
-        return self._ranking.candidates.objects(self._ranking.first(count)) if self._ranking else []
+        return self._ranked.candidates.objects(self._ranked.first(count)) if self._ranked else []
 
     def scores(self, count: int) -> list[Score]:
         """What the first `count` candidates are compared by; cheaper still than the candidates."""
-        self._check_fresh()
-        return self._ranking.scores(self._ranking.first(count)) if self._ranking else []
+        return self._ranked.scores(self._ranked.first(count)) if self._ranked else []
 
     @property
     def equally_good(self) -> list[str]:
         """The nodes that are as good as the selected one, itself included; the first by name was taken."""
-        self._check_fresh()
-        return self._ranking.candidates.names(self._ranking.equally_good) if self._ranking else []
+        return self._ranked.candidates.names(self._ranked.equally_good) if self._ranked else []
 
     @cached_property
     def node_reasons(self) -> dict[str, str]:
         """Why the pod does not fit on a node, in kube-scheduler's words, by node name."""
-        self._check_fresh()
-        names, failures = self._state.snapshot.nodes.names, self._failures
+        names, failures = self._fresh.nodes.names, self._failures
         return {names[row]: failures.reason(row) for row in np.flatnonzero(failures.code > 0).tolist()}
 
     def excluded(self, node: str) -> list[ExcludedPod]:
         """The pods on a node that may not be victims, most important first, each with the rule that excludes it."""
-        self._check_fresh()
-        row = self._state.snapshot.nodes.find(node)
-        rows = () if row is None else self._state.snapshot.pods.on_node(row)
+        row = self._fresh.nodes.find(node)
+        rows = () if row is None else self._fresh.pods.on_node(row)
         return [excluded for pod in rows if (excluded := self._potential.excluded(pod)) is not None]
 
     def may_go(self, pod: str) -> bool:
         """Whether the pod `namespace/name` may be a victim."""
-        self._check_fresh()
-        rows = self._state.snapshot.pod_rows([pod])
+        rows = self._fresh.pod_rows([pod])
         return bool(len(rows)) and self._potential.excluded(int(rows[0])) is None
 
     def may_go_rows(self) -> Rows:
         """The pods, by row, that may be victims on the nodes that evictions can help."""
-        self._check_fresh()
-        pods, failures = self._state.snapshot.pods, self._failures
+        pods, failures = self._fresh.pods, self._failures
         helped = np.append((failures.code > 0) & failures.resolvable, False)  # -1, no node, reads the last one
         may_go: Mask = self._potential.code[: pods.rows] == Exclusion.NONE
         return np.flatnonzero(may_go & helped[pods.node[: pods.rows]])
 
     def cheapness(self, rows: Rows) -> Floats:
         """How soon each of these pods goes, among those of its node: the larger the sooner."""
-        self._check_fresh()
-        pods = self._state.snapshot.pods
+        pods = self._fresh.pods
         nodes = np.unique(pods.node[rows]).astype(np.intp)
         slots, _ = self._potential.slots_of(nodes)
         place = np.zeros(pods.rows)
@@ -158,8 +145,7 @@ class Decision:
 
     def relief(self, rows: Rows) -> Floats:
         """How much each of these pods gives of what the preemptor lacks on its node: 1 for all of one thing."""
-        self._check_fresh()
-        state, nodes = self._state, self._state.snapshot.pods.node[rows].astype(np.intp)
+        state, nodes = self._state, self._fresh.pods.node[rows].astype(np.intp)
         relief = np.zeros(len(rows))
         for meter in state.meters:
             if meter.stage == "ports":
@@ -172,28 +158,18 @@ class Decision:
 
     def victim_reason(self, victim: str) -> VictimReason:
         """By which `policy/rule` the victim `namespace/name` may go."""
-        self._check_fresh()
-        return self._potential.reason(int(self._state.snapshot.pod_rows([victim])[0]))
+        return self._potential.reason(int(self._fresh.pod_rows([victim])[0]))
 
     def groups_of(self, victims: Rows) -> dict[str, str]:
         """Of these pods (rows), if they go, the key of each that goes with a group, and the name of the group."""
-        self._check_fresh()
-        units, pods = self._potential.units, self._state.snapshot.pods
-        ids = [0] * len(victims) if units is None else units.goes_with(victims).tolist()
-        return {
-            f"{pods.namespaces[row]}/{pods.names[row]}": str(pods.groups.values[group])
-            for row, group in zip(victims.tolist(), ids, strict=True)
-            if group
-        }
+        units, pods = self._potential.units, self._fresh.pods
+        going = [] if units is None else zip(victims.tolist(), units.goes_with(victims).tolist(), strict=True)
+        return {pods.key(row): str(pods.groups.values[group]) for row, group in going if group}
 
     def made_room(self, candidate: Candidate) -> str:
         """What victims on other nodes go for, such as `to make room in zone z1`; empty if none stands in the way."""
-        self._check_fresh()
-        nodes, pods, reasons = self._state.snapshot.nodes, self._state.snapshot.pods, dict[str, None]()
-        rows, node = (
-            self._state.snapshot.pod_rows([victim.key for victim in candidate.victims]),
-            nodes.find(candidate.node),
-        )
+        nodes, pods, reasons = self._fresh.nodes, self._fresh.pods, dict[str, None]()
+        rows, node = self._fresh.pod_rows([victim.key for victim in candidate.victims]), nodes.find(candidate.node)
         rows = rows[pods.node[rows] != node]
         for counter in self._state.counters if self._potential.rules.across and len(rows) else ():
             if counter.reach is not None and counter.beside[node] > counter.limit[node]:
@@ -204,11 +180,19 @@ class Decision:
         return f"to {' and '.join(reasons)}" if reasons else ""
 
     def _names(self, rows: Sequence[int] | Rows) -> list[str]:
-        return sorted(self._state.snapshot.nodes.names[row] for row in rows)
+        return sorted(self._fresh.nodes.names[row] for row in rows)
 
-    def _check_fresh(self) -> None:
+    @property
+    def _fresh(self) -> Snapshot:
+        """The snapshot. Raises StaleDecisionError if it has changed since."""
         if self._state.snapshot.version != self._version:
             raise StaleDecisionError("the snapshot has changed since this decision was made: decide again")
+        return self._state.snapshot
+
+    @property
+    def _ranked(self) -> Ranking | None:
+        """How the candidates compare, if any were looked for; as `_fresh`."""
+        return self._ranking if self._fresh else None
 
 
 def _devices_in_use(snapshot: Snapshot, node: str, may_go: Iterable[int]) -> list[DeviceUse]:

@@ -124,4 +124,4 @@ class EvictionUnits:
         size = int(pods.member_index[row]) if unit.spared_by else -len(unit.rows)
         costs = tuple(-cost for cost in self.costs(unit.rows))
         start = min(float(pods.start[member]) for member in unit.rows)
-        return -unit.priority, kind, size, costs, start, f"{pods.namespaces[row]}/{pods.names[row]}"
+        return -unit.priority, kind, size, costs, start, pods.key(row)

@@ -110,6 +110,10 @@ class Pods(Columns):
         """The row of a pod."""
         return self._index.get(namespace, {}).get(name)
 
+    def key(self, row: int) -> str:
+        """`namespace/name` of a pod."""
+        return f"{self.namespaces[row]}/{self.names[row]}"
+
     def on_node(self, row: int) -> list[int]:
         """The rows of the pods on a node, most important first."""
         return [entry[4] for entry in self._order[row]] if row < len(self._order) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,13 @@ class Exclusion(IntEnum):
     STATIC = 13
 
 
-_OfGroup = Literal[Exclusion.GROUP, Exclusion.GROUP_BUDGET, Exclusion.NEVER_DISRUPTED, Exclusion.OWN_GROUP]
+_OF_GROUP = {
+    Exclusion.GROUP: "{group} goes whole or not at all, and {who}",
+    Exclusion.GROUP_BUDGET: "{group} goes whole, and a disruption budget does not let all of it go",
+    Exclusion.NEVER_DISRUPTED: "the policy lets nobody of {group} go",
+    Exclusion.OWN_GROUP: "the preemptor belongs to {group}, too",
+}
+"""Why a pod's group keeps it from going."""
 
 
 class ExcludedPod(NamedTuple):
@@ -148,8 +154,6 @@ class PotentialVictims(NamedTuple):
             case Exclusion.SEVERAL_BUDGETS:
                 names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
                 rule, text = "budget", f"the Eviction API lets no pod go that several budgets cover: {names}"
-            case Exclusion.GROUP | Exclusion.GROUP_BUDGET | Exclusion.NEVER_DISRUPTED | Exclusion.OWN_GROUP:
-                rule, text = "group", self._said_of_group(row, code)
             case Exclusion.BUDGET:
                 budgets = self.snapshot.budgets.of(row, strict=True)
                 spent = ", ".join(budget.name for budget in budgets if budget.allowed <= 0)
@@ -158,15 +162,19 @@ class PotentialVictims(NamedTuple):
                 if not spent:
                     text = f"the status of its disruption budget is older than its spec: {stale}"
             case _:
-                assert_never(code)
-        return ExcludedPod(f"{pods.namespaces[row]}/{pods.names[row]}", f"{self.rules.name}/{rule}", text)
+                who = self._who_stays(row) if code is Exclusion.GROUP else ""
+                rule, text = "group", _OF_GROUP[code].format(group=pods.groups.values[pods.group[row]], who=who)
+        return ExcludedPod(pods.key(row), f"{self.rules.name}/{rule}", text)
 
     def _protected(self, row: int) -> tuple[str, str]:
         """Why the pod is protected now: by its window, or else by what its PriorityClass tolerates."""
-        seconds, start = self.rules.protection(self._profile(row)), float(self.snapshot.pods.start[row])
-        until = self.rules.protects_until(self.now)
+        profile, start, until = (
+            self._profile(row),
+            float(self.snapshot.pods.start[row]),
+            self.rules.protects_until(self.now),
+        )
+        seconds = self.rules.protection(profile)
         if not self.now < min(start + seconds, until) or not seconds:
-            profile = self._profile(row)
             toleration = self.rules.toleration(profile, self.snapshot.classes)
             if toleration is UNKNOWN_TOLERATION:
                 name = profile.priority_class_name
@@ -194,22 +202,6 @@ class PotentialVictims(NamedTuple):
     def priority_of(self, row: int) -> int:
         """The priority that counts for the pod in this row: that of its group if the group goes whole."""
         return int(self.snapshot.pods.priority[row] if self.units is None else self.units.priority[row])
-
-    def _said_of_group(self, row: int, code: _OfGroup) -> str:
-        """Why the pod's group keeps it from going."""
-        pods = self.snapshot.pods
-        group = pods.groups.values[pods.group[row]]
-        match code:
-            case Exclusion.GROUP:
-                return f"{group} goes whole or not at all, and {self._who_stays(row)}"
-            case Exclusion.GROUP_BUDGET:
-                return f"{group} goes whole, and a disruption budget does not let all of it go"
-            case Exclusion.NEVER_DISRUPTED:
-                return f"the policy lets nobody of {group} go"
-            case Exclusion.OWN_GROUP:
-                return f"the preemptor belongs to {group}, too"
-            case _:
-                assert_never(code)
 
     def _who_stays(self, row: int) -> str:
         """The member of the pod's group that may not go, and why."""
