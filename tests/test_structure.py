@@ -17,7 +17,7 @@ CALLED_BACK = {
     "webhook.kube.bounded": "a cache computes a result it lacks by the function it was made with",
     "webhook.kube.object_cache": "a cache tells its event handlers",
     "webhook.preemption": "a decision asks the candidate filter that it was handed",
-    "webhook.preemption.snapshot.interning": "a table computes a value it lacks by the function it was made with",
+    "webhook.preemption.snapshot.columns": "a table computes a value it lacks by the function it was made with",
 }
 """Modules that call upward, and what they call: only what was handed to them."""
 

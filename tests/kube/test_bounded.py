@@ -21,7 +21,7 @@ UNBOUNDED = {
     "webhook/policy/cel/fields.py": "without arguments",
     "webhook/policy/cel/program.py": "without arguments",
     "webhook/policy/model/schedule.py": "by the schedules of the policies",
-    "webhook/preemption/filters/volume_binding.py": "by rows, for one decision",
+    "webhook/preemption/filters/volumes.py": "by rows, for one decision",
     "webhook/serving/review_handler.py": "by the status of an answer and the second",
 }
 """Where lru_cache or cache may be used, and by what its entries are kept: never by what a request says."""

@@ -5,8 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from webhook.policy.cel.program import CelError, CelRuntimeError
-from webhook.preemption.devices.device_selector import device_selector
-from webhook.preemption.devices.opaque import OpaqueError, quantity_value, version_value
+from webhook.preemption.devices.device_selector import OpaqueError, device_selector, quantity_value, version_value
 
 OWN = "gpu.example.com"
 

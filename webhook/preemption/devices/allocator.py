@@ -12,8 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from webhook.preemption.devices.capacity import consumed, fits_capacity
-from webhook.preemption.devices.constraints import AttributeConstraint, constraint_of
+from webhook.preemption.devices.constraints import AttributeConstraint, constraint_of, consumed, fits_capacity
 from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, consumption_of
 from webhook.preemption.devices.requests import ERROR, ClaimDemand, DemandError, Request
 from webhook.preemption.snapshot.claim_index import ClaimIndex

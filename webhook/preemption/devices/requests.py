@@ -21,8 +21,13 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.kube.selectors import keep_off
 from webhook.policy.cel.program import CelError, CelRuntimeError
-from webhook.preemption.devices.device_selector import SelectorProgram, device_selector
-from webhook.preemption.devices.opaque import OpaqueError, quantity_value, version_value
+from webhook.preemption.devices.device_selector import (
+    OpaqueError,
+    SelectorProgram,
+    device_selector,
+    quantity_value,
+    version_value,
+)
 from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects.pod import Pod
 from webhook.preemption.filters.filtering import NO_PODS, nodes_where_preemption_might_help
-from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
-from webhook.preemption.gangs.fewer import LikeMembers, fewer_units
+from webhook.preemption.gangs.eviction_units import EvictionUnits, LikeMembers, Price, Unit, fewer_units
 from webhook.preemption.gangs.gang import Gang
 from webhook.preemption.gangs.greedy import Solution, find_room
 from webhook.preemption.gangs.placement import MemberShape, Placed, Placer, TrialPlacement, shapes_of

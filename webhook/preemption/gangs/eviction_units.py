@@ -1,13 +1,20 @@
-"""What may go for a gang, as units, and what a set of them costs."""
+"""What may go for a gang, as units, what a set of them costs, and fewer and cheaper ones, found by trying.
+
+`fits` says whether the members have room once the pods in some rows are gone. Each answer may take a placement, so the
+number of tries is bounded (docs/semantics.md D12).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
 
-from webhook.preemption.snapshot.columns import Mask, Rows
+from webhook.preemption.filters.filtering import PreFilterState
+from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.costs import VictimSets
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
@@ -125,3 +132,176 @@ class EvictionUnits:
         costs = tuple(-cost for cost in self.costs(unit.rows))
         start = min(float(pods.start[member]) for member in unit.rows)
         return -unit.priority, kind, size, costs, start, pods.key(row)
+
+
+Fits = Callable[[Rows], bool]
+
+
+class _SpentError(Exception):
+    """All tries are used up."""
+
+
+def fewer_units(units: Sequence[Unit], prices: EvictionUnits, fits: Fits, tries: int) -> list[Unit] | None:
+    """Some units that make room, as cheap as is found; None if all together make none. The most important are first."""
+    search = _Search(units, prices, fits, tries)
+    with contextlib.suppress(_SpentError):
+        search.run()
+    return search.best
+
+
+class _Search:
+    def __init__(self, units: Sequence[Unit], prices: EvictionUnits, fits: Fits, tries: int) -> None:
+        self._units = list(units)
+        self._prices = prices
+        self._fits = fits
+        self._left = tries
+        self._known: dict[frozenset[int], bool] = {}
+        self.best: list[Unit] | None = None
+
+    def run(self) -> None:
+        """Put units back in several orders, at the lowest priority that is enough; then try all small sets."""
+        if not self._enough(self._units):
+            return
+        self._put_back(sorted(self._units, key=lambda unit: not self._prices.beyond_budget(np.array(unit.rows)).any()))
+        levels = sorted({unit.priority for unit in self._units})
+        low, high = 0, len(levels) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._enough([unit for unit in self._units if unit.priority <= levels[middle]]):
+                high = middle
+            else:
+                low = middle + 1
+        for level in levels[low:]:
+            usable = [unit for unit in self._units if unit.priority <= level]
+            self._put_back(sorted(usable, key=lambda unit: (not unit.group, -len(unit.rows))))
+            self._put_back(sorted(usable, key=lambda unit: (not unit.group, len(unit.rows))))
+            self._try_small_sets(usable)
+            self._exchange(usable)
+            if self.best is not None and self._prices.price(self.best).highest_priority <= level:
+                return
+
+    def _enough(self, units: Sequence[Unit]) -> bool:
+        """Whether the members have room once these units are gone."""
+        key = frozenset(unit.rows[0] for unit in units)
+        if key not in self._known:
+            if not self._left:
+                raise _SpentError
+            self._left -= 1
+            rows = np.array(sorted({row for unit in units for row in unit.rows}), np.intp)
+            self._known[key] = self._fits(rows)
+        return self._known[key]
+
+    def _does(self, units: Sequence[Unit]) -> bool:
+        """Whether strict budgets let the units go, and the members have room then."""
+        prices = self._prices
+        bound = prices.keeps_budgets and len(prices.snapshot.budgets)
+        return not (bound and prices.price(units).violations) and self._enough(units)
+
+    def _put_back(self, order: Sequence[Unit]) -> None:
+        """In this order, let each unit stay that is not needed for the room."""
+        going = list(order)
+        if not self._enough(going):
+            return
+        for unit in order:
+            without = [other for other in going if other is not unit]
+            if self._enough(without):
+                going = without
+        self._note(going)
+
+    def _try_small_sets(self, usable: Sequence[Unit]) -> None:
+        """Try all sets with fewer groups than the best, and those with as many groups and fewer single pods."""
+        cheap = self._prices.by_importance(usable)[::-1]
+        groups = [unit for unit in cheap if unit.group]
+        singles = [unit for unit in cheap if not unit.group]
+        for count in range(len(groups) + 1):
+            if self.best is not None and count > self._prices.price(self.best).groups:
+                return
+            for some in combinations(groups, count):
+                if not self._enough([*some, *singles]):
+                    continue
+                for size in range(len(singles) + 1):
+                    price = self._prices.price(self.best) if self.best is not None else None
+                    going = count, size + sum(len(unit.rows) for unit in some)
+                    if price is not None and going >= (price.groups, price.victims):
+                        break
+                    sets = combinations(singles, size)
+                    enough = next((more for more in sets if self._does([*some, *more])), None)
+                    if enough is not None:
+                        self._note([*some, *enough])
+                        break
+
+    def _exchange(self, usable: Sequence[Unit]) -> None:
+        """Let another unit go in place of one of the best as long as that is cheaper."""
+        cheap = self._prices.by_importance(usable)[::-1]
+        before: list[Unit] | None = None
+        while self.best is not None and self.best is not before:
+            before = self.best
+            for unit, other in product(self._prices.by_importance(before), cheap):
+                rest = [each for each in before if each is not unit]
+                if other in before or self._prices.price([*rest, other]) >= self._prices.price(self.best):
+                    continue
+                if self._does([*rest, other]):
+                    self._note([*rest, other])
+                    break
+
+    def _note(self, units: list[Unit]) -> None:
+        """Keep the units if they are the cheapest so far."""
+        price = self._prices.price(units)
+        if price.violations and self._prices.keeps_budgets:
+            return
+        if self.best is None or price < self._prices.price(self.best):
+            self.best = units
+
+
+class LikeMembers:
+    """`need` members alike that use up only resources, on some nodes (rows); `state` is that of one of them.
+
+    What is free on a node says how many of them fit there.
+    """
+
+    def __init__(self, state: PreFilterState, nodes: Rows, need: int) -> None:
+        self.state, self._need = state, need
+        names = [counter.name for counter in state.counters]
+        self._demand = np.array([state.incoming.amounts.get(name, 0) if name else 1 for name in names], np.int64)
+        left = np.stack([counter.limit[nodes] - counter.beside[nodes] for counter in state.counters], axis=1)
+        self._free = left + self._demand
+        self._place = np.full(state.snapshot.nodes.rows + 1, -1)  # -1, no node, reads the last one
+        self._place[nodes] = np.arange(len(nodes))
+
+    def room_without(self, rows: Rows) -> int:
+        """How many members fit once the pods in these rows are gone; no more than are needed count on one node."""
+        free = self._free.copy()
+        np.add.at(free, *self._freed_by(rows))
+        return int(self._fitting(free).sum())
+
+    def spared(self, units: Iterable[Unit]) -> list[Unit]:
+        """The units that are needed. The others stay; the most important unit is the first that may stay."""
+        chosen, free = list(units), self._free.copy()
+        freed = [self._freed_by(np.array(unit.rows, np.intp)) for unit in chosen]
+        for places, shares in freed:
+            np.add.at(free, places, shares)
+        fits = self._fitting(free)
+        depended_on = {unit.spared_by for unit in chosen} - {0}
+        needed = []
+        for unit, (places, shares) in zip(chosen, freed, strict=True):
+            there = np.unique(places)
+            less = free[there]
+            np.subtract.at(less, np.searchsorted(there, places), shares)
+            now = self._fitting(less)
+            if unit.group not in depended_on and fits.sum() - fits[there].sum() + now.sum() >= self._need:
+                free[there], fits[there] = less, now
+            else:
+                needed.append(unit)
+        return needed
+
+    def _freed_by(self, rows: Rows) -> tuple[Rows, Ints]:
+        """What becomes free if the pods in these rows go: the places of their nodes, and a row of amounts for each."""
+        nodes = self.state.snapshot.pods.node[rows].astype(np.intp)
+        here = self._place[nodes] >= 0
+        shares = [counter.share(rows[here], nodes[here]) for counter in self.state.counters]
+        return self._place[nodes[here]], np.stack(shares, axis=1)
+
+    def _fitting(self, free: Ints) -> Ints:
+        """How many members fit on each node."""
+        fitting: Ints = np.clip((free // self._demand).min(axis=1), 0, self._need)
+        return fitting

@@ -20,8 +20,7 @@ from webhook.kube.objects.meta import LabelSelector, key_of
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import int32
-from webhook.preemption.snapshot.columns import Columns, Ints, Mask, Rows, array, listed
-from webhook.preemption.snapshot.interning import Interner, Table
+from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Mask, Rows, Table, array, listed
 from webhook.preemption.snapshot.pod_view import STARTING, UNREADY, Identity
 from webhook.preemption.snapshot.pods import Pods
 

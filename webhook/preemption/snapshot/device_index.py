@@ -10,8 +10,7 @@ import numpy as np
 from webhook.kube.objects.devices import Device, DeviceClass, ResourceSlice
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.columns import Columns, Rows, array
-from webhook.preemption.snapshot.interning import Interner
+from webhook.preemption.snapshot.columns import Columns, Interner, Rows, array
 
 _IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
 _encode = msgspec.json.Encoder().encode

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.placement import Taint
 from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
-from webhook.preemption.snapshot.columns import Columns, Ints, Mask, Rows, array, grown, listed
-from webhook.preemption.snapshot.interning import Interner
+from webhook.preemption.snapshot.columns import Columns, Interner, Ints, Mask, Rows, array, grown, listed
 
 MOST_LABEL_COLUMNS = 64
 """Columns of labels that are kept from decision to decision; a decision that needs more makes them."""

@@ -19,8 +19,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, INDEX_LABELS, at_creation
 from webhook.preemption.snapshot.amounts import int32
-from webhook.preemption.snapshot.columns import Ints, Rows
-from webhook.preemption.snapshot.interning import Interner
+from webhook.preemption.snapshot.columns import Interner, Ints, Rows
 
 _LONGEST_NAME = 253
 """Characters that Kubernetes' names have at most: more say nothing, and anybody can write them as an annotation."""

@@ -19,8 +19,7 @@ from webhook.kube.objects.placement import PodAffinityTerm
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.creation import at_creation
 from webhook.preemption.snapshot.amounts import Amounts, occupied, wished
-from webhook.preemption.snapshot.columns import Columns, Rows, array, grown, listed
-from webhook.preemption.snapshot.interning import Interner
+from webhook.preemption.snapshot.columns import Columns, Interner, Rows, array, grown, listed
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of, index_of
 from webhook.preemption.snapshot.pod_info import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports

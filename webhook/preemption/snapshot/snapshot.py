@@ -22,9 +22,8 @@ from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot import kinds
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.claim_index import ClaimIndex
-from webhook.preemption.snapshot.columns import Rows
+from webhook.preemption.snapshot.columns import Interner, Rows, Table
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
-from webhook.preemption.snapshot.interning import Interner, Table
 from webhook.preemption.snapshot.kinds import SnapshotKind
 from webhook.preemption.snapshot.nodes import Nodes, Resources
 from webhook.preemption.snapshot.pod_view import KEPT_ANNOTATIONS, PodSummary

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.priority_classes import silence
 from webhook.policy.model.creation import at_creation
-from webhook.preemption.snapshot.columns import Floats, Ints, Mask, Rows
-from webhook.preemption.snapshot.interning import Table
+from webhook.preemption.snapshot.columns import Floats, Ints, Mask, Rows, Table
 from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Identity, Profile

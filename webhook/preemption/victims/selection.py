@@ -31,11 +31,12 @@ from webhook.preemption.filters.filtering import (
 from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
-from webhook.preemption.victims.elsewhere import in_the_way
-from webhook.preemption.victims.pods_of_nodes import Followers, PodsOfNodes
 from webhook.preemption.victims.rules import Rules
+from webhook.preemption.victims.units import Followers, PodsOfNodes
 
 Meter = Usage | DeviceFilter
+_MOST_PODS, _MOST_CLEARED = 32, 1000
+"""Pods of one domain on other nodes that are looked at for one reason, and nodes whose domains can be cleared."""
 _SMALL, _MOST_NODES, _MOST_SETS = 3, 8, 1200
 """Across nodes all sets of so many units beside those that have to go are tried, on so many nodes, and as many sets."""
 
@@ -311,3 +312,42 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: PodsOfNodes, 
                 back = back & ((pods.core[step] == step) | kept[pods.core[step], columns])
             kept[step] |= room.put_back(shares.at(step).of(back)) & back
     return pods.members(may_go & ~kept)
+
+
+def in_the_way(state: PreFilterState, victims: PotentialVictims, nodes: Rows) -> tuple[Rows, Rows]:
+    """Of these nodes (rows) those whose domains can be cleared, and the pods on others that count there and may go.
+
+    The most promising nodes come first. The pods are a row a node, 0 for no more; of too many the less important ones.
+    """
+    pods, tables = state.snapshot.pods, []
+    rows = np.flatnonzero((victims.code == Exclusion.NONE) & (pods.node[: len(victims.code)] >= 0))
+    for counter in state.counters:
+        over = (counter.beside - counter.limit)[nodes]
+        # Whoever spread counts may matter once others are gone; of the rest what refuses a node
+        if counter.reach is None or not (counter.stage == "spread" or (over > 0).any()):
+            continue
+        _, domains = counter.reach
+        adding = rows[counter.share(rows, pods.node[rows].astype(np.intp)) > 0]
+        where = domains[pods.node[adding]]
+        order = np.lexsort((-pods.start[adding], pods.priority[adding], where))
+        adding, where = adding[order], where[order]
+        given = np.bincount(where, counter.share(adding, pods.node[adding].astype(np.intp)), domains.max(initial=0) + 1)
+        nodes = nodes[np.append(given, 0)[domains[nodes]] >= over]
+        place = np.arange(len(where)) - np.searchsorted(where, where)
+        table, kept = np.zeros((len(given) + 1, _MOST_PODS), np.intp), place < _MOST_PODS
+        table[where[kept], place[kept]] = adding[kept]
+        tables.append((domains, table))
+    empty = np.zeros((len(nodes), 0), np.intp)
+    elsewhere = np.concatenate([empty, *(table[domains[nodes]] for domains, table in tables)], axis=1)
+    elsewhere[pods.node[elsewhere] == nodes[:, None]] = 0
+    # Each of them once, by name: the order of the input does not matter
+    rank = np.zeros(pods.rows, np.intp)
+    rank[elsewhere] = 1
+    by_name = sorted(np.flatnonzero(rank).tolist(), key=lambda row: (pods.names[row], pods.namespaces[row]))
+    rank[by_name] = np.arange(len(by_name))
+    elsewhere = np.take_along_axis(elsewhere, np.argsort(rank[elsewhere], axis=1), axis=1)
+    elsewhere[:, 1:][elsewhere[:, 1:] == elsewhere[:, :-1]] = 0
+    # In a large cluster the nodes for which the least important ones and the fewest go
+    count, highest = np.count_nonzero(elsewhere, axis=1), pods.priority[elsewhere].max(axis=1, initial=-(2**31))
+    best = np.lexsort((nodes, count, highest))[:_MOST_CLEARED]
+    return nodes[best], elsewhere[best][:, elsewhere[best].any(axis=0)]
