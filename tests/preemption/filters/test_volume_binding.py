@@ -4,7 +4,7 @@ import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
 from webhook.preemption.decision import decide, fits
-from webhook.preemption.filters import volumes
+from webhook.preemption.filters import volumes as module
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.victims.rules import kubernetes_rules
@@ -118,7 +118,7 @@ def test_claims_do_not_share_a_volume():
 def test_volumes_of_others_are_not_looked_at(monkeypatch, own, claims):
     """However many volumes the claim's class has, nodes are compared once; without one they are not."""
     asked = []
-    for owner, name in ((volumes, "affinity_mask"), (Nodes, "has_label_in")):
+    for owner, name in ((module, "affinity_mask"), (Nodes, "has_label_in")):
         real = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *args, real=real, **more: asked.append(args) or real(*args, **more))
     volumes = [volume(f"own-{n}", f"n{n % 3}") for n in range(own)]

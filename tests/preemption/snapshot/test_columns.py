@@ -9,7 +9,7 @@ from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import PodDisruptionBudget
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 from webhook.preemption.decision import decide
-from webhook.preemption.snapshot import columns
+from webhook.preemption.snapshot import columns as module
 from webhook.preemption.snapshot.columns import Columns, Interner, Table
 from webhook.preemption.snapshot.kinds import BUDGETS, NODES, PODS
 from webhook.preemption.snapshot.slot_orders import SlotOrder
@@ -177,7 +177,7 @@ def test_an_order_of_pods_is_made_again_for_a_row_that_is_used_again():
 @pytest.mark.parametrize("changes", [0, 1, 4, 5, 9, 40])
 def test_table_knows_every_id(changes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that is made late has the answers for all ids, however often the log of ids was cut before."""
-    monkeypatch.setattr(columns, "_LONGEST_LOG", 4)
+    monkeypatch.setattr(module, "_LONGEST_LOG", 4)
     interner: Interner[str, str] = Interner()
     early = Table(interner, int, len)
     kept = interner.take("kept", "kept")

@@ -1,7 +1,7 @@
 """Room for a gang, member by member: each goes where it costs least beside what is paid already.
 
 Every member is a preemptor of its own. All filters judge it, with the members before it placed and the victims so far
-gone. What is the same for all nodes that nothing has happened to is not worked out again.
+gone.
 """
 
 from __future__ import annotations
@@ -12,20 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.preemption.filters.filtering import Failures, PreFilterState, nodes_where_preemption_might_help
-from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
+from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit
 from webhook.preemption.gangs.placement import MemberShape, Placed, Placer
-from webhook.preemption.snapshot.columns import Ints, Rows
-from webhook.preemption.snapshot.nodes import Nodes
+from webhook.preemption.snapshot.columns import Rows
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.costs import VictimSets
-from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
+from webhook.preemption.victims.eligible import Exclusion
 from webhook.preemption.victims.selection import find_victims
 
 _SHARE = 4
 """One of so many members that are left finds its node at a time: with 4, a quarter of them."""
-
-
-_HIGHEST = Price._fields.index("highest_priority")
 
 
 class Solution(NamedTuple):
@@ -33,54 +29,6 @@ class Solution(NamedTuple):
 
     units: tuple[Unit, ...]
     placed: tuple[Placed, ...]
-
-
-class _Costs:
-    """What one more member of a shape costs on each node (column), by the keys of `Price` (rows), and who goes."""
-
-    def __init__(self, nodes: int, units: EvictionUnits) -> None:
-        self._victims = units.victims
-        keys = len(Price._fields) - 1 + len(units.costs(()))
-        self.table = np.full((keys, nodes), np.inf)
-        self._candidates: list[Candidates] = []
-        self._which: Ints = np.zeros((2, nodes), np.int64)
-
-    def put(self, nodes: Rows, candidates: Candidates) -> None:
-        """Replace what is known of these nodes (rows)."""
-        self.table[:, nodes] = np.inf
-        if not len(candidates.nodes):
-            return
-        count, costs = candidates.victim_counts(), self._victims.costs
-        sets = VictimSets(*candidates.all_victims(), len(count), self._victims.now) if costs is not None else None
-        self.table[:, candidates.nodes] = (
-            candidates.violations,
-            candidates.priority_of(candidates.pods[candidates.starts]),
-            candidates.costs.groups if candidates.costs is not None else np.zeros(len(count), np.int64),
-            count,
-            candidates.priority_sums(0),
-            *(costs.totals(sets) if costs is not None and sets is not None else ()),
-        )
-        self._which[0, candidates.nodes] = len(self._candidates)
-        self._which[1, candidates.nodes] = np.arange(len(candidates.nodes))
-        self._candidates.append(candidates)
-
-    def victims(self, node: int) -> Rows:
-        """The rows of those that go for one more member on the node."""
-        search, number = self._which[:, node].tolist()
-        rows: Rows = self._candidates[search].victims_of(number)
-        return rows
-
-    def cheapest(self, most: int, paid: int, nodes: Nodes) -> list[int]:
-        """The cheapest nodes (rows), best first, if victims of the priority `paid` cost nothing more by that key."""
-        left = np.flatnonzero(self.table[0] < np.inf)
-        keys = self.table[:, left]
-        keys[_HIGHEST] = np.maximum(keys[_HIGHEST], paid)
-        order: list[int] = left[np.lexsort((nodes.alphabetical()[left], *keys[::-1]))[:most]].tolist()
-        return order
-
-    def drop(self, node: int) -> None:
-        """Nobody goes there."""
-        self.table[:, node] = np.inf
 
 
 def find_room(
@@ -94,7 +42,7 @@ def find_room(
     search = _Search(units, gone)
     try:
         for shape in shapes:
-            costs: _Costs | None = None
+            search.refused.clear()
             pods = list(shape.pods)
             while pods and len(placer.placed) < need:
                 state, failures = placer.look(shape, search.gone)
@@ -102,17 +50,15 @@ def find_room(
                     return None
                 nodes = placer.put_on_fitting(pods, state, failures, need)
                 if not nodes:
-                    if costs is None or not state.is_local:
-                        costs, search.touched = _Costs(state.width, units), None
                     left = min(len(pods), need - len(placer.placed))
-                    nodes = search.evict(state, failures, costs, left // _SHARE if state.is_local else 1)
+                    nodes = search.evict(state, failures, left // _SHARE if state.is_local else 1)
                     if state.devices is not None and nodes:
                         state, _ = placer.look(shape, search.gone)  # the victims' devices are free now
                     for node in nodes:
                         placer.put(pods.pop(0), node, state)
                 if not nodes:
                     break
-                search.touch(np.array(nodes, np.intp))
+                search.touched.update(nodes)
             if pods and len(placer.placed) < need and not optional:
                 return None
         if len(placer.placed) < need:
@@ -123,69 +69,75 @@ def find_room(
 
 
 class _Search:
-    """The victims so far: their rows are part of `gone`. `touched` are the nodes to look at again, None for all."""
+    """The victims so far: their rows are part of `gone`. Strict budgets keep them from making room on `refused` nodes.
+
+    A node is refused until something happens to it: it is `touched`, or budgets are spent, so that other pods stay.
+    `chosen` has the units by their first rows.
+    """
 
     def __init__(self, units: EvictionUnits, gone: Rows) -> None:
         self._units = units
         self._code = units.victims.code.copy()
         self._code[gone] = Exclusion.EXCLUDED
+        self._paid = -(2**63)
         self.gone = gone
-        self.paid = -(2**63)
         self.chosen: dict[int, Unit] = {}
-        """By the first row of the unit."""
-        self.touched: Rows | None = None
+        self.refused: set[int] = set()
+        self.touched: set[int] = set()
+        self._spent = False
 
-    def touch(self, nodes: Rows) -> None:
-        """Something has happened to these nodes (rows)."""
-        if self.touched is not None:
-            self.touched = np.union1d(self.touched, nodes).astype(np.intp)
-
-    def evict(self, state: PreFilterState, failures: Failures, costs: _Costs, most: int) -> list[int]:
+    def evict(self, state: PreFilterState, failures: Failures, most: int) -> list[int]:
         """Take the cheapest victims that make room for a member on up to `most` nodes, at least on one; their rows."""
-        might_help = nodes_where_preemption_might_help(failures)
-        nodes = might_help if self.touched is None else np.intersect1d(might_help, self.touched)
-        costs.put(nodes if self.touched is None else self.touched, find_victims(state, self._victims(), nodes))
-        self.touched = np.zeros(0, np.intp)
-        helped: list[int] = []
-        while not helped and (cheapest := costs.cheapest(max(1, most), self.paid, state.snapshot.nodes)):
-            for node in cheapest:
-                rows = costs.victims(node)
-                if self._may_go(rows):
-                    self._take(rows)
-                    helped.append(node)
-                costs.drop(node)
-        return helped
+        self.refused -= self.refused if self._spent or not state.is_local else self.touched
+        self.touched, self._spent = set(), False
+        nodes = np.setdiff1d(nodes_where_preemption_might_help(failures), list(self.refused)).astype(np.intp)
+        candidates = find_victims(state, self._units.victims._replace(code=self._code), nodes)
+        order, most = self._cheapest_first(candidates), max(1, most)
+        for start in range(0, len(order), most):
+            helped = [number for number in order[start : start + most] if self._takes(candidates, number)]
+            if helped:
+                return [int(node) for node in candidates.nodes[helped]]
+        return []
 
-    def _victims(self) -> PotentialVictims:
-        return self._units.victims._replace(code=self._code)
+    def _cheapest_first(self, candidates: Candidates) -> list[int]:
+        """The candidates by the keys of `Price`, if victims of the priority that is paid cost nothing more by that."""
+        if not len(candidates.nodes):
+            return []
+        costs, count = self._units.victims.costs, candidates.victim_counts()
+        sets = VictimSets(*candidates.all_victims(), len(count), self._units.victims.now) if costs is not None else None
+        keys = (
+            candidates.violations,
+            np.maximum(candidates.priority_of(candidates.pods[candidates.starts]), self._paid),
+            candidates.costs.groups if candidates.costs is not None else np.zeros(len(count), np.int64),
+            count,
+            candidates.priority_sums(0),
+            *(costs.totals(sets) if costs is not None and sets is not None else ()),
+            candidates.snapshot.nodes.alphabetical()[candidates.nodes],
+        )
+        order: list[int] = np.lexsort(keys[::-1]).tolist()
+        return order
 
-    def _may_go(self, rows: Rows) -> bool:
-        """Whether strict budgets let these pods go after those that go already."""
-        if not self._units.keeps_budgets or not len(self._units.snapshot.budgets):
-            return True
-        before = [row for unit in self.chosen.values() for row in unit.rows]
-        return not self._units.violations(np.union1d(rows, np.array(before, np.intp)).astype(np.intp))
-
-    def _take(self, rows: Rows) -> None:
-        pods = self._units.snapshot.pods
+    def _takes(self, candidates: Candidates, number: int) -> bool:
+        """Let the victims of a candidate go, unless strict budgets keep them after those that go already."""
+        rows, node, budgets = candidates.victims_of(number), int(candidates.nodes[number]), self._units.snapshot.budgets
+        taken = np.array([row for unit in self.chosen.values() for row in unit.rows], np.intp)
+        keeps_budgets = self._units.keeps_budgets and len(budgets)
+        if keeps_budgets and self._units.violations(np.union1d(rows, taken).astype(np.intp)):
+            self.refused.add(node)
+            return False
         for unit in self._units.among(rows):
             self.chosen[unit.rows[0]] = unit
-            self.paid = max(self.paid, unit.priority)
+            self._paid = max(self._paid, unit.priority)
         self.gone = np.union1d(self.gone, rows).astype(np.intp)
         self._code[rows] = Exclusion.EXCLUDED
-        self.touch(np.unique(pods.node[rows]).astype(np.intp))
-        self._spare_budgets()
-
-    def _spare_budgets(self) -> None:
-        """If the victims use up a strict budget, no other pod of that budget may go."""
-        budgets, rules = self._units.snapshot.budgets, self._units.rules
-        if not self._units.keeps_budgets or not len(budgets):
-            return
-        taken = np.array([row for unit in self.chosen.values() for row in unit.rows], np.intp)
-        rows = np.flatnonzero((self._code == Exclusion.NONE) & (self._units.snapshot.pods.node[: len(self._code)] >= 0))
-        spent = rows[budgets.spent_by(taken, rows, evicts=rules.evicts)]
-        self._code[spent] = Exclusion.BUDGET
-        units = self._units.victims.units
-        if units is not None:
-            self._code[units.kept_by(self._code == Exclusion.BUDGET)] = Exclusion.GROUP
-        self.touched = None if len(spent) else self.touched
+        pods = self._units.snapshot.pods
+        self.touched.update(pods.node[rows].tolist())
+        if keeps_budgets:  # if the victims use up a strict budget, no other pod of that budget may go
+            taken = np.array([row for unit in self.chosen.values() for row in unit.rows], np.intp)
+            left = np.flatnonzero((self._code == Exclusion.NONE) & (pods.node[: len(self._code)] >= 0))
+            spent = left[budgets.spent_by(taken, left, evicts=self._units.rules.evicts)]
+            self._code[spent] = Exclusion.BUDGET
+            if (groups := self._units.victims.units) is not None:
+                self._code[groups.kept_by(self._code == Exclusion.BUDGET)] = Exclusion.GROUP
+            self._spent |= len(spent) > 0
+        return True
