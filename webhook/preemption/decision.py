@@ -62,7 +62,7 @@ def decide(
     the pod neither fits nor preempts. `evicted` is by pod row how often the pod's workload was evicted recently.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
-    out = np.array([row for name in left_out if (row := snapshot.nodes.find(name)) is not None], np.intp)
+    out = snapshot.nodes.rows_of(left_out)
     # 1. What the pod asks for, and which pods may go for it.
     incoming = compile_pod(preemptor)
     if preemptor.spec.scheduling_group and not incoming.grows:

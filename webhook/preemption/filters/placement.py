@@ -51,7 +51,7 @@ def placement_masks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[tuple
 def elsewhere(nodes: Nodes, names: Iterable[str]) -> Mask:
     """All nodes but those of these names."""
     mask = np.ones(nodes.rows, np.bool_)
-    mask[[row for name in names if (row := nodes.find(name)) is not None]] = False
+    mask[nodes.rows_of(names)] = False
     return mask
 
 

@@ -91,8 +91,7 @@ def decide_gang(
     """
     if gang.incomplete:
         return GangDecision(gang, reason=gang.incomplete)
-    out = np.array([row for name in left_out if (row := snapshot.nodes.find(name)) is not None], np.intp)
-    version = snapshot.version
+    out, version = snapshot.nodes.rows_of(left_out), snapshot.version
     with TrialPlacement(snapshot, gang.waiting) as trial:
         may_not_go, lately = trial.padded(exclusions), trial.padded(evicted)
         decision = _Decision(trial, gang, rules, now, leaving=leaving, keeps_budgets=keeps_budgets).decide(
@@ -130,7 +129,7 @@ class _Decision:
             return GangDecision(gang, reason=reason)
         # 3. The cheapest room in any domain.
         potential = self._potential(exclusions, evicted)
-        units = EvictionUnits(potential, self._rules, keeps_budgets=self._keeps_budgets)
+        units = EvictionUnits(potential, self._keeps_budgets)
         best, where = None, left_out
         for outside in self._promising(domains, units):
             solution = self._room(outside, units)

@@ -18,7 +18,6 @@ from webhook.preemption.snapshot.columns import Ints, Mask, Rows
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.costs import VictimSets
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
-from webhook.preemption.victims.rules import Rules
 
 
 class Price(NamedTuple):
@@ -50,17 +49,16 @@ class Unit(NamedTuple):
     spared_by: int = 0
 
 
-class EvictionUnits:
-    """The units that may go for a gang; `beyond_budget` counts as the rules do.
+class EvictionUnits(NamedTuple):
+    """The units that may go for a gang. With `keeps_budgets` no set of units may violate a budget."""
 
-    With `keeps_budgets` no set of units may violate a budget.
-    """
+    victims: PotentialVictims
+    keeps_budgets: bool
 
-    def __init__(self, victims: PotentialVictims, rules: Rules, *, keeps_budgets: bool) -> None:
-        self.keeps_budgets = keeps_budgets
-        self.victims = victims
-        self.rules = rules
-        self.snapshot: Snapshot = victims.snapshot
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster."""
+        return self.victims.snapshot
 
     def among(self, rows: Rows) -> list[Unit]:
         """The units of the pods in these rows that may go, the most important first.
@@ -95,7 +93,7 @@ class EvictionUnits:
         with_groups = [unit for unit in units if unit.spared_by not in groups]
         rows = np.array(sorted({row for unit in with_groups for row in unit.rows}), np.intp)
         return Price(
-            violations=self.violations(rows),
+            violations=int(np.count_nonzero(self.beyond_budget(rows))),
             highest_priority=max(unit.priority for unit in with_groups),
             groups=len(groups),
             victims=len(rows),
@@ -111,19 +109,10 @@ class EvictionUnits:
         sets = VictimSets(np.zeros(len(rows), np.intp), np.asarray(rows, np.intp), 1, self.victims.now)
         return tuple(float(column[0]) for column in counted.totals(sets))
 
-    def joined(self, costs: tuple[float, ...], other: tuple[float, ...]) -> tuple[float, ...]:
-        """What two sets cost together beyond priority."""
-        return () if self.victims.costs is None else self.victims.costs.joined(costs, other)
-
-    def violations(self, rows: Rows) -> int:
-        """How many of the pods go beyond a budget if all of these go."""
-        return int(np.count_nonzero(self.beyond_budget(rows)))
-
     def beyond_budget(self, rows: Rows) -> Mask:
-        """Which of the pods go beyond a budget if all of these go."""
-        budgets = self.snapshot.budgets
-        together = np.zeros(len(rows), np.int64)
-        return budgets.violating_by(rows, together, strict=self.rules.strict_budgets, evicts=self.rules.evicts)
+        """Which of the pods go beyond a budget, as the rules count, if all of these go."""
+        rules, together = self.victims.rules, np.zeros(len(rows), np.int64)
+        return self.snapshot.budgets.violating_by(rows, together, strict=rules.strict_budgets, evicts=rules.evicts)
 
     def _importance(self, unit: Unit) -> tuple[int, int, int, tuple[float, ...], float, str]:
         pods, row = self.snapshot.pods, unit.rows[0]

@@ -86,7 +86,7 @@ def form_gang(snapshot: Snapshot, pending: Iterable[Pod], nominated: Iterable[st
         gated=len(members) - len(waiting),
         secured=np.append(
             snapshot.pods.node[rows[~snapshot.pods.terminating[rows]]].astype(np.intp),
-            [row for name in nominated if (row := snapshot.nodes.find(name)) is not None],
+            snapshot.nodes.rows_of(nominated),
         ).astype(np.intp),
     )
 

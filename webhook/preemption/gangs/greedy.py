@@ -122,7 +122,7 @@ class _Search:
         rows, node, budgets = candidates.victims_of(number), int(candidates.nodes[number]), self._units.snapshot.budgets
         taken = np.array([row for unit in self.chosen.values() for row in unit.rows], np.intp)
         keeps_budgets = self._units.keeps_budgets and len(budgets)
-        if keeps_budgets and self._units.violations(np.union1d(rows, taken).astype(np.intp)):
+        if keeps_budgets and self._units.beyond_budget(np.union1d(rows, taken).astype(np.intp)).any():
             self.refused.add(node)
             return False
         for unit in self._units.among(rows):
@@ -135,7 +135,7 @@ class _Search:
         if keeps_budgets:  # if the victims use up a strict budget, no other pod of that budget may go
             taken = np.array([row for unit in self.chosen.values() for row in unit.rows], np.intp)
             left = np.flatnonzero((self._code == Exclusion.NONE) & (pods.node[: len(self._code)] >= 0))
-            spent = left[budgets.spent_by(taken, left, evicts=self._units.rules.evicts)]
+            spent = left[budgets.spent_by(taken, left, evicts=self._units.victims.rules.evicts)]
             self._code[spent] = Exclusion.BUDGET
             if (groups := self._units.victims.units) is not None:
                 self._code[groups.kept_by(self._code == Exclusion.BUDGET)] = Exclusion.GROUP

@@ -92,6 +92,10 @@ class Nodes(Columns):
         row = self._index.get(name)
         return row if row is not None and self.valid[row] else None
 
+    def rows_of(self, names: Iterable[str]) -> Rows:
+        """The rows of those of the nodes that are known."""
+        return np.array([row for name in names if (row := self.find(name)) is not None], np.intp)
+
     def known(self) -> Rows:
         """The rows of all known nodes."""
         return np.flatnonzero(self.valid[: self.rows])

@@ -7,7 +7,7 @@ back first, and candidates that are equal by priority are compared by what their
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,11 +82,6 @@ class VictimCosts(NamedTuple):
         """What the sets cost, key by key that the policy counts."""
         return [key.totals(self, sets) for key in COST_KEYS if key.counts(self.cost)]
 
-    def joined(self, costs: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
-        """What two sets that cost so much cost together, key by key; a group that loses pods in both counts twice."""
-        keys = (key for key in COST_KEYS if key.counts(self.cost))
-        return tuple(a + b if key.adds_up else max(a, b) for key, a, b in zip(keys, costs, other, strict=True))
-
 
 class VictimSets(NamedTuple):
     """Sets of victims, `length` of them, at the time `now` in seconds: of each victim the set `of` it, and its row."""
@@ -133,9 +128,8 @@ def seconds(amount: float) -> str:
 class CostKey(NamedTuple):
     """One key: whether the policy `counts` it, by what the pods of a node are put in `order`, and what sets cost.
 
-    The pod with the larger value of `order` stays; of two sets the one with the smaller of the `totals` goes. What two
-    sets cost together is the sum, or the larger one for a key that does not add up. `heading`, `because` and
-    `text` are those of the key in the ranking.
+    The pod with the larger value of `order` stays; of two sets the one with the smaller of the `totals` goes.
+    `heading`, `because` and `text` are those of the key in the ranking.
     """
 
     name: str
@@ -145,7 +139,6 @@ class CostKey(NamedTuple):
     heading: str
     because: str
     text: Callable[[Any], str] = str
-    adds_up: bool = True
 
 
 COST_KEYS = (
@@ -200,7 +193,6 @@ COST_KEYS = (
             costs.snapshot.pods.grace[rows] if costs.grace_period is None else np.zeros(rows.shape)
         ),
         totals=_last_end,
-        adds_up=False,
     ),
 )
 """The keys in their order."""
