@@ -9,7 +9,7 @@ from tests.preemption.building import node
 from tests.preemption.devices import oracle
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
-from webhook.preemption.devices.allocator import NodeDevices, Steps, TakenDevices, allocate
+from webhook.preemption.devices.allocator import Steps, TakenDevices, allocate
 from webhook.preemption.devices.pools import NodePlace, gather_pools
 from webhook.preemption.devices.requests import DemandError, compile_claim
 from webhook.preemption.snapshot.kinds import CLAIMS, DEVICE_CLASSES, NODES, SLICES
@@ -154,8 +154,8 @@ def found_by(case, steps=100_000):
         for one in case.claims
     ]
     place = NodePlace("n1", {"kubernetes.io/hostname": "n1"})
-    reached = NodeDevices(snapshot.devices, place, gather_pools(snapshot.devices, place))
-    return allocate(reached, claims, TakenDevices(snapshot.device_claims, frozenset()), Steps(steps))
+    pools = gather_pools(snapshot.devices, place)
+    return allocate(place, pools, claims, TakenDevices(snapshot.device_claims), Steps(steps, steps))
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -8,7 +8,7 @@ for it would be in vain (docs/kubernetes-behaviour.md K45 to K48).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from webhook.preemption.devices.constraints import AttributeConstraint, constrai
 from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, consumption_of
 from webhook.preemption.devices.requests import ERROR, ClaimDemand, DemandError, Request
 from webhook.preemption.snapshot.claim_index import ClaimIndex
-from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
+from webhook.preemption.snapshot.device_index import DeviceId, DeviceShape
 
 MOST_RESULTS = 32
 """Devices that one claim can hold (`AllocationResultsMaxSize`)."""
@@ -24,36 +24,25 @@ DEEPEST = 400
 """Devices and requests of one pod that are searched for at most, one inside the other."""
 
 
-class Allocated(Protocol):
-    """What is taken when the search begins."""
-
-    def holds(self, device: DeviceId) -> bool:
-        """Whether somebody has the device for himself."""
-
-    def consumption(self, device: DeviceId) -> Mapping[str, int] | None:
-        """What shares of the device consume of its capacities, in nanos; None if there is no such share."""
-
-    def in_use(self, device: DeviceId) -> bool:
-        """Whether somebody has the device, or a share of it."""
-
-
 class TakenDevices:
     """The allocations of all claims but those that are `freed`, by their keys; and the devices `beside` these."""
 
-    def __init__(self, claims: ClaimIndex, freed: frozenset[str], beside: Collection[DeviceId] = ()) -> None:
-        self._claims = claims
+    def __init__(
+        self, claims: ClaimIndex | None, freed: frozenset[str] = frozenset(), beside: Collection[DeviceId] = ()
+    ) -> None:
+        self._holders, self._shares = ({}, {}) if claims is None else (claims.holders, claims.shares)
         self._freed = freed
         self._beside = beside
 
     def holds(self, device: DeviceId) -> bool:
         """Whether a claim has the device for itself."""
-        keys = self._claims.holders.get(device)
+        keys = self._holders.get(device)
         return (keys is not None and not keys <= self._freed) or device in self._beside
 
     def consumption(self, device: DeviceId) -> Mapping[str, int] | None:
         """What shares of the device consume of its capacities, in nanos; None if no share says."""
         total: dict[str, int] | None = None
-        for key, shares in self._claims.shares.get(device, {}).items():
+        for key, shares in self._shares.get(device, {}).items():
             for share in shares if key not in self._freed else ():
                 if share is not None:
                     total = total or {}
@@ -63,7 +52,7 @@ class TakenDevices:
 
     def in_use(self, device: DeviceId) -> bool:
         """Whether a claim has the device, or a share of it."""
-        return self.holds(device) or any(key not in self._freed for key in self._claims.shares.get(device, ()))
+        return self.holds(device) or any(key not in self._freed for key in self._shares.get(device, ()))
 
 
 class OutOfStepsError(Exception):
@@ -71,16 +60,21 @@ class OutOfStepsError(Exception):
 
 
 class Steps:
-    """How many devices may still be tried."""
+    """How many devices may still be tried: by one search, and in all."""
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, of_search: int, in_all: int) -> None:
+        self._of_search, self._here, self._left = of_search, of_search, in_all
+
+    def begin(self) -> None:
+        """Another search begins."""
+        self._here = self._of_search
 
     def take(self) -> None:
         """Count one. Raises OutOfStepsError."""
-        self.left -= 1
-        if self.left < 0:
+        if not (self._here and self._left):
             raise OutOfStepsError
+        self._here -= 1
+        self._left -= 1
 
 
 class Allocation(NamedTuple):
@@ -100,26 +94,29 @@ _Place = tuple[int, int, int]
 _Undo = Callable[[], None]
 
 
-class NodeDevices(NamedTuple):
-    """What can be reached from a node; the pools are in the order in which devices are tried."""
-
-    devices: DeviceIndex
-    place: NodePlace
-    pools: Sequence[Pool]
-
-
 def allocate(
-    node: NodeDevices, claims: Sequence[ClaimDemand], allocated: Allocated, steps: Steps
+    place: NodePlace, pools: Sequence[Pool], claims: Sequence[ClaimDemand], allocated: TakenDevices, steps: Steps
 ) -> list[Allocation] | None:
-    """The devices of all claims, None if they cannot be had together. Raises DemandError and OutOfStepsError."""
-    return _Search(node, claims, allocated, steps).run()
+    """The devices of all claims, None if they cannot be had together. Raises DemandError and OutOfStepsError.
+
+    The pools, in the order in which devices are tried, are those that can be reached from the node at this place.
+    """
+    steps.begin()
+    return _Search(place, pools, claims, allocated, steps).run()
 
 
 class _Search:
     """One search; `_devices` are those of usable pools in their order."""
 
-    def __init__(self, node: NodeDevices, claims: Sequence[ClaimDemand], allocated: Allocated, steps: Steps) -> None:
-        self._index, self._node, self._pools = node
+    def __init__(
+        self,
+        node: NodePlace,
+        pools: Sequence[Pool],
+        claims: Sequence[ClaimDemand],
+        allocated: TakenDevices,
+        steps: Steps,
+    ) -> None:
+        self._node, self._pools = node, pools
         self._claims, self._allocated, self._steps = claims, allocated, steps
         self._devices = [device for pool in self._pools for device in pool.devices]
         self._pool_of = {device.id: pool for pool in self._pools for device in pool.devices}
@@ -259,9 +256,7 @@ class _Search:
     def _selects(self, request: Request, device: PublishedDevice) -> bool:
         answer = int(request.selects[device.shape])
         if answer == ERROR:
-            shape = self._index.shapes.values[device.shape]
-            assert shape is not None
-            raise request.error(shape)
+            raise request.error(DeviceShape(device.id.driver, device.device))
         return bool(answer) and device.reachable(self._node)
 
     def _fits(self, request: Request, device: PublishedDevice) -> bool:

@@ -13,13 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.devices.allocator import Allocated, NodeDevices, OutOfStepsError, Steps, TakenDevices, allocate
-from webhook.preemption.devices.node_states import NodeDevicesSeen, NodeStates, pools_of
+from webhook.preemption.devices.allocator import OutOfStepsError, Steps, TakenDevices, allocate
+from webhook.preemption.devices.node_states import NodeStates, pools_of
 from webhook.preemption.devices.pod_claims import PodNeeds, extended_claim, needs_of
-from webhook.preemption.devices.requests import (
-    ClaimDemand,
-    DemandError,
-)
+from webhook.preemption.devices.requests import ClaimDemand, DemandError
 from webhook.preemption.snapshot.columns import Bits, Mask, Rows
 from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo
@@ -65,7 +62,7 @@ class DeviceFilter:
             without = np.union1d(without, [row for _, row in giving_way if row]).astype(np.intp)
         uids = {uid for uid, _ in giving_way}
         self._gone = frozenset(snapshot.pods.uids[row] for row in without.tolist()) | uids
-        self._steps = MOST_STEPS_IN_ALL
+        self._steps = Steps(MOST_STEPS, MOST_STEPS_IN_ALL)
         self._known: dict[tuple[int, frozenset[str]], DeviceOutcome] = {}
         self._of_state: dict[tuple[int, int], DeviceOutcome | DemandError] = {}
         self._of_canonical: dict[tuple[object, ...], DeviceOutcome | DemandError] = {}
@@ -95,7 +92,7 @@ class DeviceFilter:
         for row in searched[~told].tolist():
             outcomes[row] = self.outcome(row, ())
         rows = searched[told]
-        for row, outcome in zip(rows.tolist(), self._outcomes(rows, self.states.taken[rows]), strict=True):
+        for row, outcome in zip(rows.tolist(), self.outcomes(rows, self.states.taken[rows]), strict=True):
             if isinstance(outcome, DemandError):
                 raise outcome
             outcomes[row] = outcome
@@ -106,18 +103,14 @@ class DeviceFilter:
         """The searched nodes by what a search depends on; none if claims that are allocated may have to be again."""
         gone = np.zeros(len(self._snapshot.pods.node), np.bool_)
         gone[self._without] = True
-        groups = [] if self._bound else [(some, mask & self.searched) for some, mask in self._groups()]
-        return NodeStates(self._snapshot, [(some, np.flatnonzero(mask)) for some, mask in groups], gone)
+        groups = [
+            (self._claims_for(resources), np.flatnonzero(self._nodes_with(resources) & self.searched))
+            for resources in self._made
+            if not self._bound
+        ]
+        return NodeStates(self._snapshot, groups, gone)
 
-    def _groups(self) -> list[tuple[list[ClaimDemand], Mask]]:
-        """The claims to allocate, each with the nodes where it is those."""
-        return [(self._claims_for(resources), self._nodes_with(resources)) for resources in self._made]
-
-    def fit_in_states(self, nodes: Rows, taken: Bits) -> Mask:
-        """On which of the nodes, which the states tell of, the claims can be had while these devices are taken."""
-        return np.array([outcome is DeviceOutcome.FITS for outcome in self._outcomes(nodes, taken)], np.bool_)
-
-    def _outcomes(self, nodes: Rows, taken: Bits) -> list[DeviceOutcome | DemandError]:
+    def outcomes(self, nodes: Rows, taken: Bits) -> list[DeviceOutcome | DemandError]:
         """The outcomes in these states of nodes; what the search ends in an error for is that error."""
         keys = list(zip(self.states.kind[nodes].tolist(), taken.tolist(), strict=True))
         known = self._of_state
@@ -128,14 +121,14 @@ class DeviceFilter:
 
     def _outcome_in(self, node: int, state: tuple[int, int]) -> DeviceOutcome | DemandError:
         canonical = self.states.canonical(*state)
-        outcome = self._of_canonical.get(canonical)
-        if outcome is None:
+        if canonical not in self._of_canonical:
+            devices = [device.id for pool in pools_of(self._snapshot, node).pools for device in pool.devices]
+            taken = {id_ for place, id_ in enumerate(devices) if state[1] >> place & 1}
             try:
-                outcome = self._search(node, _TakenBits(pools_of(self._snapshot, node), state[1]), frozenset())
+                self._of_canonical[canonical] = self._search(node, TakenDevices(None, beside=taken), frozenset())
             except DemandError as error:
-                outcome = error
-            self._of_canonical[canonical] = outcome
-        return outcome
+                self._of_canonical[canonical] = error
+        return self._of_canonical[canonical]
 
     def fits(self, node: int, gone: Iterable[int]) -> bool:
         """Whether the claims can be had on the searched node once the pods in the rows `gone` have left, too."""
@@ -146,14 +139,11 @@ class DeviceFilter:
 
     def outcome(self, node: int, gone: Iterable[int]) -> DeviceOutcome:
         """What the search on the node comes to once the pods in the rows `gone` have left. Raises DemandError."""
-        uids = self._gone.union(self._snapshot.pods.uids[row] for row in gone)
-        freed = self._snapshot.device_claims.freed_without(uids) if uids else frozenset[str]()
-        known = self._known.get((node, freed))
-        if known is None:
-            known = self._known[node, freed] = self._search(
-                node, TakenDevices(self._snapshot.device_claims, freed), freed
-            )
-        return known
+        claims = self._snapshot.device_claims
+        freed = claims.freed_without(self._gone.union(self._snapshot.pods.uids[row] for row in gone))
+        if (node, freed) not in self._known:
+            self._known[node, freed] = self._search(node, TakenDevices(claims, freed), freed)
+        return self._known[node, freed]
 
     def allocation(
         self,
@@ -167,19 +157,14 @@ class DeviceFilter:
         The pods with the uids `gone` have left, others have the devices `beside` what is allocated, and the claims
         `settled`, by `namespace/name`, have theirs.
         """
-        uids = self._gone.union(gone)
-        freed = self._snapshot.device_claims.freed_without(uids) if uids else frozenset[str]()
+        freed = self._snapshot.device_claims.freed_without(self._gone.union(gone))
         place, pools, *_ = pools_of(self._snapshot, node)
         taken = TakenDevices(self._snapshot.device_claims, freed, beside)
-        steps = Steps(min(MOST_STEPS, self._steps))
-        given = steps.left
         try:
             wanted = [claim for claim in self._wanted(node, freed) if claim.key not in settled]
-            allocations = allocate(NodeDevices(self._snapshot.devices, place, pools), wanted, taken, steps)
+            allocations = allocate(place, pools, wanted, taken, self._steps)
         except (DemandError, OutOfStepsError):
             return None
-        finally:
-            self._steps -= given - max(0, steps.left)
         several = {device.id for pool in pools for device in pool.devices if device.device.allow_multiple_allocations}
         return None if allocations is None else sorted({allocation.device for allocation in allocations} - several)
 
@@ -206,19 +191,15 @@ class DeviceFilter:
             mask[row] = self._snapshot.device_claims.uses(pods.uids[row])
         return mask
 
-    def _search(self, node: int, taken: Allocated, freed: frozenset[str]) -> DeviceOutcome:
+    def _search(self, node: int, taken: TakenDevices, freed: frozenset[str]) -> DeviceOutcome:
         if self._needs.stale:
             return DeviceOutcome.STALE
         place, pools, *_ = pools_of(self._snapshot, node)
         if wanted := self._wanted(node, freed):
-            steps = Steps(min(MOST_STEPS, self._steps))
-            given = steps.left
             try:
-                had = allocate(NodeDevices(self._snapshot.devices, place, pools), wanted, taken, steps)
+                had = allocate(place, pools, wanted, taken, self._steps)
             except OutOfStepsError:
                 return DeviceOutcome.NOT_SEARCHED
-            finally:
-                self._steps -= given - max(0, steps.left)
             if had is None:
                 return DeviceOutcome.INVALID if any(pool.invalid for pool in pools) else DeviceOutcome.TAKEN
         away = (need for need in self._needs.claims if need.is_allocated and need.key not in freed)
@@ -281,7 +262,8 @@ class _DeviceRoom:
         told = np.flatnonzero(asked & self._told)
         if len(told):
             taken = self._taken[told] | self._held_by(share[:, told])
-            fits[told] = self._devices.fit_in_states(self._nodes[told], taken)
+            outcomes = self._devices.outcomes(self._nodes[told], taken)
+            fits[told] = [outcome is DeviceOutcome.FITS for outcome in outcomes]
         for column in np.flatnonzero(asked & ~self._told).tolist():
             if column in self._gone:
                 gone = self._gone[column].difference(share[:, column].tolist())
@@ -298,23 +280,6 @@ class _DeviceRoom:
     def _held_by(self, rows: Rows) -> Bits:
         held: Bits = np.bitwise_or.reduce(self._devices.states.of_pod[rows], axis=0)
         return held
-
-
-class _TakenBits:
-    """Devices that are taken, a bit for each; there are no shares of them."""
-
-    def __init__(self, seen: NodeDevicesSeen, taken: int) -> None:
-        devices = [device.id for pool in seen.pools for device in pool.devices]
-        self._taken = {id_ for place, id_ in enumerate(devices) if taken >> place & 1}
-
-    def holds(self, device: DeviceId) -> bool:
-        return device in self._taken
-
-    def in_use(self, device: DeviceId) -> bool:
-        return device in self._taken
-
-    def consumption(self, device: DeviceId) -> None:
-        del device
 
 
 def device_filter(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> DeviceFilter | None:

@@ -19,6 +19,7 @@ from webhook.kube.objects.devices import (
 from webhook.kube.objects.meta import ObjectMeta, key_of
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.columns import take_out
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 from webhook.preemption.snapshot.pods import Pods
 
@@ -66,14 +67,12 @@ class ClaimIndex:
             self._by_consumer.setdefault(consumer.uid, set()).add(key)
         for uid in _extended_for(claim):
             self.extended[uid] = key
-        for result, consumed in zip(results, shares, strict=True):
-            device = DeviceId(result.driver, result.pool, result.device)
-            affected.add(device)
+        for device, result, consumed in zip(devices_of(claim), results, shares, strict=True):
             if result.share_id is None:
                 self.holders.setdefault(device, set()).add(key)
             else:
                 self.shares.setdefault(device, {}).setdefault(key, []).append(consumed)
-        self.refresh(affected)
+        self.refresh(affected.union(devices_of(claim)))
 
     def hold(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
         """Count the devices as taken by a pod that waits for them, as a claim of it would take them."""
@@ -98,10 +97,10 @@ class ClaimIndex:
         """The pods, uid and row, for which devices are held that give way to this one: itself, and lower priorities."""
         yielding = []
         for key, pod in self.planned.items():
-            row = self._pods.find(key.partition("/")[0], pod.name)
-            known = row is not None and self._pods.uids[row] == pod.uid
+            row = self._pods.find(key.partition("/")[0], pod.name) or 0
+            known = row > 0 and self._pods.uids[row] == pod.uid
             if pod.uid == uid or (known and self._pods.priority[row] < priority):
-                yielding.append((pod.uid, row if known and row is not None else 0))
+                yielding.append((pod.uid, row if known else 0))
         return yielding
 
     def planned_for(self, uid: str) -> list[DeviceId]:
@@ -134,7 +133,7 @@ class ClaimIndex:
     def pod_changed(self, uid: str) -> None:
         """A pod with this uid came or went: set again what its removal would free."""
         for key in self._by_consumer.get(uid, ()):
-            self.refresh(DeviceId(result.driver, result.pool, result.device) for result in _results(self.claims[key]))
+            self.refresh(devices_of(self.claims[key]))
 
     def refresh(self, devices: Iterable[DeviceId]) -> None:
         """Set again who holds these devices."""
@@ -160,28 +159,20 @@ class ClaimIndex:
         return frozenset(key for key in keys if self._is_freed(self.claims[key], uids))
 
     def _is_freed(self, claim: ResourceClaim, uids: Collection[str]) -> bool:
-        consumers = claim.status.reserved_for
-        return (
-            claim.status.allocation is not None
-            and bool(consumers)
-            and _FINALIZER in (claim.metadata.finalizers or ())
-            and all(
-                consumer.resource == "pods" and not consumer.api_group and consumer.uid in uids
-                for consumer in consumers or ()
-            )
-        )
+        consumers = claim.status.reserved_for or ()
+        if claim.status.allocation is None or not consumers or _FINALIZER not in (claim.metadata.finalizers or ()):
+            return False
+        return all(one.resource == "pods" and not one.api_group and one.uid in uids for one in consumers)
 
     def _sole_pod(self, claim: ResourceClaim) -> int:
         """The row of the pod whose removal frees the claim, 0 if no pod's does, SEVERAL if more than one has to go."""
         consumers = claim.status.reserved_for or ()
         if not self._is_freed(claim, {consumer.uid for consumer in consumers}):
             return 0
-        rows = [self._pods.find(claim.metadata.namespace, consumer.name) for consumer in consumers]
-        if any(
-            row is None or self._pods.uids[row] != consumer.uid for row, consumer in zip(rows, consumers, strict=True)
-        ):
+        rows = [self._pods.find(claim.metadata.namespace, consumer.name) or 0 for consumer in consumers]
+        if any(not row or self._pods.uids[row] != consumer.uid for row, consumer in zip(rows, consumers, strict=True)):
             return 0
-        return (rows[0] or 0) if len(rows) == 1 else SEVERAL
+        return rows[0] if len(rows) == 1 else SEVERAL
 
     def _drop(self, key: str) -> set[DeviceId]:
         """Take a claim out; returns the devices that it held."""
@@ -189,26 +180,14 @@ class ClaimIndex:
         if claim is None:
             return set()
         for consumer in claim.status.reserved_for or ():
-            users = self._by_consumer.get(consumer.uid)
-            if users is not None:
-                users.discard(key)
-                if not users:
-                    del self._by_consumer[consumer.uid]
+            take_out(self._by_consumer, consumer.uid, key)
         for uid in _extended_for(claim):
             if self.extended.get(uid) == key:
                 del self.extended[uid]
-        devices = {DeviceId(result.driver, result.pool, result.device) for result in _results(claim)}
+        devices = set(devices_of(claim))
         for device in devices:
-            for table in (self.holders, self.shares):
-                held = table.get(device)
-                if held is None or key not in held:
-                    continue
-                if isinstance(held, dict):
-                    del held[key]
-                else:
-                    held.discard(key)
-                if not held:
-                    del table[device]
+            take_out(self.holders, device, key)
+            take_out(self.shares, device, key)
         return devices
 
 

@@ -25,6 +25,19 @@ Rows = NDArray[np.intp]
 """Numbers of rows, here and elsewhere."""
 
 
+def take_out(table: dict[K, Any], key: K, member: Any) -> None:
+    """Take a member out of the set or dict at this key, if it is there, and the key with the last one."""
+    members = table.get(key)
+    if members is None:
+        return
+    if isinstance(members, dict):
+        members.pop(member, None)
+    else:
+        members.discard(member)
+    if not members:
+        del table[key]
+
+
 class _Column(NamedTuple):
     kind: type[np.generic] | None
     absent: Any

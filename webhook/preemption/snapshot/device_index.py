@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from webhook.kube.objects.devices import Device, DeviceClass, ResourceSlice
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.columns import Columns, Interner, Rows, array
+from webhook.preemption.snapshot.columns import Columns, Interner, Rows, array, take_out
 
 _IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
 _encode = msgspec.json.Encoder().encode
@@ -170,13 +170,10 @@ class DeviceIndex(Columns):
         name = published.name
         self._forget_seen(published)
         del self.slices[name]
-        _without(self.pools, published.pool, name)
-        if published.host:
-            _without(self.local, published.host, name)
-        elif published.slice.spec.shared_counters:
-            _without(self.counted, published.pool, name)
-        else:
-            del self.shared[name]
+        self.shared.pop(name, None)
+        take_out(self.pools, published.pool, name)
+        take_out(self.local, published.host, name)
+        take_out(self.counted, published.pool, name)
 
     def _free_rows(self, published: PublishedSlice) -> None:
         """Forget the slice's devices."""
@@ -214,9 +211,3 @@ def _check_amounts(resource_slice: ResourceSlice) -> None:
                     nanos(counter.value)
     except QuantityError as error:
         raise ClusterError(f"resourceslice {name}: device {device.name}: {error}") from error
-
-
-def _without(table: dict[Any, dict[str, PublishedSlice]], key: Any, name: str) -> None:
-    del table[key][name]
-    if not table[key]:
-        del table[key]

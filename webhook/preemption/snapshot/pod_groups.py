@@ -19,7 +19,7 @@ from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.creation import GROUP_ANNOTATIONS, INDEX_LABELS, at_creation
 from webhook.preemption.snapshot.amounts import int32
-from webhook.preemption.snapshot.columns import Interner, Ints, Rows
+from webhook.preemption.snapshot.columns import Interner, Ints, Rows, take_out
 
 _LONGEST_NAME = 253
 """Characters that Kubernetes' names have at most: more say nothing, and anybody can write them as an annotation."""
@@ -198,12 +198,8 @@ class PodGroups:
         self._changed |= {before, group}
         if before == group:
             return
-        if before:
-            members = self._members[before]
-            members.discard(row)
-            if not members:
-                del self._members[before]
-            del self._group_of[row]
+        take_out(self._members, before, row)
+        self._group_of.pop(row, None)
         if group:
             self._members.setdefault(group, set()).add(row)
             self._group_of[row] = group

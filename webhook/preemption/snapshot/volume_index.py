@@ -17,6 +17,7 @@ from webhook.kube.objects.placement import NodeSelector
 from webhook.kube.objects.storage import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.quantity import QuantityError, units
 from webhook.preemption.snapshot.amounts import ClusterError, int32
+from webhook.preemption.snapshot.columns import take_out
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 _AWS, _GCE, _AZURE, _CINDER = (
@@ -68,7 +69,7 @@ class VolumeIndex:
         self.attached: dict[str, AttachedVolume | None] = {}
         """By name, the volume as a node attaches it; None for one that no CSI driver attaches."""
         self._free: dict[str, dict[str, Offer]] = {}
-        self._reserved: dict[tuple[str, str], list[str]] = {}
+        self._reserved: dict[tuple[str, str], set[str]] = {}
 
     def get(self, name: str) -> PersistentVolume | None:
         """The volume of that name."""
@@ -81,7 +82,7 @@ class VolumeIndex:
         self.remove(name)
         self._volumes[name], self.attached[name] = volume, _of_volume(volume)
         if holder is not None:
-            self._reserved.setdefault((holder.namespace, holder.name), []).append(name)
+            self._reserved.setdefault((holder.namespace, holder.name), set()).add(name)
         elif (volume.status or {}).get("phase") == "Available" and volume.metadata.deletion_timestamp is None:
             self._free.setdefault(_class_of(volume), {})[name] = offer
 
@@ -91,16 +92,9 @@ class VolumeIndex:
         if volume is None:
             return
         del self.attached[name]
-        holder, of_class = volume.spec.claim_ref, _class_of(volume)
-        if holder is not None:
-            claim = (holder.namespace, holder.name)
-            self._reserved[claim].remove(name)
-            if not self._reserved[claim]:
-                del self._reserved[claim]
-        elif name in self._free.get(of_class, ()):
-            del self._free[of_class][name]
-            if not self._free[of_class]:
-                del self._free[of_class]
+        take_out(self._free, _class_of(volume), name)
+        if (holder := volume.spec.claim_ref) is not None:
+            take_out(self._reserved, (holder.namespace, holder.name), name)
 
     def free(self, of_class: str) -> list[Offer]:
         """The available volumes of a class that are reserved for nobody."""
@@ -137,10 +131,8 @@ class VolumeLimits(dict[str, dict[str, int]]):
 
     def remove(self, name: str) -> None:
         """Forget what the drivers say of a node."""
-        for driver in [driver for driver, limits in self.items() if name in limits]:
-            del self[driver][name]
-            if not self[driver]:
-                del self[driver]
+        for driver in list(self):
+            take_out(self, driver, name)
 
 
 def claim_shape(claims: Mapping[str, PersistentVolumeClaim], volumes: VolumeIndex, key: str) -> object:
