@@ -6,7 +6,7 @@ InterPodAffinity and PodTopologySpread plugins of kube-scheduler 1.36, peculiari
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -164,7 +164,7 @@ def _spread_limit(
     return room + others[domains]
 
 
-def _term_matches(snapshot: Snapshot, terms: list[Term]) -> Mask:
+def _term_matches(snapshot: Snapshot, terms: Sequence[Term]) -> Mask:
     """Which distinct label sets all the terms select, by the pods' identities."""
 
     def matches(identity: Identity) -> bool:

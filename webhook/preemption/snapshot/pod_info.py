@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -89,18 +89,14 @@ class SpreadConstraint(NamedTuple):
 
 def host_ports(pod: Pod) -> HostPorts:
     """The node's ports that the pod's containers and sidecars take, sorted, without repetition."""
-    spec = pod.spec
-    sidecars = [container for container in spec.init_containers or () if container.restart_policy == "Always"]
-    containers = [container for container in [*(spec.containers or ()), *sidecars] if container.ports]
-    if not containers:
-        return ()
-    ports = [
+    sidecars = [container for container in pod.spec.init_containers or () if container.restart_policy == "Always"]
+    ports = {
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or _ANY_ADDRESS)
-        for container in containers
+        for container in (*(pod.spec.containers or ()), *sidecars)
         for port in container.ports or ()
         if port.host_port > 0
-    ]
-    return tuple(sorted(set(ports)))
+    }
+    return tuple(sorted(ports))
 
 
 def conflicts(wanted: HostPort, taken: HostPort) -> bool:
@@ -121,8 +117,7 @@ def claims_of(pod: Pod) -> PodClaims | None:
     """The pod's claims, None if it has none."""
     if not pod.spec.volumes:
         return None
-    named: set[str] = set()
-    made: set[str] = set()
+    named, made = set[str](), set[str]()
     for volume in pod.spec.volumes:
         name = claim_name(pod, volume)
         if name is not None:
@@ -208,11 +203,8 @@ def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Te
 
 def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
     """The incoming pod's hard constraints. Raises ClusterError for a selector or number that cannot be read."""
-    hard = [
-        constraint
-        for constraint in pod.spec.topology_spread_constraints or ()
-        if constraint.when_unsatisfiable == "DoNotSchedule"
-    ]
+    constraints = pod.spec.topology_spread_constraints or ()
+    hard = [constraint for constraint in constraints if constraint.when_unsatisfiable == "DoNotSchedule"]
     place = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.topologySpreadConstraints"
     for constraint in hard:
         int32(constraint.max_skew, f"{place}: maxSkew")
@@ -230,12 +222,9 @@ def compile_spread(pod: Pod, constraint: TopologySpreadConstraint) -> SpreadCons
     """
     selector, labels = constraint.label_selector, pod.metadata.labels or {}
     if selector is not None and constraint.match_label_keys:
-        rows = list(selector.match_expressions or ())
-        rows += [
-            Requirement(key=key, operator="In", values=[labels[key]])
-            for key in constraint.match_label_keys
-            if key in labels
-        ]
+        keys = (key for key in constraint.match_label_keys if key in labels)
+        merged = [Requirement(key=key, operator="In", values=[labels[key]]) for key in keys]
+        rows = [*(selector.match_expressions or ()), *merged]
         selector = LabelSelector(match_labels=selector.match_labels, match_expressions=rows)
     empty = selector is not None and not selector.match_labels and not selector.match_expressions
     return SpreadConstraint(
@@ -257,14 +246,10 @@ def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
 
 def required_features(pod: Pod) -> list[str]:
     """The features that a node must declare to run the pod (NodeDeclaredFeatures of 1.36), sorted."""
-    spec = pod.spec
-    containers = [*(spec.containers or ()), *(spec.init_containers or ())]
-    features = []
-    if any(
-        rule.action == "RestartAllContainers"
-        for container in containers
-        for rule in container.restart_policy_rules or ()
-    ):
+    spec, features = pod.spec, []
+    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
+    rules = (rule for container in containers for rule in container.restart_policy_rules or ())
+    if any(rule.action == "RestartAllContainers" for rule in rules):
         features.append("RestartAllContainersOnContainerExits")
     if spec.host_network and spec.host_users is False:
         features.append("UserNamespacesHostNetworkSupport")
@@ -284,12 +269,12 @@ class PodInfo(NamedTuple):
     labels: dict[str, str]
     priority: int
     amounts: dict[str, int]
-    ports: HostPorts
-    affinity: list[Term]
-    anti_affinity: list[Term]
-    spread: list[SpreadConstraint]
-    features: list[str]
-    beyond: str
+    ports: HostPorts = ()
+    affinity: Sequence[Term] = ()
+    anti_affinity: Sequence[Term] = ()
+    spread: Sequence[SpreadConstraint] = ()
+    features: Sequence[str] = ()
+    beyond: str = ""
     grows: bool = False
     """Whether it is bound and wants to grow there: only resources matter."""
 
@@ -298,22 +283,13 @@ def compile_pod(pod: Pod) -> PodInfo:
     """Compile the preemptor. Raises ClusterError for amounts and selectors that cannot be read."""
     meta = pod.metadata
     amounts = {name: amount for name, amount in requests(pod).items() if amount > 0}
-    labels, priority = meta.labels or {}, priority_of(pod)
+    info = PodInfo(pod, meta.namespace, meta.name, meta.labels or {}, priority_of(pod), amounts)
     if is_deferred(pod):
-        return PodInfo(
-            pod, meta.namespace, meta.name, labels, priority, amounts, (), [], [], [], [], beyond="", grows=True
-        )
-    return PodInfo(
-        pod=pod,
-        namespace=meta.namespace,
-        name=meta.name,
-        labels=labels,
-        priority=priority,
-        amounts=amounts,
+        return info._replace(grows=True)
+    return info._replace(
         ports=host_ports(pod),
         affinity=affinity_terms(pod, anti=False),
         anti_affinity=affinity_terms(pod, anti=True),
         spread=spread_constraints(pod),
         features=required_features(pod),
-        beyond="",
     )
