@@ -47,7 +47,7 @@ class RankedCandidates(NamedTuple):
         """What the victims of each candidate cost by this key; None if the policy does not count it."""
         if self.costs is None or self.victims is None or not key.counts(self.costs.cost):
             return None
-        return key.totals(self.costs, self.victims)
+        return key.total(self.costs, self.victims)
 
 
 class RankingKey(NamedTuple):

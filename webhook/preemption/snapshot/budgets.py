@@ -59,26 +59,17 @@ def is_lenient(budget: PodDisruptionBudget) -> bool:
     return always or status.current_healthy >= status.desired_healthy > 0
 
 
-def _as_budget(budget: PodDisruptionBudget, before: Budget | None) -> Budget:
-    """What the decision needs of a budget; `before` is what was known of it.
-
-    Raises ClusterError for a number that is no int32.
-    """
+def _as_budget(budget: PodDisruptionBudget) -> Budget:
+    """What the decision needs of a budget. Raises ClusterError for a number that is no int32."""
     meta, selector, status = budget.metadata, budget.spec.selector, budget.status
-    if before is not None and before.selector == selector:
-        selects = before.selects
-    else:
-        try:
-            selects = label_matcher(selector)
-        except SelectorError:
-            selects = nothing
+    try:
+        selects = label_matcher(selector)
+    except SelectorError:
+        selects = nothing
     return Budget(
         namespace=meta.namespace,
         name=meta.name,
-        allowed=int32(
-            status.disruptions_allowed,
-            f"poddisruptionbudget {meta.namespace}/{meta.name}: status.disruptionsAllowed",
-        ),
+        allowed=int32(status.disruptions_allowed, f"poddisruptionbudget {key_of(budget)}: status.disruptionsAllowed"),
         stale=(status.observed_generation or 0) < (meta.generation or 0),
         lenient=is_lenient(budget),
         disrupted=frozenset(status.disrupted_pods or ()),
@@ -146,8 +137,7 @@ class DisruptionBudgets(Columns):
         super().__init__()
         self._pods = pods
         self._index: dict[str, int] = {}
-        self._loose = _Coverage(pods.identities, self._budgets, strict=False)
-        self._strict = _Coverage(pods.identities, self._budgets, strict=True)
+        self._coverage = {strict: _Coverage(pods.identities, self._budgets, strict=strict) for strict in (False, True)}
 
     def __len__(self) -> int:
         return len(self._index)
@@ -157,7 +147,7 @@ class DisruptionBudgets(Columns):
         key = key_of(budget)
         row = self._index.get(key)
         before = self._budgets[row] if row is not None else None
-        after = _as_budget(budget, before)
+        after = _as_budget(budget)
         if row is None:
             row = self._index[key] = self.new_row()
         self._budgets[row] = after
@@ -177,7 +167,7 @@ class DisruptionBudgets(Columns):
 
     def of(self, row: int, *, strict: bool) -> list[Budget]:
         """The budgets that the pod in this row uses when it goes."""
-        coverage = self._coverage(strict=strict)
+        coverage = self._coverage[strict]
         which = int(self._sets(np.array([row]), strict=strict)[0])  # may make the sets again
         budgets = [budget for number in coverage.sets[which] if (budget := self._budgets[number])]
         return [budget for budget in budgets if self._pods.names[row] not in budget.disrupted]
@@ -188,8 +178,8 @@ class DisruptionBudgets(Columns):
         Those that are still starting, and those that are not ready, if the one budget that covers them is lenient.
         """
         health = self._pods.health.take(rows)
-        sets = self._strict.column()  # may make the members again
-        members = self._strict.members()
+        sets = self._coverage[True].column()  # may make the members again
+        members = self._coverage[True].members()
         lenient = np.append(self._lenient[: self.rows], False)[members].any(axis=1)
         spares = lenient & (np.count_nonzero(members >= 0, axis=1) == 1)
         result: Mask = health == STARTING
@@ -216,7 +206,7 @@ class DisruptionBudgets(Columns):
             positions, _ = self._uses(rows, sets, chosen, strict=True)
             spent[positions] = True
             exhausted = rows[spent]
-        crowded = np.count_nonzero(self._strict.members() >= 0, axis=1) > 1
+        crowded = np.count_nonzero(self._coverage[True].members() >= 0, axis=1) > 1
         if evicts and crowded.any():
             several = rows[crowded[sets]]
         return exhausted, several
@@ -244,7 +234,7 @@ class DisruptionBudgets(Columns):
         if not self._index:
             return result
         strict = strict or evicts  # the Eviction API counts what it would grant now, whatever the policy says
-        covered: Mask = self._coverage(strict=strict).column() != 0
+        covered: Mask = self._coverage[strict].column() != 0
         places = np.flatnonzero(covered.take(self._pods.identity.take(rows)))
         if evicts:
             places = places[~self.unguarded(rows[places])]
@@ -278,16 +268,13 @@ class DisruptionBudgets(Columns):
             result &= ~self.unguarded(rows)
         return result
 
-    def _coverage(self, *, strict: bool) -> _Coverage:
-        return self._strict if strict else self._loose
-
     def _look_again(self) -> None:
-        self._loose.forget()
-        self._strict.forget()
+        for coverage in self._coverage.values():
+            coverage.forget()
 
     def _sets(self, rows: Rows, *, strict: bool) -> NDArray[np.int32]:
         """The pods' places in the coverage's sets; 0 is the empty one."""
-        sets: NDArray[np.int32] = self._coverage(strict=strict).column().take(self._pods.identity.take(rows))
+        sets: NDArray[np.int32] = self._coverage[strict].column().take(self._pods.identity.take(rows))
         if strict:
             sets[self._pods.terminating.take(rows)] = 0
         return sets
@@ -299,7 +286,7 @@ class DisruptionBudgets(Columns):
     def _spent_sets(self, *, strict: bool) -> Mask:
         """Which sets have a budget that lets no pod go, whichever pod it is."""
         spent = (self._left(strict=strict) <= 0) & ~self._disrupted[: self.rows]
-        members = np.append(spent, False)[self._coverage(strict=strict).members()]  # -1, no budget, reads the last one
+        members = np.append(spent, False)[self._coverage[strict].members()]  # -1, no budget, reads the last one
         result: Mask = np.count_nonzero(members, axis=1) > 0
         return result
 
@@ -307,7 +294,7 @@ class DisruptionBudgets(Columns):
         """Every (position in `rows`, number of a chosen budget) in which the pod would use it, by position."""
         positions: list[Rows] = []
         numbers: list[Ints] = []
-        for member in self._coverage(strict=strict).members().T if chosen.any() else ():
+        for member in self._coverage[strict].members().T if chosen.any() else ():
             wanted = (member >= 0) & chosen[member]
             using = np.flatnonzero(wanted[sets])
             positions.append(using)

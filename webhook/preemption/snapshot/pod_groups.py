@@ -40,14 +40,14 @@ NO_GROUP = GroupKey("", "", "")
 
 
 class GroupSource(NamedTuple):
-    """One way in which pods name their group: `name` says which, empty for none.
+    """One way in which pods name their group: by the label `key`, or as `name` says; empty for none.
 
-    Without the label or annotation `key` a pod names none; it is empty if the group is named elsewhere.
+    Without the key a pod names none; it is empty if the group is named elsewhere.
     """
 
     title: str
     key: str
-    name: Callable[[Pod], str]
+    name: Callable[[Pod], str] | None = None
 
 
 _VOLCANO_NAME, _KUEUE_COUNT, _KUEUE_GROWS = GROUP_ANNOTATIONS
@@ -58,14 +58,6 @@ _NUMBER_AT_END = re.compile(r"-(\d{1,18})$", re.ASCII)
 _HIGHEST_INDEX = 2**31 - 1
 _SHOWN = 5
 """Groups that are named."""
-
-
-def _label(key: str) -> Callable[[Pod], str]:
-    return lambda pod: (pod.metadata.labels or {}).get(key, "")
-
-
-def _annotation(key: str) -> Callable[[Pod], str]:
-    return lambda pod: (pod.metadata.annotations or {}).get(key, "")
 
 
 def _scheduling_group(pod: Pod) -> str:
@@ -89,11 +81,11 @@ def _indexed_job(pod: Pod) -> str:
 
 GROUP_SOURCES = (
     GroupSource(POD_GROUP, "", _scheduling_group),
-    GroupSource(COSCHEDULING, "scheduling.x-k8s.io/pod-group", _label("scheduling.x-k8s.io/pod-group")),
-    GroupSource(VOLCANO, _VOLCANO_NAME, _annotation(_VOLCANO_NAME)),
-    GroupSource("Kueue pod group", "kueue.x-k8s.io/pod-group-name", _label("kueue.x-k8s.io/pod-group-name")),
+    GroupSource(COSCHEDULING, "scheduling.x-k8s.io/pod-group"),
+    GroupSource(VOLCANO, _VOLCANO_NAME, lambda pod: (pod.metadata.annotations or {}).get(_VOLCANO_NAME, "")),
+    GroupSource("Kueue pod group", "kueue.x-k8s.io/pod-group-name"),
     GroupSource("LeaderWorkerSet replica", "leaderworkerset.sigs.k8s.io/name", _leader_worker_set),
-    GroupSource("JobSet", "jobset.sigs.k8s.io/jobset-name", _label("jobset.sigs.k8s.io/jobset-name")),
+    GroupSource("JobSet", "jobset.sigs.k8s.io/jobset-name"),
     GroupSource("indexed Job", "batch.kubernetes.io/job-name", _indexed_job),
 )
 """Who defines groups, the first that applies counts."""
@@ -108,7 +100,7 @@ def group_of(pod: Pod) -> GroupKey:
         return NO_GROUP
     made = Pod(metadata=meta, spec=pod.spec)
     for source in GROUP_SOURCES:
-        if name := source.name(made):
+        if name := source.name(made) if source.name else (meta.labels or {}).get(source.key, ""):
             return GroupKey(source.title, pod.metadata.namespace, name)
     return NO_GROUP
 

@@ -92,11 +92,7 @@ class Pods(Columns):
         self._unadvertised: dict[int, Amounts] = {}
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
-        self._leaving: set[int] = set()
-        self._leaving_rows: Rows | None = None
-        """The same as an ordered array, None if it has changed since it was made; there are few among many pods."""
-        self._nominees: set[int] = set()
-        self._nominee_rows: Rows | None = None
+        self._leaving, self._nominees = _FewRows(), _FewRows()
         self._order: list[list[Importance]] = []
         self._index: dict[str, dict[str, int]] = {}
         self.new_row()  # row 0
@@ -125,15 +121,11 @@ class Pods(Columns):
 
     def leaving(self) -> Rows:
         """The rows of the terminating pods that are on a node, ascending."""
-        if self._leaving_rows is None:
-            self._leaving_rows = _fixed(self._leaving)
-        return self._leaving_rows
+        return self._leaving.ordered()
 
     def nominees(self) -> Rows:
         """The rows of the pods that are nominated to a node, ascending."""
-        if self._nominee_rows is None:
-            self._nominee_rows = _fixed(self._nominees)
-        return self._nominee_rows
+        return self._nominees.ordered()
 
     @contextmanager
     def staying(self, rows: Rows) -> Iterator[None]:
@@ -207,7 +199,7 @@ class Pods(Columns):
         self._join(row, self.groups.take(group, group) if group is not NO_GROUP else 0, counts=bool(spec.node_name))
         self._put_amounts(row, amounts)
         self._enter(row, spec.node_name, stays=stays)
-        self._note_leaving(row, leaves=meta.deletion_timestamp is not None and bool(spec.node_name))
+        self._leaving.put(row, meta.deletion_timestamp is not None and bool(spec.node_name))
         self._nominate(row, "" if spec.node_name or spec.scheduling_gates else pod.status.nominated_node_name)
         return row
 
@@ -232,7 +224,7 @@ class Pods(Columns):
             del self._index[namespace]
         self._join(row, 0, counts=False)
         self._leave(row, stays=False)
-        self._note_leaving(row, leaves=False)
+        self._leaving.put(row, False)
         self._nominate(row, "")
         self._drop_references(row)
         self._unadvertised.pop(row, None)
@@ -243,12 +235,9 @@ class Pods(Columns):
         self.identities.drop(int(self.identity[row]))
         self.profiles.drop(int(self.profile[row]))
         self.owners.drop(int(self.owner[row]))
-        if self.port_set[row]:
-            self.ports.drop(int(self.port_set[row]))
-        if self.anti_set[row]:
-            self.anti.drop(int(self.anti_set[row]))
-        if self.claim_set[row]:
-            self.claims.drop(int(self.claim_set[row]))
+        for ids, column in ((self.ports, self.port_set), (self.anti, self.anti_set), (self.claims, self.claim_set)):
+            if column[row]:
+                ids.drop(int(column[row]))
 
     def _join(self, row: int, group: int, *, counts: bool) -> None:
         """Let the pod belong to a group (id, with one reference for it), 0 for none; only a pod on a node `counts`."""
@@ -352,19 +341,12 @@ class Pods(Columns):
         nodes.pod_count[node] = count - 1
         nodes.release(node)
 
-    def _note_leaving(self, row: int, *, leaves: bool) -> None:
-        if leaves is not (row in self._leaving):
-            self._leaving ^= {row}
-            self._leaving_rows = None
-
     def _nominate(self, row: int, node_name: str) -> None:
         """Note which node the pod is nominated to; an empty name takes the nomination off."""
         before = int(self.nominated[row])
         node = self.nodes.claim(node_name) if node_name else -1
         self.nominated[row] = node
-        if (node >= 0) is not (row in self._nominees):
-            self._nominees ^= {row}
-            self._nominee_rows = None
+        self._nominees.put(row, node >= 0)
         if node >= 0:
             self.nodes.nominations[node] += 1
         if before >= 0:
@@ -384,8 +366,22 @@ class Pods(Columns):
             self.slots = grown(self.slots, 2 * width)
 
 
-def _fixed(rows: set[int]) -> Rows:
-    """The rows in order, as an array that nobody may change."""
-    ordered = np.array(sorted(rows), np.intp)
-    ordered.flags.writeable = False
-    return ordered
+class _FewRows:
+    """Some rows, few among many."""
+
+    def __init__(self) -> None:
+        self._rows: set[int] = set()
+        self._ordered: Rows | None = None
+
+    def put(self, row: int, belongs: bool) -> None:
+        """Let the row be one of them, or not."""
+        if belongs is not (row in self._rows):
+            self._rows ^= {row}
+            self._ordered = None
+
+    def ordered(self) -> Rows:
+        """The rows in order, as an array that nobody may change."""
+        if self._ordered is None:
+            self._ordered = np.array(sorted(self._rows), np.intp)
+            self._ordered.flags.writeable = False
+        return self._ordered

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.bounded import Newest
 from webhook.kube.objects.cluster_scoped import Namespace, Node, PriorityClass
-from webhook.kube.objects.devices import ClaimConsumer, ResourceSlice
+from webhook.kube.objects.devices import ClaimConsumer
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.storage import PersistentVolumeClaim, StorageClass
@@ -87,11 +87,14 @@ class Snapshot:
             kinds.CSI_NODES: (self.attach_limits.put, self.attach_limits.remove),
             kinds.STORAGE_CLASSES: (self.storage_classes.put, self.storage_classes.remove),
             kinds.DEVICE_CLASSES: (self.devices.put_class, self.devices.remove_class),
-            kinds.SLICES: (self._put_slice, self._remove_slice),
+            kinds.SLICES: (
+                lambda changed: self.device_claims.refresh(self.devices.put_slice(changed)),
+                lambda name: self.device_claims.refresh(self.devices.remove_slice(name)),
+            ),
             kinds.CLAIMS: (self.device_claims.put, self.device_claims.remove),
             kinds.NODES: (self._put_node, self.nodes.remove),
             kinds.BUDGETS: (self.budgets.put, self.budgets.remove),
-            kinds.PODS: (self._put_pod, self._remove_pod),
+            kinds.PODS: (self._put_pod, self._change_pod),
         }
         groups = self.pods.grouped
         for source, kind in kinds.POD_GROUPS.items():
@@ -124,30 +127,20 @@ class Snapshot:
             self.pods.advertise()
 
     def _put_pod(self, pod: Pod) -> None:
-        meta = pod.metadata
-        if is_terminal(pod) or not (pod.spec.node_name or pod.status.nominated_node_name):
-            self._remove_pod(key_of(pod))
-            return
-        before = self.uid_of(meta.namespace, meta.name)
-        self.pods.put(pod)
-        self._pods_changed(before, meta.uid)
+        kept = not is_terminal(pod) and bool(pod.spec.node_name or pod.status.nominated_node_name)
+        self._change_pod(key_of(pod), pod if kept else None)
 
-    def _remove_pod(self, key: str) -> None:
+    def _change_pod(self, key: str, pod: Pod | None = None) -> None:
+        """Put the pod, or remove that of the key. Claims on devices are told of the pods that came or went."""
         namespace, _, name = key.rpartition("/")
         before = self.uid_of(namespace, name)
-        self.pods.remove(namespace, name)
-        self._pods_changed(before, "")
-
-    def _pods_changed(self, before: str, after: str) -> None:
-        """Claims on devices are told of the pods, by uid, that came or went."""
+        if pod is None:
+            self.pods.remove(namespace, name)
+        else:
+            self.pods.put(pod)
+        after = "" if pod is None else pod.metadata.uid
         for uid in {before, after} - {""} if before != after else ():
             self.device_claims.pod_changed(uid)
-
-    def _put_slice(self, resource_slice: ResourceSlice) -> None:
-        self.device_claims.refresh(self.devices.put_slice(resource_slice))
-
-    def _remove_slice(self, name: str) -> None:
-        self.device_claims.refresh(self.devices.remove_slice(name))
 
     def hold_devices(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
         """Count the devices as taken by a pod of the namespace, for which a plan has them freed."""
@@ -160,9 +153,7 @@ class Snapshot:
 
     def pod(self, key: str) -> PodSummary | None:
         """What is remembered of the pod `namespace/name`."""
-        namespace, _, name = key.rpartition("/")
-        row = self.pods.find(namespace, name)
-        return None if row is None else self.pods.view(row)
+        return next((self.pods.view(row) for row in self.pod_rows([key]).tolist()), None)
 
     def node_names(self) -> list[str]:
         """The names of all known nodes, sorted."""

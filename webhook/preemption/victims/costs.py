@@ -33,7 +33,7 @@ class VictimCosts(NamedTuple):
     grace_period: int | None
     evicted: Ints | None = None
 
-    def order_of(self, rows: Rows) -> list[Floats]:
+    def order_of(self, rows: Rows) -> list[Ints | Floats]:
         """What the pods in an array of rows are put in order by among equal priority: an array of that shape a key."""
         return [key.order(self, rows) for key in COST_KEYS if key.counts(self.cost)]
 
@@ -44,8 +44,7 @@ class VictimCosts(NamedTuple):
 
     def ready(self, rows: Rows) -> Ints:
         """1 for pods that are ready."""
-        ready: Ints = (self.snapshot.pods.health[rows] == HEALTHY).astype(np.int64)
-        return ready
+        return np.where(self.snapshot.pods.health[rows] == HEALTHY, 1, 0)
 
     def deletion_cost(self, rows: Rows) -> Ints:
         """What `controller.kubernetes.io/pod-deletion-cost` says; 0 if it is not there or no int32."""
@@ -80,7 +79,7 @@ class VictimCosts(NamedTuple):
 
     def totals(self, sets: VictimSets) -> list[Ints | Floats]:
         """What the sets cost, key by key that the policy counts."""
-        return [key.totals(self, sets) for key in COST_KEYS if key.counts(self.cost)]
+        return [key.total(self, sets) for key in COST_KEYS if key.counts(self.cost)]
 
 
 class VictimSets(NamedTuple):
@@ -91,7 +90,7 @@ class VictimSets(NamedTuple):
     length: int
     now: float
 
-    def summed(self, values: Ints) -> Ints:
+    def summed(self, values: Ints | Floats) -> Ints:
         """By set the sum of values by victim; of int32 and of seconds it is exact."""
         return np.bincount(self.of, weights=values, minlength=self.length).astype(np.int64)
 
@@ -128,17 +127,22 @@ def seconds(amount: float) -> str:
 class CostKey(NamedTuple):
     """One key: whether the policy `counts` it, by what the pods of a node are put in `order`, and what sets cost.
 
-    The pod with the larger value of `order` stays; of two sets the one with the smaller of the `totals` goes.
+    The pod with the larger value of `order` stays; of two sets the one with the smaller of the `totals` goes, which
+    without any are the sums of those.
     `heading`, `because` and `text` are those of the key in the ranking.
     """
 
     name: str
     counts: Callable[[EvictionCost], bool]
-    order: Callable[[VictimCosts, Rows], Floats]
-    totals: Callable[[VictimCosts, VictimSets], Ints | Floats]
+    order: Callable[[VictimCosts, Rows], Ints | Floats]
     heading: str
     because: str
+    totals: Callable[[VictimCosts, VictimSets], Ints | Floats] | None = None
     text: Callable[[Any], str] = str
+
+    def total(self, costs: VictimCosts, sets: VictimSets) -> Ints | Floats:
+        """What the sets cost by this key."""
+        return sets.summed(self.order(costs, sets.rows)) if self.totals is None else self.totals(costs, sets)
 
 
 COST_KEYS = (
@@ -147,15 +151,14 @@ COST_KEYS = (
         heading="ready pods",
         because="fewer of its victims are ready",
         counts=lambda cost: cost.readiness,
-        order=lambda costs, rows: costs.ready(rows).astype(np.float64),
-        totals=lambda costs, sets: sets.summed(costs.ready(sets.rows)),
+        order=VictimCosts.ready,
     ),
     CostKey(
         name="group_restarts",
         heading="groups that lose pods",
         because="fewer groups of pods lose a member for it",
         counts=lambda cost: cost.group_restarts,
-        order=lambda costs, rows: (costs.snapshot.pods.group[rows] > 0).astype(np.float64),
+        order=lambda costs, rows: np.where(costs.snapshot.pods.group[rows] > 0, 1, 0),
         totals=_group_restarts,
     ),
     CostKey(
@@ -163,8 +166,7 @@ COST_KEYS = (
         heading="deletion cost",
         because="its victims have a lower deletion cost",
         counts=lambda cost: cost.deletion_cost,
-        order=lambda costs, rows: costs.deletion_cost(rows).astype(np.float64),
-        totals=lambda costs, sets: sets.summed(costs.deletion_cost(sets.rows)),
+        order=VictimCosts.deletion_cost,
     ),
     CostKey(
         name="lost_work",
@@ -180,8 +182,7 @@ COST_KEYS = (
         heading="recent evictions",
         because="its victims' workloads were recently evicted less often",
         counts=lambda cost: cost.recent_evictions is not None,
-        order=lambda costs, rows: costs.evicted_lately(rows).astype(np.float64),
-        totals=lambda costs, sets: sets.summed(costs.evicted_lately(sets.rows)),
+        order=VictimCosts.evicted_lately,
     ),
     CostKey(
         name="grace_period",
@@ -189,9 +190,7 @@ COST_KEYS = (
         because="its victims have the shorter grace period",
         text=seconds,
         counts=lambda cost: cost.grace_period,
-        order=lambda costs, rows: (
-            costs.snapshot.pods.grace[rows] if costs.grace_period is None else np.zeros(rows.shape)
-        ),
+        order=lambda costs, rows: np.where(costs.grace_period is None, costs.snapshot.pods.grace[rows], 0),
         totals=_last_end,
     ),
 )
