@@ -162,7 +162,9 @@ class ClaimIndex:
         consumers = claim.status.reserved_for or ()
         if claim.status.allocation is None or not consumers or _FINALIZER not in (claim.metadata.finalizers or ()):
             return False
-        return all(one.resource == "pods" and not one.api_group and one.uid in uids for one in consumers)
+        return all(
+            consumer.resource == "pods" and not consumer.api_group and consumer.uid in uids for consumer in consumers
+        )
 
     def _sole_pod(self, claim: ResourceClaim) -> int:
         """The row of the pod whose removal frees the claim, 0 if no pod's does, SEVERAL if more than one has to go."""
