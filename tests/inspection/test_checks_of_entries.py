@@ -73,7 +73,7 @@ def test_entries_that_fit(target):
 def test_entries_that_a_replica_keeps():
     """Its own are not looked at, those that somebody changed by hand are; an empty configuration is another check's."""
     [one] = applied(policies(), made=entries)[PLURALS[VALIDATING]]
-    kept = stored.with_entries(one, entries(Policies(), WebhookTarget())[VALIDATING], stored.Trust())
+    kept = stored.with_entries(one, entries(Policies(), WebhookTarget())[VALIDATING], str)
     both = applied(policies(), made=entries) | {PLURALS[VALIDATING]: [kept]}
     assert said(policies(), both) == []
     kept["webhooks"] = kept["webhooks"][1:]
@@ -87,11 +87,11 @@ def test_entries_that_a_replica_keeps():
 def test_entries_of_a_static_installation():
     """What a replica wrote before is not what an administrator is to apply, and nobody puts it back."""
     [one] = applied(policies(), made=entries)[PLURALS[VALIDATING]]
-    kept = stored.with_entries(one, entries(policies(), SHIPPED)[VALIDATING], stored.Trust())
+    kept = stored.with_entries(one, entries(policies(), SHIPPED)[VALIDATING], str)
     both = applied(policies()) | {PLURALS[VALIDATING]: [kept]}
     [(_, what)] = said(policies(), both, STATIC)
     assert "probe.validate.giveway.dev" in what
-    marked = stored.with_entries(one, applied_entries(policies(), SHIPPED)[VALIDATING], stored.Trust())
+    marked = stored.with_entries(one, applied_entries(policies(), SHIPPED)[VALIDATING], str)
     both[PLURALS[VALIDATING]] = [marked]
     assert said(policies(), both, STATIC) == []
     [(_, what)] = said(policies(POLICY.replace("/kept]", "/other]")), both)

@@ -67,29 +67,19 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
     entry = partial(_entry, target, MUTATING)
     pods = entry("pods", [_rule("", ["pods"], ["CREATE"])])
     classes = entry("priorityclasses", [_classes(["CREATE", "UPDATE"])])
-    groups = entry("podgroups", [_groups(["podgroups"], _BOTH)], matchConditions=[_NEW_GROUP])
+    groups = entry("podgroups", [_groups(["podgroups"], _BOTH)], matchConditions=_NEW_GROUP)
     # A manifest that knows nothing of what the pod was given. It can refuse nothing: if an update stays as it is sent,
     # the API server and validation refuse what may not change
     update = entry(
         "pods-update",
         [_rule("", ["pods"], ["UPDATE"])],
-        matchConditions=[{"name": "leaves-something-out", "expression": MANIFEST_AGAIN}],
+        matchConditions=_if("leaves-something-out", MANIFEST_AGAIN),
         failurePolicy="Ignore",
     )
-    if target.priority_plugin:
-        return [pods, update, classes, groups, _probe(target, MUTATING)]
-    # What the Priority plugin does for pods that nobody else asks about: those of the system, and incomplete updates.
-    # Neither can refuse: a pod of kube-system must not wait for the webhook
-    system = entry(
-        "pods-system",
-        [_rule("", ["pods"], ["CREATE"])],
-        phase="mutate-priority",
-        namespaceSelector=_outside_exempt(_system(target, "In")),
-        failurePolicy="Ignore",
-    )
-    update["namespaceSelector"] = _outside_exempt()
-    update["matchConditions"][0]["expression"] = any_of([MANIFEST_AGAIN, *map(left_out, _RESOLVED)])
-    return [pods, system, update, classes, groups, _probe(target, MUTATING)]
+    if not target.priority_plugin:
+        update["namespaceSelector"] = _outside_exempt()
+        update["matchConditions"][0]["expression"] = any_of([MANIFEST_AGAIN, *map(left_out, _RESOLVED)])
+    return [pods, *_system_pods(target, MUTATING), update, classes, groups, _probe(target, MUTATING)]
 
 
 def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
@@ -98,19 +88,6 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     reads, protected = reads_on_update(policies), protected_annotations(policies)
     # A user name may have quotes in it
     reconciler = target.reconciler.replace("\\", "\\\\").replace("'", "\\'")
-    if target.priority_plugin:
-        system = []
-    else:
-        # What the Priority plugin refuses. A policy says nothing here, and nobody waits
-        system = [
-            entry(
-                "pods-system",
-                [_rule("", ["pods"], ["CREATE"])],
-                phase="validate-priority",
-                namespaceSelector=_outside_exempt(_system(target, "In")),
-                failurePolicy="Ignore",
-            )
-        ]
     workloads: dict[str, list[str]] = {}
     for group, resource in WORKLOADS:
         workloads.setdefault(group, []).append(resource)
@@ -118,9 +95,9 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
         entry(
             "pods",
             [_rule("", ["pods"], ["CREATE", "UPDATE"])],
-            matchConditions=[{"name": "something-to-judge", "expression": pod_condition(reads, protected)}],
+            matchConditions=_if("something-to-judge", pod_condition(reads, protected)),
         ),
-        *system,
+        *_system_pods(target, VALIDATING),
         entry(
             "pods-status",
             [_rule("", ["pods/status"], ["UPDATE"])],
@@ -132,7 +109,7 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
         entry(
             "pods-binding",
             [_rule("", ["pods/binding", "bindings"], ["CREATE"])],
-            matchConditions=[{"name": "protected-keys", "expression": binding_condition(protected)}],
+            matchConditions=_if("protected-keys", binding_condition(protected)),
         ),
         entry(
             "workloads",
@@ -140,20 +117,20 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
             # Templates are judged where their author sees the answer. Their pods are judged again, so nothing is
             # lost if nobody answers.
             failurePolicy="Ignore",
-            matchConditions=[{"name": "new-template", "expression": _NEW_TEMPLATE}],
+            matchConditions=_if("new-template", _NEW_TEMPLATE),
         ),
         entry("priorityclasses", [_classes(["CREATE", "UPDATE", "DELETE"])]),
-        entry("podgroups", [_groups(["podgroups"], _BOTH)], matchConditions=[_NEW_GROUP]),
+        entry("podgroups", [_groups(["podgroups"], _BOTH)], matchConditions=_NEW_GROUP),
         # As with other workloads: the groups that are made of the templates are judged again
         entry(
-            "podgroup-templates", [_groups(["workloads"], _BOTH)], failurePolicy="Ignore", matchConditions=[_NEW_GROUP]
+            "podgroup-templates", [_groups(["workloads"], _BOTH)], failurePolicy="Ignore", matchConditions=_NEW_GROUP
         ),
         # The ConfigMap of the policies. The servers check it again when they load it, so it need not wait for them
         entry(
             "policies",
             [_rule("", ["configmaps"], ["CREATE", "UPDATE"])],
             namespaceSelector=_own(target),
-            matchConditions=[{"name": "the-policies", "expression": f"request.name == '{POLICIES}'"}],
+            matchConditions=_if("the-policies", f"request.name == '{POLICIES}'"),
             failurePolicy="Ignore",
         ),
         _probe(target, VALIDATING),
@@ -197,9 +174,13 @@ def binding_condition(protected: Collection[str]) -> str:
     return any_of([*(present_key("annotations", key) for key in sorted(protected)), present_key("labels", MARK)])
 
 
+def _if(name: str, expression: str) -> list[dict[str, str]]:
+    return [{"name": name, "expression": expression}]
+
+
 _TEMPLATES = tuple(".?".join(path) for path in TEMPLATE_PATHS)
 _BOTH = ["CREATE", "UPDATE"]
-_NEW_GROUP = {"name": "new-spec", "expression": f"request.operation == 'CREATE' || {changed('spec')}"}
+_NEW_GROUP = _if("new-spec", f"request.operation == 'CREATE' || {changed('spec')}")
 _NOW, _BEFORE = (
     [
         f"{state}.metadata.?labels[?'{MARK}'].hasValue()",
@@ -257,9 +238,29 @@ def _probe(target: WebhookTarget, kind: str) -> Entry:
         "probe",
         [_rule("", ["configmaps"], ["UPDATE"])],
         namespaceSelector=_own(target),
-        matchConditions=[{"name": "the-probe", "expression": _PROBING}],
+        matchConditions=_if("the-probe", _PROBING),
         failurePolicy="Ignore",
     )
+
+
+def _system_pods(target: WebhookTarget, kind: str) -> list[Entry]:
+    """What the Priority plugin does for pods that nobody else asks about: those of the system.
+
+    A policy says nothing here, and none of them waits for the webhook.
+    """
+    if target.priority_plugin:
+        return []
+    return [
+        _entry(
+            target,
+            kind,
+            "pods-system",
+            [_rule("", ["pods"], ["CREATE"])],
+            phase=f"{PHASES[kind]}-priority",
+            namespaceSelector=_outside_exempt(_system(target, "In")),
+            failurePolicy="Ignore",
+        )
+    ]
 
 
 def _outside_exempt(*more: dict[str, Any]) -> dict[str, Any]:

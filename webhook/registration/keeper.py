@@ -8,6 +8,7 @@ entries, which refuse nothing, written first, and asks through them. `docs/insta
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import random
 import time
@@ -22,11 +23,7 @@ from webhook.admission.configmaps import PROBE
 from webhook.kube.backoff import exponential
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
-from webhook.kube.resources import (
-    DEPLOYMENT,
-    MUTATING_WEBHOOK_CONFIGURATION,
-    VALIDATING_WEBHOOK_CONFIGURATION,
-)
+from webhook.kube.resources import DEPLOYMENT, MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.policy.model.policies import Policies
 from webhook.registration import stored
 from webhook.registration.entries import MUTATING, PHASES, VALIDATING, Entry, WebhookTarget, entries
@@ -179,12 +176,14 @@ class Keeper(EntriesLoop):
             self._report(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
             return self._settings.period
         # The file's authorities; if somebody else renews those in use, then these for new entries, too
-        given, settings = stored.pem_bundle(situation.trust()), self._settings
-        if settings.owns_trust or settings.target.url is not None:
-            trust = Trust(given, fixed=True)
-        else:
-            trust = Trust(stored.trusted(configurations.values()) or given)
-        wanted = entries(situation.policies(), self._settings.target)
+        given, settings = base64.b64encode(situation.trust()).decode(), self._settings
+        common = stored.trusted(configurations.values()) or given
+        fixed = settings.owns_trust or settings.target.url is not None
+
+        def trust(bundle: str) -> str:
+            return (given or bundle) if fixed else (bundle or common)
+
+        wanted = entries(situation.policies(), settings.target)
         due = [kind for kind, obj in configurations.items() if self._is_due(kind, obj, wanted[kind], trust)]
         if due and not await self._reached(configurations, wanted, trust):
             return self._soon()

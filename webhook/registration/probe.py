@@ -37,12 +37,14 @@ class Probe(msgspec.Struct, frozen=True):
     versions: frozenset[str] = frozenset()
 
 
-async def silent_phases(api: Client, own: str, annotations: Mapping[str, str]) -> tuple[str, ...]:
+async def silent_phases(
+    api: Client, own: str, annotations: Mapping[str, str], heard: list[str] | None = None
+) -> tuple[str, ...]:
     """The phases in which no webhook answers a probe with these annotations; giveway's namespace is `own`.
 
-    Raises ApiError if the ConfigMap of the probe cannot be changed.
+    The answers are added to `heard`. Raises ApiError if the ConfigMap of the probe cannot be changed.
     """
-    heard: list[str] = []
+    heard = [] if heard is None else heard
     body = {"metadata": {"annotations": {"giveway.dev/probe": f"{random.getrandbits(32):08x}", **annotations}}}
     await api.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All")
     return tuple(phase for phase in PHASES.values() if not answered(phase, heard))
@@ -54,18 +56,19 @@ async def send_probe(client: Client, own: str) -> Probe:
     Raises ApiError for a missing right: to patch the ConfigMap of the probe, or to create PriorityClasses.
     """
     heard: list[str] = []
-    body = {"metadata": {"annotations": {"giveway.dev/probe": "doctor"}}}
-    # Without the ConfigMap the fail-closed entry still tells
-    await unless_absent(client.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All"))
+    silent = await unless_absent(silent_phases(client, own, {}, heard))
+    if silent is None:  # without the ConfigMap the fail-closed entry still tells
+        silent = tuple(PHASES.values())
     versions = frozenset(match[1] for text in heard if (match := _VERSION.match(text)))
-    silent = tuple(phase for phase in PHASES.values() if not answered(phase, heard))
-    if not silent:
-        return Probe(versions=versions)
+    failed = await _failure(client) if silent else None
+    return Probe(silent, failed[1], failed[2].strip(), versions) if failed else Probe(silent, versions=versions)
+
+
+async def _failure(client: Client) -> re.Match[str] | None:
     try:
         await client.create(PRIORITY_CLASS.path(), _TRIAL, dryRun="All")
     except ApiError as error:
         if error.status == 403 and "cannot create" in error.message:
             raise
-        if (failed := _FAILED.search(error.message)) is not None:
-            return Probe(silent, failed[1], failed[2].strip(), versions)
-    return Probe(silent, versions=versions)
+        return _FAILED.search(error.message)
+    return None

@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
-
-import msgspec
 
 from webhook.registration.entries import PROBES, Entry
 
@@ -21,20 +18,8 @@ WRITTEN = "giveway.dev/entries"
 """The annotation with the digest of the entries as a replica wrote them: others' changes are told apart by it."""
 
 
-class Trust(msgspec.Struct, frozen=True):
-    """What the API server is to trust, as it stands in `caBundle`; empty if that is not known.
-
-    With `fixed`, every entry is to have just that: nobody else renews it. Otherwise only those that have none get it.
-    """
-
-    bundle: str = ""
-    fixed: bool = False
-
-    def of(self, entry: Entry) -> str:
-        """The `caBundle` that the entry is to have."""
-        there = _bundle(entry)
-        return (self.bundle or there) if self.fixed else (there or self.bundle)
-
+Trust = Callable[[str], str]
+"""The `caBundle` that an entry is to have, by the one that it has; empty if there is none."""
 
 _DEFAULTS: Json = {
     "failurePolicy": "Fail",
@@ -52,7 +37,7 @@ def digest(entries: Iterable[Entry]) -> str:
     """A short name for what the entries mean; the same before and after the API server filled in its defaults."""
     means: list[Json] = []
     for entry in entries:
-        client = _client(entry)
+        client = entry.get("clientConfig") or {}
         service = client.get("service")
         means.append(
             {
@@ -74,7 +59,7 @@ def is_ours(configuration: Json) -> bool:
 def has_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> bool:
     """Whether the entries by which the server is probed are there, as they are wanted."""
     there = _probes(_entries(configuration))
-    return digest(there) == digest(_probes(wanted)) and not any(_lacks(entry, trust) for entry in there)
+    return digest(there) == digest(_probes(wanted)) and not untrusted({"webhooks": there}, trust)
 
 
 def trusted(configurations: Iterable[Json]) -> str:
@@ -85,56 +70,39 @@ def trusted(configurations: Iterable[Json]) -> str:
 
 def untrusted(configuration: Json, trust: Trust) -> bool:
     """Whether an entry has another `caBundle` than it is to have."""
-    return any(_lacks(entry, trust) for entry in _entries(configuration))
+    bundles = map(_bundle, _entries(configuration))
+    return any(trust(bundle) != bundle for bundle in bundles)
 
 
-def with_entries(configuration: Json, wanted: list[Entry], trust: Trust) -> Json:
-    """The configuration with these entries."""
-    marked = {**_annotations(configuration), WRITTEN: digest(wanted)}
-    return _replaced(configuration, _merged(configuration, wanted, trust), marked)
+def with_entries(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> Json:
+    """The configuration with these entries and no others."""
+    there = {entry.get("name"): entry for entry in _entries(configuration)}
+    merged: list[Entry] = []
+    for entry in wanted:
+        before = there.get(entry["name"]) or {}
+        bundle = trust(_bundle(before))
+        client = {**entry["clientConfig"], **({"caBundle": bundle} if bundle else {})}
+        merged.append({**before, **entry, "clientConfig": client})
+    metadata = dict(configuration["metadata"])
+    metadata["annotations"] = {**_annotations(configuration), WRITTEN: digest(merged)}
+    return {**configuration, "metadata": metadata, "webhooks": merged}
 
 
-def with_probes(configuration: Json, wanted: list[Entry], trust: Trust) -> Json:
+def with_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> Json:
     """The configuration as it is, but for the entries by which the server is probed."""
     others = [entry for entry in _entries(configuration) if entry.get("name") not in PROBES]
-    return _replaced(
-        configuration, [*others, *_merged(configuration, _probes(wanted), trust)], _annotations(configuration)
-    )
+    probing = with_entries(configuration, _probes(wanted), trust)["webhooks"]
+    return {**configuration, "webhooks": others + probing}
 
 
 def emptied(configuration: Json) -> Json:
     """The configuration without entries: nothing is sent to anybody any more."""
     kept = {key: value for key, value in _annotations(configuration).items() if key != WRITTEN}
-    return _replaced(configuration, [], kept)
-
-
-def pem_bundle(pem: bytes) -> str:
-    """PEM as it stands in `caBundle`."""
-    return base64.b64encode(pem).decode()
-
-
-def _merged(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> list[Entry]:
-    stored = {entry.get("name"): entry for entry in _entries(configuration)}
-    merged: list[Entry] = []
-    for entry in wanted:
-        before = stored.get(entry["name"]) or {}
-        bundle = trust.of(before)
-        client = {**entry["clientConfig"], **({"caBundle": bundle} if bundle else {})}
-        merged.append({**before, **entry, "clientConfig": client})
-    return merged
-
-
-def _lacks(entry: Entry, trust: Trust) -> bool:
-    return trust.of(entry) != _bundle(entry)
+    return {**configuration, "metadata": {**configuration["metadata"], "annotations": kept}, "webhooks": []}
 
 
 def _probes(entries: Iterable[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.get("name") in PROBES]
-
-
-def _replaced(configuration: Json, entries: list[Entry], annotations: Json) -> Json:
-    metadata = {**configuration["metadata"], "annotations": annotations}
-    return {**configuration, "metadata": metadata, "webhooks": entries}
 
 
 def _entries(configuration: Json) -> list[Entry]:
@@ -145,9 +113,5 @@ def _annotations(configuration: Json) -> Json:
     return configuration["metadata"].get("annotations") or {}
 
 
-def _client(entry: Entry) -> Json:
-    return entry.get("clientConfig") or {}
-
-
 def _bundle(entry: Entry) -> str:
-    return _client(entry).get("caBundle") or ""
+    return (entry.get("clientConfig") or {}).get("caBundle") or ""
