@@ -15,6 +15,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from tests.admission.builders import UID, make_pod, make_review
 from tests.bench.openssl import OpenSslClient
@@ -28,14 +29,18 @@ def _body(**spec: object) -> bytes:
     return json.dumps(make_review(make_pod(**spec)), separators=(",", ":")).encode()  # type: ignore[arg-type]
 
 
-def _request(body: bytes, path: str = "/validate", more: str = "") -> bytes:
-    head = f"POST {path}?timeout=10s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n{more}"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+def _head(length: object, more: str = "") -> bytes:
+    head = f"POST /validate?timeout=10s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n{more}"
+    return f"{head}Content-Length: {length}\r\n\r\n".encode()
+
+
+def _request(body: bytes, more: str = "") -> bytes:
+    return _head(len(body), more) + body
 
 
 def _chunked(body: bytes) -> bytes:
     """A review in chunks of one byte."""
-    head, _, _ = _request(body).partition(b"Content-Length")
+    head, _, _ = _head(0).partition(b"Content-Length")
     chunks = b"".join(b"1\r\n%b\r\n" % body[place : place + 1] for place in range(len(body)))
     return head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
@@ -43,15 +48,39 @@ def _chunked(body: bytes) -> bytes:
 def _maps(uid: bytes = b"") -> bytes:
     """8 MiB of empty maps, perhaps with another uid."""
     body = _body(tolerations="MAPS").replace(b'"MAPS"', b"[" + b"{}," * 2_760_000 + b"{}]")
-    return body.replace(json.dumps(UID).encode(), uid) if uid else body
+    return _request(body.replace(json.dumps(UID).encode(), uid) if uid else body)
 
 
 def _dear() -> bytes:
     """A review of 32 KB that costs much: many small values, and lists that expressions go over."""
-    return _body(
-        priorityClassName="low-priority",
-        containers=[{"name": f"c{number}", "image": "i", "env": [{}] * 20} for number in range(300)],
-    )
+    containers = [{"name": f"c{number}", "image": "i", "env": [{}] * 20} for number in range(300)]
+    return _request(_body(priorityClassName="low-priority", containers=containers))
+
+
+def _logged() -> bytes:
+    pod = make_pod(meta={"name": "", "generateName": "g" * 700_000}, priorityClassName="ghost")
+    return _request(json.dumps(make_review(pod)).encode())
+
+
+TRIVIAL = _request(_body())
+ELSEWHERE = b"OPTIONS /mutate HTTP/1.1\r\nHost: a\r\n\r\nGET /.env HTTP/1.1\r\nHost: a\r\n\r\n"
+MADE: dict[str, tuple[Callable[[], bytes], float, int]] = {
+    "uids": (partial(_maps, b"[{},{}]"), 0.0, 1),
+    "maps": (_maps, 0.0, 1),
+    "dear": (_dear, 0.0, 1),
+    "ordinary": (lambda: TRIVIAL, 0.0, 1),
+    "refreshed": (lambda: TRIVIAL, 5.0, 1),
+    "pipelined": (lambda: TRIVIAL * 100, 0.0, 100),
+    "missing": (lambda: _request(_body(priorityClassName="ghost")), 0.0, 1),
+    "chunks": (lambda: _chunked(_body(priorityClassName="low-priority", hostname="h" * 64_000)), 0.0, 1),
+    "upgrades": (lambda: _request(_body(), "Connection: Upgrade\r\nUpgrade: websocket\r\n"), 0.0, 1),
+    "expecting": (lambda: _request(_body(), "Expect: 100-continue\r\n"), 0.0, 1),
+    "fields": (lambda: _request(_body(), "".join(f"X-{n}: {'x' * 1900}\r\n" for n in range(26))), 0.0, 1),
+    "elsewhere": (lambda: ELSEWHERE, 0.0, 2),
+    "garbage": (lambda: b"\0" * 100 + b"\r\n\r\n", 0.0, 1),
+    "logged": (_logged, 0.0, 1),
+}
+"""Requests that are sent again and again: how one is made, the pause after it in seconds, and how many answers come."""
 
 
 class _Attacker:
@@ -62,6 +91,14 @@ class _Attacker:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
         self._number = itertools.count()
+
+    def work(self, name: str) -> Callable[[], Awaitable[None]]:
+        """What a client does over and over."""
+        if name not in MADE:
+            return getattr(self, name)  # type: ignore[no-any-return]
+        make, pause, answers = MADE[name]
+        request = make()
+        return partial(self._send, lambda: request, pause, answers)
 
     async def _open(self, *, tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(
@@ -89,21 +126,9 @@ class _Attacker:
         """Names of 250 KB, each another one."""
         await self._send(lambda: _request(_body(priorityClassName=f"{next(self._number)}{LONG}")))
 
-    async def uids(self) -> None:
-        """8 MiB whose uid is no text."""
-        await self._send(lambda: _request(_maps(b"[{},{}]")))
-
-    async def maps(self) -> None:
-        """8 MiB of empty maps."""
-        await self._send(lambda: MAPS)
-
-    async def dear(self) -> None:
-        """Small reviews that cost much."""
-        await self._send(lambda: DEAR)
-
-    async def refreshed(self) -> None:
-        """A connection that carries a trivial review now and then."""
-        await self._send(lambda: TRIVIAL, 5.0)
+    async def unknown(self) -> None:
+        """Classes that do not exist, each another one."""
+        await self._send(lambda: _request(_body(priorityClassName=f"ghost-{next(self._number)}")))
 
     async def silent(self) -> None:
         """A connection that says nothing."""
@@ -116,21 +141,21 @@ class _Attacker:
         _, writer = await self._open()
         writer.transport.abort()
 
-    async def unknown(self) -> None:
-        """Classes that do not exist, each another one."""
-        await self._send(lambda: _request(_body(priorityClassName=f"ghost-{next(self._number)}")))
+    async def idle(self) -> None:
+        """A TLS connection that is held."""
+        reader, writer = await self._open()
+        await reader.read()
+        writer.transport.abort()
 
-    async def missing(self) -> None:
-        """One class that does not exist."""
-        await self._send(lambda: MISSING)
-
-    async def chunks(self) -> None:
-        """A body in chunks of one byte."""
-        await self._send(lambda: CHUNKS)
-
-    async def upgrades(self) -> None:
-        """A review that asks for another protocol, too."""
-        await self._send(lambda: UPGRADE)
+    async def slow(self) -> None:
+        """A head, and of the body a byte a second."""
+        reader, writer = await self._open()
+        writer.write(_head(99_999))
+        while not reader.at_eof():
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(1.0)
+        writer.transport.abort()
 
     async def records(self) -> None:
         """Each byte in a TLS record of its own."""
@@ -144,10 +169,6 @@ class _Attacker:
                 await self._answer(reader)
         finally:
             writer.transport.abort()
-
-    async def pipelined(self) -> None:
-        """Reviews one after the other, without waiting for answers."""
-        await self._send(lambda: TRIVIAL * 100, answers=100)
 
     async def unread(self) -> None:
         """Reviews without end, whose answers are not read."""
@@ -174,40 +195,6 @@ class _Attacker:
 
         await asyncio.to_thread(change)
 
-    async def fields(self) -> None:
-        """A head of many fields."""
-        await self._send(lambda: FIELDS)
-
-    async def expecting(self) -> None:
-        """A review that waits to be told to go on."""
-        await self._send(lambda: EXPECTING)
-
-    async def elsewhere(self) -> None:
-        """What is no review."""
-        await self._send(lambda: ELSEWHERE, answers=2)
-
-    async def garbage(self) -> None:
-        """What is no HTTP."""
-        await self._send(lambda: b"\0" * 100 + b"\r\n\r\n")
-
-    async def ordinary(self) -> None:
-        """Reviews like the API server's, as quickly as they are answered."""
-        await self._send(lambda: TRIVIAL)
-
-    async def logged(self) -> None:
-        """Requests that are refused and whose name has 0.7 MB."""
-        pod = make_pod(meta={"name": "", "generateName": "g" * 700_000}, priorityClassName="ghost")
-        body = json.dumps(make_review(pod)).encode()
-        await self._send(lambda: _request(body))
-
-
-MAPS, DEAR = _request(_maps()), _request(_dear())
-TRIVIAL, MISSING = _request(_body()), _request(_body(priorityClassName="ghost"))
-CHUNKS = _chunked(_body(priorityClassName="low-priority", hostname="h" * 64_000))
-UPGRADE = _request(_body(), more="Connection: Upgrade\r\nUpgrade: websocket\r\n")
-EXPECTING = _request(_body(), more="Expect: 100-continue\r\n")
-ELSEWHERE = b"OPTIONS /mutate HTTP/1.1\r\nHost: a\r\n\r\nGET /.env HTTP/1.1\r\nHost: a\r\n\r\n"
-FIELDS = _request(_body(), more="".join(f"X-{number}: {'x' * 1900}\r\n" for number in range(26)))
 
 KINDS: dict[str, dict[str, int]] = {
     "names of 250 KB": {"names": 4},
@@ -215,6 +202,8 @@ KINDS: dict[str, dict[str, int]] = {
     "8 MiB of empty maps": {"maps": 8},
     "300 dear reviews at a time": {"dear": 300},
     "1030 refreshed connections, silent ones": {"refreshed": 1030, "silent": 100},
+    "500 slow, idle and garbage clients": {"slow": 170, "idle": 170, "garbage": 160},
+    "700 idle connections": {"idle": 700},
     "handshakes": {"handshakes": 50},
     "classes that do not exist": {"unknown": 100, "missing": 100},
     "names of 0.7 MB to log": {"logged": 4},
@@ -242,24 +231,16 @@ async def attack(port: int, kind: str, address: str) -> None:
                 await work()
             await asyncio.sleep(_PAUSE)
 
-    tasks = [
-        asyncio.create_task(go_on(getattr(attacker, work)))
-        for work, clients in KINDS[kind].items()
-        for _ in range(clients)
-    ]
+    works = [(attacker.work(name), clients) for name, clients in KINDS[kind].items()]
+    tasks = [asyncio.create_task(go_on(work)) for work, clients in works for _ in range(clients)]
     await asyncio.sleep(2.0)
     print("ready", flush=True)
     await asyncio.gather(*tasks)
 
 
-def main() -> None:
-    """Read the arguments."""
+if __name__ == "__main__":
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     os.nice(5)  # it would not take the server's processor from it, were it elsewhere
-    asyncio.run(attack(int(sys.argv[1]), sys.argv[2], sys.argv[3]))
-
-
-if __name__ == "__main__":
     socket.setdefaulttimeout(10)
-    main()
+    asyncio.run(attack(int(sys.argv[1]), sys.argv[2], sys.argv[3]))

@@ -12,13 +12,12 @@ import gc
 import random
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from tests.bench.measuring import best, memory
 from tests.preemption.building import NOW, as_pod, snapshot_of
 from tests.preemption.dense import dense
 from tests.preemption.parts import HOST, ZONE
@@ -28,7 +27,6 @@ from webhook.policy.model.preemption import GroupDisruption, Groups, PreemptionP
 from webhook.policy.model.victims import VictimMode, Victims
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.preemption.decision import decide
-from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.kinds import NODES, PODS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
@@ -44,10 +42,7 @@ def main() -> None:
     per_pod = {size: plain[size] / (size[0] * size[1]) * 1e6 for size in plain}
     volumes(3000, 10_000)
     print("growth: " + ", ".join(f"{size[0]} x {size[1]}: {ns:.0f} ns a pod" for size, ns in per_pod.items()))
-    for line in subprocess.run(
-        [sys.executable, "-m", "tests.bench.decision"], check=True, capture_output=True, text=True
-    ).stdout.splitlines():
-        print(line)
+    subprocess.run([sys.executable, "-m", "tests.bench.decision"], check=True)
 
 
 def decisions(nodes: int, per_node: int) -> float:
@@ -87,14 +82,9 @@ def grouped(cluster: Json) -> None:
 def reading(snapshot: Snapshot, preemptor: Json, limit: float | None) -> None:
     """Time making all candidates of a decision, with their victims."""
     pod = as_pod(preemptor)
-    took = min(_read(decide(snapshot, pod, kubernetes_rules(), NOW)) for _ in range(5))
+    decisions = [decide(snapshot, pod, kubernetes_rules(), NOW) for _ in range(5)]
+    took = min(best(lambda made=made: made.candidates, 1) for made in decisions)
     print(f"  reading all its candidates: {took:.1f} ms" + (" (at most 80 asked)" if limit else ""))
-
-
-def _read(decision: Decision) -> float:
-    started = time.perf_counter()
-    assert decision.candidates
-    return (time.perf_counter() - started) * 1e3
 
 
 def volumes(nodes: int, count: int) -> None:
@@ -110,7 +100,8 @@ def volumes(nodes: int, count: int) -> None:
         (f"{count} volumes, 1000 of them free ones of the claim's class", 1000, "kubernetes.io/no-provisioner", 5),
     ):
         data["storageClasses"] = [{**late, "provisioner": provisioner}]
-        volumes = [volume(n, "local" if n < free else f"class-{n % 7}", data["nodes"]) for n in range(count)]
+        hosts = [one["metadata"]["name"] for one in data["nodes"]]
+        volumes = [volume(n, "local" if n < free else f"class-{n % 7}", HOST, hosts[n % nodes]) for n in range(count)]
         snapshot = snapshot_of({**data, "persistentVolumes": volumes})
         base, one, two = (_shortest(snapshot, pod) for pod in (plain, asking, competing))
         print(f"{nodes} nodes, {words}: {one:.2f} ms, {one / base:.1f}x a decision without (at most {limit} asked)")
@@ -118,7 +109,7 @@ def volumes(nodes: int, count: int) -> None:
 
 
 def _shortest(snapshot: Snapshot, pod: Pod) -> float:
-    return best(lambda: decide(snapshot, pod, kubernetes_rules(), NOW), 50) * 1e3
+    return best(lambda: decide(snapshot, pod, kubernetes_rules(), NOW), 50)
 
 
 def with_claims(preemptor: Json, *names: str) -> Json:
@@ -127,16 +118,16 @@ def with_claims(preemptor: Json, *names: str) -> Json:
     return made
 
 
-def claim(name: str) -> Json:
+def claim(name: str, namespace: str = "team-a") -> Json:
+    """A claim of the class `local`."""
     requests = {"requests": {"storage": "5Gi"}}
     spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "resources": requests}
-    return {"metadata": {"name": name, "namespace": "team-a", "uid": name}, "spec": spec}
+    return {"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": spec}
 
 
-def volume(number: int, of_class: str, nodes: list[Json]) -> Json:
-    """A local volume: one node reaches it."""
-    host = nodes[number % len(nodes)]["metadata"]["name"]
-    term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [host]}]}
+def volume(number: int, of_class: str, key: str, value: str) -> Json:
+    """A volume that the nodes with this label reach."""
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
     spec = {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": of_class}
     return {
         "metadata": {"name": f"volume-{number:05d}"},
@@ -150,30 +141,19 @@ def variants(preemptor: Json) -> list[tuple[str, Json, Rules]]:
     web = {"labelSelector": {"matchLabels": {"app": "web"}}}
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     spread = {"maxSkew": 5000, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": ZONE, **web}
-
-    def having(**fields: Any) -> Json:
-        made = copy.deepcopy(preemptor)
-        made["spec"].update(fields)
-        return made
-
-    port = {"containers": [{**preemptor["spec"]["containers"][0], "ports": [{"containerPort": 80, "hostPort": 80}]}]}
-    plain = kubernetes_rules()
-    return [
-        ("pod affinity by zone", having(affinity={"podAffinity": {required: [{"topologyKey": ZONE, **web}]}}), plain),
-        (
-            "pod anti-affinity by host",
-            having(affinity={"podAntiAffinity": {required: [{"topologyKey": HOST, **web}]}}),
-            plain,
-        ),
-        ("topology spread by zone", having(topologySpreadConstraints=[spread]), plain),
-        (
-            "topology spread by host",
-            having(topologySpreadConstraints=[{**spread, "topologyKey": HOST, "maxSkew": 9}]),
-            plain,
-        ),
-        ("a host port", having(**port), plain),
-        ("a strict policy with protection", preemptor, compile_rules(_policy())),
+    port = {**preemptor["spec"]["containers"][0], "ports": [{"containerPort": 80, "hostPort": 80}]}
+    asking: dict[str, Json] = {
+        "pod affinity by zone": {"affinity": {"podAffinity": {required: [{"topologyKey": ZONE, **web}]}}},
+        "pod anti-affinity by host": {"affinity": {"podAntiAffinity": {required: [{"topologyKey": HOST, **web}]}}},
+        "topology spread by zone": {"topologySpreadConstraints": [spread]},
+        "topology spread by host": {"topologySpreadConstraints": [{**spread, "topologyKey": HOST, "maxSkew": 9}]},
+        "a host port": {"containers": [port]},
+    }
+    made = [
+        (name, {**preemptor, "spec": {**preemptor["spec"], **spec}}, kubernetes_rules())
+        for name, spec in asking.items()
     ]
+    return [*made, ("a strict policy with protection", preemptor, compile_rules(_policy()))]
 
 
 def _policy(disruption: GroupDisruption = GroupDisruption.POD) -> PreemptionPolicy:
@@ -191,23 +171,7 @@ def timed(snapshot: Snapshot, preemptor: Json, rules: Rules) -> float:
     """The best of at least 9 decisions and one second of them, in milliseconds."""
     pod = as_pod(preemptor)
     first = best(lambda: decide(snapshot, pod, rules, NOW), 3)
-    return best(lambda: decide(snapshot, pod, rules, NOW), max(9, int(1.0 / first))) * 1e3
-
-
-def best(work: Callable[[], object], runs: int) -> float:
-    """The shortest of some runs, in seconds."""
-    shortest = float("inf")
-    for _ in range(runs):
-        started = time.perf_counter()
-        work()
-        shortest = min(shortest, time.perf_counter() - started)
-    return shortest
-
-
-def resident() -> float:
-    """This process's resident memory in MB."""
-    with open("/proc/self/statm") as pages:  # noqa: PTH123  # a file of the kernel's
-        return int(pages.read().split()[1]) * 4096 / 1e6
+    return best(lambda: decide(snapshot, pod, rules, NOW), max(9, int(1e3 / first)))
 
 
 def large_snapshot() -> None:
@@ -216,20 +180,22 @@ def large_snapshot() -> None:
     encoded = {kind: [msgspec.json.encode(item) for item in cluster[kind]] for kind in ("nodes", "pods")}
     del cluster
     gc.collect()
-    before = resident()
+    before = memory()["VmRSS"]
     nodes, pods = msgspec.json.Decoder(Node), msgspec.json.Decoder(Pod)
-    took = []
-    for _ in range(2):
+    snapshot = Snapshot()
+
+    def fill() -> None:
+        nonlocal snapshot
         snapshot = Snapshot()
-        started = time.perf_counter()
         for text in encoded["nodes"]:
             snapshot.put(NODES, nodes.decode(text))
         for text in encoded["pods"]:
             snapshot.put(PODS, pods.decode(text))
-        took.append(time.perf_counter() - started)
+
+    took = best(fill, 2) / 1e3
     count, read = len(encoded["pods"]), sum(map(len, encoded["pods"])) / 1e6
-    print(f"snapshot of {count} pods from {read:.0f} MB of JSON: {min(took):.1f} s (at most 6 asked)")
-    print(f"  resident beside that JSON: {resident() - before:.0f} MB (at most 250 asked)")
+    print(f"snapshot of {count} pods from {read:.0f} MB of JSON: {took:.1f} s (at most 6 asked)")
+    print(f"  resident beside that JSON: {memory()['VmRSS'] - before:.0f} MB (at most 250 asked)")
     events(snapshot, [pods.decode(text) for text in encoded["pods"][:8000]])
 
 
@@ -242,7 +208,7 @@ def events(snapshot: Snapshot, some: list[Pod]) -> None:
         ("added", partial(snapshot.put, PODS)),
     ):
         shortest = min(best(lambda chunk=chunk, event=event: [event(pod) for pod in chunk], 1) for chunk in chunks)
-        print(f"a pod {name}: {shortest / 500 * 1e6:.1f} us (at most 30 asked)")
+        print(f"a pod {name}: {shortest / 500 * 1e3:.1f} us (at most 30 asked)")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ the process, the best of several runs.
 from __future__ import annotations
 
 import random
-import resource
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from tests.bench.measuring import best, memory
 from tests.preemption.building import NOW, as_pod
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass, ResourceClaim, ResourceSlice
@@ -32,7 +32,7 @@ MOST_EVENT, MOST_TWO, MOST_PARTITIONS = 0.1, 150.0, 400.0
 
 def main() -> None:
     """Print all figures, and fail beyond a bound."""
-    snapshot, began = Snapshot(), memory()
+    snapshot, began = Snapshot(), memory()["VmHWM"]
     body = {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": SELECTOR}}]}}
     snapshot.put(kinds.DEVICE_CLASSES, msgspec.convert(body, DeviceClass))
     rng = random.Random(1)
@@ -40,7 +40,7 @@ def main() -> None:
         snapshot.put(kinds.NODES, msgspec.convert(node(f"n{number:05}"), Node))
         for place in range(PER_NODE):
             snapshot.put(kinds.PODS, as_pod(holder(number, place, rng.choice([0, 10, 20]))))
-    without = memory()
+    without = memory()["VmHWM"]
     slices = decoded((slice_of(number) for number in range(NODES)), ResourceSlice)
     claims = decoded((claim_of(number, place) for number in range(NODES) for place in range(PER_NODE)), ResourceClaim)
     first = [
@@ -48,7 +48,7 @@ def main() -> None:
         per_event(partial(snapshot.put, kinds.CLAIMS), claims),
     ]
     print(f"{NODES} nodes, {NODES * PER_NODE} pods: {without - began:.0f} MiB")
-    print(f"their slices and claims: {memory() - without:.0f} MiB")
+    print(f"their slices and claims: {memory()['VmHWM'] - without:.0f} MiB")
     again = [
         per_event(partial(snapshot.put, kinds.SLICES), slices),
         per_event(partial(snapshot.put, kinds.CLAIMS), claims),
@@ -110,11 +110,6 @@ def partitions_of(number: int) -> list[dict[str, Any]]:
     ]
 
 
-def memory() -> float:
-    """The peak in MiB so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def decoded(bodies: Iterable[Any], kind: type[Any]) -> list[Any]:
     decoder = msgspec.json.Decoder(kind)
     return [decoder.decode(msgspec.json.encode(body)) for body in bodies]
@@ -122,21 +117,17 @@ def decoded(bodies: Iterable[Any], kind: type[Any]) -> list[Any]:
 
 def per_event(put: Callable[[Any], None], objects: list[Any]) -> float:
     """Milliseconds."""
-    began = time.process_time()
-    for one in objects:
-        put(one)
-    return (time.process_time() - began) / len(objects) * 1e3
+    return best(lambda: [put(one) for one in objects], 1, time.process_time) / len(objects)
 
 
 def decision(snapshot: Snapshot, pod: Pod, runs: int) -> float:
     """Milliseconds, the best of some runs after a first one."""
-    times = []
-    for _ in range(runs + 1):
-        began = time.process_time()
-        found = decide(snapshot, pod, kubernetes_rules(), NOW)
-        times.append((time.process_time() - began) * 1e3)
-        assert found.candidate_count == NODES
-    return min(times[1:])
+
+    def decided() -> None:
+        assert decide(snapshot, pod, kubernetes_rules(), NOW).candidate_count == NODES
+
+    decided()
+    return best(decided, runs, time.process_time)
 
 
 def node(name: str) -> dict[str, Any]:

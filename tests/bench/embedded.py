@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-import resource
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
+from tests.bench.measuring import memory
+from tests.workloads import namespace, pod, priority_class
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.kube.client import Client
 from webhook.kube.resources import NAMESPACE, NODE, POD, PRIORITY_CLASS
@@ -59,7 +59,7 @@ def _as_client(work: Callable[[Client], Awaitable[None]], url: str, token: str, 
 
 async def _load(client: Client) -> None:
     started = time.perf_counter()
-    await client.create(NAMESPACE.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "load"}})
+    await client.create(NAMESPACE.path(), namespace("load"))
     await _each([lambda n=n: client.create(NODE.path(), node(f"n{n}")) for n in range(NODES)])
     print(f"{NODES} nodes over TLS: {time.perf_counter() - started:.1f} s")
     begun = time.perf_counter()
@@ -73,7 +73,7 @@ async def _settle(cluster: EmbeddedCluster) -> None:
     begun = time.perf_counter()
     running = 0
     while running < PODS:
-        running = Counter(pod["status"]["phase"] for pod in await _pods(cluster))["Running"]
+        running = Counter(one["status"]["phase"] for one in await _pods(cluster))["Running"]
     print(f"all Running after another {time.perf_counter() - begun:.1f} s")
     begun = time.perf_counter()
     await _pods(cluster)
@@ -91,39 +91,22 @@ async def _pods(cluster: EmbeddedCluster) -> list[dict[str, Any]]:
 
 async def _burst(client: Client) -> None:
     """Create pods that fit at once, then pods that fit nowhere, and time the scheduler stand-in."""
-    await client.create(
-        PRIORITY_CLASS.path(),
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": "never"},
-            "value": 100,
-            "preemptionPolicy": "Never",
-        },
-    )
+    await client.create(PRIORITY_CLASS.path(), priority_class("never", 100, preemptionPolicy="Never"))
     for name, cpu, path in (("fit", "100m", ("spec", "nodeName")), ("stuck", "64", ("status", "conditions"))):
         begun = time.perf_counter()
-        pods = [_pod(f"{name}{n}", "", cpu) for n in range(BURST)]
-        for pod in pods:
-            pod["spec"]["priorityClassName"] = "never"
-        await _each([lambda pod=pod: client.create(POD.path("load"), pod) for pod in pods])
+        made = [_pod(f"{name}{n}", "", cpu, priorityClassName="never") for n in range(BURST)]
+        await _each([lambda body=body: client.create(POD.path("load"), body) for body in made])
         while True:
             burst, _ = await client.list(POD.path("load"), dict, labelSelector=f"burst={name}")
-            if all(pod[path[0]].get(path[1]) for pod in burst):
+            if all(one[path[0]].get(path[1]) for one in burst):
                 break
             await asyncio.sleep(0.02)
         outcome = "bound" if name == "fit" else "found unschedulable"
         print(f"{BURST} pending pods on {NODES} nodes {outcome} in {time.perf_counter() - begun:.2f} s")
 
 
-def _pod(name: str, node_name: str, cpu: str = "100m") -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]
-    }
-    if node_name:
-        spec["nodeName"] = node_name
-    labels = {"app": "load", "burst": name.rstrip("0123456789")}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+def _pod(name: str, node_name: str, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
+    return pod(name, cpu=cpu, node=node_name, labels={"app": "load", "burst": name.rstrip("0123456789")}, **spec)
 
 
 async def _each(calls: list[Any]) -> None:
@@ -139,11 +122,5 @@ async def _each(calls: list[Any]) -> None:
 
 def _print_memory(when: str) -> None:
     gc.collect()
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    resident = next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS"))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"resident {when}: {resident / 1024:.0f} MB, at most {peak / 1024:.0f} MB")
-
-
-if __name__ == "__main__":
-    main()
+    figures = memory()
+    print(f"resident {when}: {figures['VmRSS']:.0f} MB, at most {figures['VmHWM']:.0f} MB")

@@ -6,15 +6,13 @@ Every figure is the best of several runs. Memory is the peak of a process of its
 from __future__ import annotations
 
 import random
-import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from tests.bench.measuring import best, memory
 from tests.preemption.building import NOW, as_pod, node, pod, rules
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
@@ -52,9 +50,7 @@ def main() -> None:
         int(subprocess.run([sys.executable, "-m", "tests.bench.gangs", kind], check=True, capture_output=True).stdout)
         for kind in ("grouped", "single")
     ]
-    print(
-        f"memory of the snapshot: {sizes[0] >> 10} MB, {sizes[0] / sizes[1]:.2f}x without groups (at most 1.10 asked)"
-    )
+    print(f"memory of the snapshot: {sizes[0]} MB, {sizes[0] / sizes[1]:.2f}x without groups (at most 1.10 asked)")
 
 
 def gang(snapshot: Snapshot, by: Rules, cpu: str) -> tuple[float, Any]:
@@ -64,7 +60,9 @@ def gang(snapshot: Snapshot, by: Rules, cpu: str) -> tuple[float, Any]:
     spec = {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}, "priority": 100}
     made = {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec}
     snapshot.put(kinds.POD_GROUPS[POD_GROUP], msgspec.convert(made, PodGroup))
-    return best(lambda: decide_gang(snapshot, form_gang(snapshot, members), by, NOW), 3)
+    found: list[Any] = []
+    took = best(lambda: found.append(decide_gang(snapshot, form_gang(snapshot, members), by, NOW)), 3)
+    return took, found[0]
 
 
 def alone(snapshot: Snapshot, one: Pod, by: Rules) -> float:
@@ -74,18 +72,8 @@ def alone(snapshot: Snapshot, one: Pod, by: Rules) -> float:
         made = pod(f"p-{number}", on=f"n{number}")
         made["metadata"]["labels"] = {JOB_SET: f"set-{number + 1}"}
         snapshot.put(kinds.PODS, as_pod(made))
-        times.append(best(lambda: decide(snapshot, one, by, NOW), 1)[0])
+        times.append(best(lambda: decide(snapshot, one, by, NOW), 1))
     return min(times)
-
-
-def best(function: Callable[[], Any], runs: int) -> tuple[float, Any]:
-    """The shortest time in milliseconds, and what the last run returned."""
-    times, result = [], None
-    for _ in range(runs):
-        begun = time.perf_counter()
-        result = function()
-        times.append(time.perf_counter() - begun)
-    return min(times) * 1e3, result
 
 
 def filled(*, grouped: bool) -> Snapshot:
@@ -112,4 +100,4 @@ def filled(*, grouped: bool) -> Snapshot:
 
 if __name__ == "__main__":
     kept = filled(grouped=sys.argv[1] == "grouped")
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(int(memory()["VmHWM"]))

@@ -80,15 +80,7 @@ async def drive(
     path: str = "/mutate",
 ) -> Load:
     """Send the review over and over for so many seconds, or so many times. Raises for any answer but 200."""
-    head = [
-        f"POST {path}?timeout=10s HTTP/1.1",
-        "Host: bench",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
-        "Accept: application/json, */*",
-        "User-Agent: kube-apiserver-admission",
-    ]
-    request = "\r\n".join([*head, "", ""]).encode() + body
+    request = reviewing(body, path)
     loop = asyncio.get_running_loop()
     times: list[float] = []
     began = time.perf_counter()
@@ -105,3 +97,45 @@ async def drive(
         transport.abort()
     times.sort()
     return Load(len(times), took, times[len(times) // 2], times[len(times) * 99 // 100], times[-1])
+
+
+class Exchanges:
+    """Requests one after the other on one TLS connection, which is made again whenever the server has ended it."""
+
+    def __init__(self, port: int, trust: ssl.SSLContext) -> None:
+        self._port, self._trust = port, trust
+        self._reader: asyncio.StreamReader | None = None
+
+    async def send(self, *parts: bytes) -> tuple[int, bytes]:
+        """Send a request in these parts: the status and the body of the answer."""
+        if self._reader is None or self._reader.at_eof():
+            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._trust)
+        for part in parts:
+            self._writer.write(part)
+            await self._writer.drain()
+            await asyncio.sleep(0)
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+        fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
+        body = await self._reader.readexactly(int(fields["content-length"]))
+        if fields.get("connection") == "close":
+            self.close()
+        return int(head.split()[1]), body
+
+    def close(self) -> None:
+        """End the connection; the next request makes another one."""
+        if self._reader is not None:
+            self._writer.transport.abort()
+            self._reader = None
+
+
+def reviewing(body: bytes, path: str = "/mutate") -> bytes:
+    """The request of a review, as an API server sends it."""
+    head = [
+        f"POST {path}?timeout=10s HTTP/1.1",
+        "Host: bench",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        "Accept: application/json, */*",
+        "User-Agent: kube-apiserver-admission",
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + body

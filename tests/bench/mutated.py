@@ -20,49 +20,29 @@ from typing import Any
 
 import msgspec
 
-from tests.bench.admission import _files, _options, _process, _resident
+from tests.bench.load import Exchanges
+from tests.bench.measuring import ServerFiles, memory, server, verdict
 from webhook.clusters.demo.recorded_reviews import recorded
 from webhook.serving.bodies import BODY_LIMIT
 
 COUNT, CONNECTIONS, GROWTH_MB = 200_000, 8, 5.0
 CODES = {200, 400, 413, 415}
 _REVIEWS = [row.review for row in recorded()]
+_OF_REQUEST = "operation subResource namespace name dryRun oldObject userInfo userInfo/groups userInfo/extra object"
+_OF_OBJECTS = (
+    "metadata metadata/labels metadata/annotations metadata/managedFields metadata/ownerReferences"
+    " metadata/deletionTimestamp metadata/generateName spec spec/priority spec/priorityClassName spec/preemptionPolicy"
+    " spec/template spec/template/spec value globalDefault preemptionPolicy"
+)
+_KEYS = (
+    ("metadata", "labels", "giveway.dev/preemption"),
+    ("metadata", "annotations", "giveway.dev/plan"),
+    ("metadata", "annotations", "godel.bytedance.com/can-be-preempted"),
+)
+_PATHS = [*_KEYS, *(tuple(path.split("/")) for path in _OF_OBJECTS.split())]
 _FIELDS: list[tuple[str, ...]] = [
-    ("request", "operation"),
-    ("request", "subResource"),
-    ("request", "namespace"),
-    ("request", "name"),
-    ("request", "dryRun"),
-    ("request", "oldObject"),
-    ("request", "userInfo"),
-    ("request", "userInfo", "groups"),
-    ("request", "userInfo", "extra"),
-    ("request", "object"),
-    *(
-        ("request", part, *path)
-        for part in ("object", "oldObject")
-        for path in (
-            ("metadata",),
-            ("metadata", "labels"),
-            ("metadata", "labels", "giveway.dev/preemption"),
-            ("metadata", "annotations"),
-            ("metadata", "annotations", "giveway.dev/plan"),
-            ("metadata", "annotations", "godel.bytedance.com/can-be-preempted"),
-            ("metadata", "managedFields"),
-            ("metadata", "ownerReferences"),
-            ("metadata", "deletionTimestamp"),
-            ("metadata", "generateName"),
-            ("spec",),
-            ("spec", "priority"),
-            ("spec", "priorityClassName"),
-            ("spec", "preemptionPolicy"),
-            ("spec", "template"),
-            ("spec", "template", "spec"),
-            ("value",),
-            ("globalDefault",),
-            ("preemptionPolicy",),
-        )
-    ),
+    *(("request", *path.split("/")) for path in _OF_REQUEST.split()),
+    *(("request", part, *path) for part in ("object", "oldObject") for path in _PATHS),
 ]
 _TEXTS = [
     "",
@@ -218,40 +198,13 @@ def verify(sent: Mutated, status: int, answer: bytes) -> str:
     return "denied" if status == 200 else str(status)
 
 
-class _Sender:
-    """One connection, made again whenever the server ends it."""
-
-    def __init__(self, port: int, trust: ssl.SSLContext) -> None:
-        self._port, self._trust = port, trust
-        self._reader: asyncio.StreamReader | None = None
-
-    async def send(self, request: Mutated) -> tuple[int, bytes]:
-        if self._reader is None or self._reader.at_eof():
-            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._trust)
-        length = "Transfer-Encoding: chunked" if request.chunked else f"Content-Length: {len(request.body)}"
-        head = f"POST {request.path} HTTP/1.1\r\nHost: a\r\nContent-Type: {request.content_type}\r\n{length}\r\n\r\n"
-        data = _chunks(request.body) if request.chunked else request.body
-        whole, step = head.encode() + data, -(-(len(head) + len(data)) // request.pieces)
-        for at in range(0, len(whole), step):
-            self._writer.write(whole[at : at + step])
-            await self._writer.drain()
-            if request.pieces > 1:
-                await asyncio.sleep(0)
-        return await self._answer()
-
-    async def _answer(self) -> tuple[int, bytes]:
-        assert self._reader is not None
-        head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
-        fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
-        body = await self._reader.readexactly(int(fields["content-length"]))
-        if fields.get("connection") == "close":
-            self._writer.close()
-            self._reader = None
-        return int(head.split()[1]), body
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._writer.transport.abort()
+def _parts(request: Mutated) -> list[bytes]:
+    """The request in the pieces in which it is sent."""
+    length = "Transfer-Encoding: chunked" if request.chunked else f"Content-Length: {len(request.body)}"
+    head = f"POST {request.path} HTTP/1.1\r\nHost: a\r\nContent-Type: {request.content_type}\r\n{length}\r\n\r\n"
+    whole = head.encode() + (_chunks(request.body) if request.chunked else request.body)
+    step = -(-len(whole) // request.pieces)
+    return [whole[at : at + step] for at in range(0, len(whole), step)]
 
 
 def _chunks(body: bytes) -> bytes:
@@ -265,13 +218,13 @@ async def send_all(port: int, trust: ssl.SSLContext, count: int, seed: int) -> C
 
     async def work(number: int) -> None:
         chance = random.Random(f"{seed}/{number}")
-        sender = _Sender(port, trust)
+        connection = Exchanges(port, trust)
         try:
             for _ in range(number, count, CONNECTIONS):
                 request = mutated(chance)
-                found[verify(request, *await sender.send(request))] += 1
+                found[verify(request, *await connection.send(*_parts(request)))] += 1
         finally:
-            sender.close()
+            connection.close()
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(CONNECTIONS):
@@ -284,26 +237,22 @@ def main() -> None:
     count, seed = [*(int(word) for word in sys.argv[1:]), *(COUNT, 1)[len(sys.argv) - 1 :]]
     rounds = 5
     with tempfile.TemporaryDirectory(prefix="giveway-fuzz-") as directory:
-        files = _files(Path(directory))
-        arguments = ("-m", "tests.serving_files", *_options(files), "--objects", files["few"])
-        log = Path(directory, "log")
-        with _process(*arguments, log=log) as (process, port, _):
-            trust = ssl.create_default_context(cafile=files["ca"])
-            found, memory, began = Counter[str](), [_resident(process.pid)], time.monotonic()
+        files, log = ServerFiles(Path(directory)), Path(directory, "log")
+        with server(*files.with_files(), log=log) as (process, port, _):
+            found, sizes, began = Counter[str](), [memory(process.pid)["VmRSS"]], time.monotonic()
             for number in range(rounds):
-                found += asyncio.run(send_all(port, trust, count // rounds, seed * rounds + number))
-                memory.append(_resident(process.pid))
+                found += asyncio.run(send_all(port, files.trust, count // rounds, seed * rounds + number))
+                sizes.append(memory(process.pid)["VmRSS"])
             took = time.monotonic() - began
         lines = [line for line in log.read_bytes().splitlines() if not line.startswith(b"{") or b'"exception"' in line]
     print(f"{sum(found.values())} mutated reviews over {CONNECTIONS} TLS connections, seed {seed}, {took:.0f} s")
     print("  " + ", ".join(f"{name} {number}" for name, number in found.most_common()) + "; none malformed")
-    print(f"  exceptions logged: {len(lines)} {'ok' if not lines else 'MISSED'}")
+    print(f"  exceptions logged: {len(lines)} {verdict(not lines)}")
     for line in lines[:5]:
         print(f"    {line.decode(errors='replace')[:2000]}")
-    growth = memory[-1] - memory[1]
-    print(f"  resident memory {', '.join(f'{size:.1f}' for size in memory)} MB (at the start, after each fifth)")
-    verdict = "ok" if growth <= GROWTH_MB else "MISSED"
-    print(f"  growth after the first fifth {growth:+.1f} MB (limit {GROWTH_MB:g}) {verdict}")
+    growth = sizes[-1] - sizes[1]
+    print(f"  resident memory {', '.join(f'{size:.1f}' for size in sizes)} MB (at the start, after each fifth)")
+    print(f"  growth after the first fifth {growth:+.1f} MB (limit {GROWTH_MB:g}) {verdict(growth <= GROWTH_MB)}")
     sys.exit(1 if lines or growth > GROWTH_MB else 0)
 
 

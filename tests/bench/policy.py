@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Callable
-from pathlib import Path
 
+from tests.bench.measuring import ROOT
 from webhook.kube.objects.cluster_scoped import Namespace, PriorityClass
 from webhook.kube.objects.meta import LabelSelector, ObjectMeta
 from webhook.policy.evaluation.engine import Engine
@@ -18,7 +19,6 @@ from webhook.policy.model.rules import Enforcement, PriorityClasses, PriorityRul
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 COUNTS = (10, 100, 1000)
-POLICIES = Path(__file__).parents[2] / "policies"
 _ROUNDS, _CALLS = 20, 200
 
 POD = {
@@ -73,13 +73,7 @@ KINDS: dict[str, Callable[[int], PriorityPolicy]] = {
 
 def _microseconds(call: Callable[[], object]) -> float:
     """The best of several rounds."""
-    best = float("inf")
-    for _ in range(_ROUNDS):
-        began = time.perf_counter()
-        for _ in range(_CALLS):
-            call()
-        best = min(best, time.perf_counter() - began)
-    return best / _CALLS * 1e6
+    return min(timeit.repeat(call, number=_CALLS, repeat=_ROUNDS)) / _CALLS * 1e6
 
 
 def _judging(policies: list[PriorityPolicy]) -> float:
@@ -110,11 +104,7 @@ def main() -> None:
     print("\nrules that match and allow")
     _matching()
     began = time.perf_counter()
-    shipped = Engine(load(POLICIES).policies)
+    shipped = Engine(load(ROOT / "policies").policies)
     loading = time.perf_counter() - began
     cost = _microseconds(lambda: shipped.judge(REQUEST))
     print(f"\nshipped policies: {cost:.1f} µs a pod; loaded and compiled in {loading * 1e3:.0f} ms")
-
-
-if __name__ == "__main__":
-    main()

@@ -11,26 +11,25 @@ p50 5.8 s, p99 6.0 s from creation.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from tests.bench.decision import claim, volume
+from tests.bench.measuring import POLICY, beside, best, fetched, memory, processor_seconds
 from tests.bench.waiting import in_front, waiting
+from tests.preemption.parts import ZONE
 from tests.reconciler.builders import Setting, node, preemptor
 from tests.workloads import pod, priority_class
 from webhook.kube.client import Client
 from webhook.kube.informer import Informer
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from webhook.kube.resources import POD, PRIORITY_CLASS
@@ -45,12 +44,7 @@ from webhook.reconciler.state.annotations import PlanRecord
 NODES, PODS_A_NODE, PREEMPTORS = 1000, 4, 200
 PATROL_NODES, VOLUMES = 3000, 10_000
 MEMORY_PODS, PLANS = 10_000, 1000
-POLICY = """\
-apiVersion: giveway.dev/v1alpha1
-kind: PreemptionPolicy
-metadata: {name: bench}
-spec: {preemptors: {priorityClasses: [high]}, victims: {mode: opt-in}}
-"""
+PORT = 18082
 PODS = POD.path("default")
 
 
@@ -84,15 +78,12 @@ def main() -> None:
 async def _bench() -> None:
     _patrol()
     with tempfile.TemporaryDirectory() as temporary:
-        directory = Path(temporary)
-        cluster, kubeconfig = _start_cluster(directory)
-        try:
+        directory, kubeconfig = Path(temporary), Path(temporary, "kubeconfig")
+        options = ("--nodes", NODES, "--kubeconfig", kubeconfig, "--termination-seconds", 0.2)
+        with beside("-m", "webhook.cli", "cluster", *options):
             async with await Client.connect(str(kubeconfig)) as client:
                 await _burst(client, kubeconfig, directory)
                 await _memory(client, kubeconfig, directory)
-        finally:
-            cluster.send_signal(signal.SIGTERM)
-            cluster.wait(20)
 
 
 async def _burst(client: Client, kubeconfig: Path, directory: Path) -> None:
@@ -113,24 +104,20 @@ async def _burst(client: Client, kubeconfig: Path, directory: Path) -> None:
     watching = asyncio.create_task(cache.run())
     await cache.synced.wait()
     await _until(lambda: all(one.status.phase == "Running" for one in cache.items().values()), 120)
-    reconciler = Reconciler(kubeconfig, directory)
-    try:
-        await reconciler.ready()
-        cpu = reconciler.cpu_seconds()
+    async with _reconciling(kubeconfig, directory) as pid:
+        cpu = processor_seconds(pid)
         begun = time.perf_counter()
         await _create(client, [_preemptor(f"p-{number}", "4") for number in range(PREEMPTORS)])
         await _until(lambda: len(seen.bound) == PREEMPTORS, 120)
         took = time.perf_counter() - begun
-        cpu = reconciler.cpu_seconds() - cpu
+        cpu = processor_seconds(pid) - cpu
         waits = sorted(
             seen.nominated[key] - seen.unschedulable[key] for key in seen.nominated if key in seen.unschedulable
         )
         print(f"{PREEMPTORS} preemptors, {NODES} nodes, {NODES * PODS_A_NODE} pods: all bound in {took:.1f} s")
         print(f"  unschedulable -> nominated: p50 {_at(waits, 0.5):.2f} s, p99 {_at(waits, 0.99):.2f} s")
-        _shares(reconciler.metrics(), cpu)
-    finally:
-        reconciler.stop()
-        watching.cancel()
+        _shares(_metrics(), cpu)
+    watching.cancel()
 
 
 def _shares(metrics: dict[str, float], cpu: float) -> None:
@@ -156,11 +143,9 @@ async def _memory(client: Client, kubeconfig: Path, directory: Path) -> None:
     ]
     await _create(client, fill)
     await asyncio.sleep(10)
-    reconciler = Reconciler(kubeconfig, directory)
-    try:
-        await reconciler.ready()
+    async with _reconciling(kubeconfig, directory) as pid:
         await asyncio.sleep(2)
-        figures = [reconciler.resident()]
+        figures = [memory(pid)["VmRSS"]]
         cache = Informer(client, PODS, Pod)
         watching = asyncio.create_task(cache.run())
         await cache.synced.wait()
@@ -172,137 +157,66 @@ async def _memory(client: Client, kubeconfig: Path, directory: Path) -> None:
             await _delete(client, names)
             back = [pod(f"r-{name}-{n}", cpu="2", priorityClassName="low") for name in names for n in range(2)]
             await _create(client, back)
-            if batch in (1, 4):
-                figures.append(reconciler.resident())
-        figures.append(reconciler.resident())
+            if batch in (1, 4, PLANS // 100 - 1):
+                figures.append(memory(pid)["VmRSS"])
         watching.cancel()
-        shown = " -> ".join(f"{figure:.0f} MB" for figure in figures)
-        print(f"resident memory at {NODES} nodes, {MEMORY_PODS} pods, before and over {PLANS} plans: {shown}")
-        print("  (target: at most 250 MB, and flat)")
-    finally:
-        reconciler.stop()
+    shown = " -> ".join(f"{figure:.0f} MB" for figure in figures)
+    print(f"resident memory at {NODES} nodes, {MEMORY_PODS} pods, before and over {PLANS} plans: {shown}")
+    print("  (target: at most 250 MB, and flat)")
 
 
 def _patrol() -> None:
     """Let 200 plans wait whose preemptors have a claim that binds late, and look at all of them once."""
-    setting = Setting(*(in_zone(node(f"n{number}"), f"z{number % 3}") for number in range(PATROL_NODES)))
+    nodes = [node(f"n{number}") for number in range(PATROL_NODES)]
+    for number, one in enumerate(nodes):
+        one.metadata.labels = {ZONE: f"z{number % 3}"}
+    setting = Setting(*nodes)
     snapshot = setting.state.snapshot
     local = {"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner"}
     snapshot.put(
         kinds.STORAGE_CLASSES, msgspec.convert({**local, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass)
     )
     for number in range(VOLUMES):
-        snapshot.put(kinds.VOLUMES, _volume(number))
+        of_class = "local" if number % 10 == 0 else f"other-{number % 10}"
+        snapshot.put(kinds.VOLUMES, msgspec.convert(volume(number, of_class, ZONE, f"z{number % 3}"), PersistentVolume))
     reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, None)
     reconciler = InProcess(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
     for number in range(PREEMPTORS):
-        snapshot.put(kinds.VOLUME_CLAIMS, _claim(f"c{number}"))
-        volume = {"name": "v", "persistentVolumeClaim": {"claimName": f"c{number}"}}
-        waiting = preemptor(f"p{number}", "1", spec={"volumes": [volume]})
+        made = claim(f"c{number}", "default")
+        snapshot.put(kinds.VOLUME_CLAIMS, msgspec.convert(made, PersistentVolumeClaim))
+        waits = {"name": "v", "persistentVolumeClaim": {"claimName": f"c{number}"}}
+        waiting = preemptor(f"p{number}", "1", spec={"volumes": [waits]})
         setting.add(waiting)
         record = PlanRecord(id=f"x{number}", node=f"n{number}")
         plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, nominated=True)
         reconciler.plan_manager.index.add(plan)
     setting.clock.now = 60.0
     setting.clock.stopwatch = time.perf_counter  # type: ignore[method-assign]  # turns end by the time that passes
-    stalls = []
+    stalls: list[float] = []
     while not stalls or reconciler.plan_manager.unchecked:
-        begun = time.perf_counter()
-        reconciler.turn()
-        stalls.append(time.perf_counter() - begun)
+        stalls.append(best(reconciler.turn, 1))
     assert len(reconciler.plans) == PREEMPTORS, "every plan has its room"
     print(f"{PREEMPTORS} waiting plans looked at, {PATROL_NODES} nodes, {VOLUMES} persistent volumes:")
-    longest, total = max(stalls) * 1000, sum(stalls)
+    longest, total = max(stalls), sum(stalls) / 1e3
     print(f"  longest stall of the event loop {longest:.1f} ms (target: at most 50), {total:.2f} s in all")
 
 
-def in_zone(one: Node, zone: str) -> Node:
-    """The node with a zone."""
-    one.metadata.labels = {"topology.kubernetes.io/zone": zone}
-    return one
+@asynccontextmanager
+async def _reconciling(kubeconfig: Path, directory: Path) -> AsyncIterator[int]:
+    """`giveway reconcile` in a process of its own, as soon as it leads; its number."""
+    policies, log = directory / "policies", directory / "reconcile.log"
+    policies.mkdir(exist_ok=True)
+    (policies / "bench.yaml").write_text(POLICY)
+    command = ("-m", "webhook.cli", "reconcile", "--kubeconfig", kubeconfig, "--policies", policies)
+    ports = ("--bind-address", "127.0.0.1", "--health-port", PORT, "--debug-port", -1)
+    with beside(*command, *ports, "--system-namespace", "kube-system", "--log-format", "text", log=log) as (process, _):
+        await _until(lambda: "leads" in log.read_text(), 60)
+        yield process.pid
 
 
-def _volume(number: int) -> PersistentVolume:
-    zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [f"z{number % 3}"]}
-    spec = {
-        "capacity": {"storage": "10Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": "local" if number % 10 == 0 else f"other-{number % 10}",
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
-    }
-    body = {"metadata": {"name": f"pv-{number}"}, "spec": spec, "status": {"phase": "Available"}}
-    return msgspec.convert(body, PersistentVolume)
-
-
-def _claim(name: str) -> PersistentVolumeClaim:
-    resources = {"requests": {"storage": "1Gi"}}
-    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local", "resources": resources}
-    return msgspec.convert(
-        {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}, PersistentVolumeClaim
-    )
-
-
-class Reconciler:
-    """`giveway reconcile` in a process of its own."""
-
-    def __init__(self, kubeconfig: Path, directory: Path) -> None:
-        policies = directory / "policies"
-        policies.mkdir(exist_ok=True)
-        (policies / "bench.yaml").write_text(POLICY)
-        self._log = directory / "reconcile.log"
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "webhook.cli", "reconcile", "--kubeconfig", str(kubeconfig)),
-                *(
-                    "--policies",
-                    str(policies),
-                    "--bind-address",
-                    "127.0.0.1",
-                    "--health-port",
-                    "18082",
-                    "--debug-port",
-                    "-1",
-                ),
-                *("--system-namespace", "kube-system", "--log-format", "text"),
-            ],
-            stdout=self._log.open("wb"),
-            stderr=subprocess.STDOUT,
-        )
-
-    async def ready(self) -> None:
-        await _until(lambda: "leads" in self._log.read_text(), 60)
-
-    def metrics(self) -> dict[str, float]:
-        with urllib.request.urlopen("http://127.0.0.1:18082/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-        return {name: float(value) for name, value in re.findall(r"^(giveway_\S+) (\S+)$", text, re.MULTILINE)}
-
-    def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def resident(self) -> float:
-        """Megabytes."""
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(20)
-
-
-def _start_cluster(directory: Path) -> tuple[subprocess.Popen[str], Path]:
-    kubeconfig = directory / "kubeconfig"
-    options = ("--nodes", str(NODES), "--kubeconfig", str(kubeconfig), "--termination-seconds", "0.2")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "webhook.cli", "cluster", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process, kubeconfig
+def _metrics() -> dict[str, float]:
+    text = (fetched(f"http://127.0.0.1:{PORT}/metrics") or b"").decode()
+    return {name: float(value) for name, value in re.findall(r"^(giveway_\S+) (\S+)$", text, re.MULTILINE)}
 
 
 def _preemptor(name: str, cpu: str) -> dict[str, object]:
@@ -337,7 +251,3 @@ async def _until(check, seconds: float) -> None:
 
 def _at(values: list[float], share: float) -> float:
     return values[min(len(values) - 1, int(len(values) * share))]
-
-
-if __name__ == "__main__":
-    main()

@@ -15,29 +15,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.memory import KUBECONFIG, NODES, PODS
-
-ROOT = Path(__file__).parents[2]
+from tests.bench.measuring import KUBECONFIG, ROOT, beside
+from tests.bench.memory import NODES, PODS
 
 
 def main() -> None:
     """Run the benchmark."""
-    with tempfile.TemporaryDirectory() as temporary:
-        for pods in sorted({PODS // 10, PODS}):
-            server = subprocess.Popen(
-                [sys.executable, "-m", "tests.bench.large_cluster", str(pods), str(NODES)],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            assert server.stdout is not None
-            try:
-                kubeconfig = Path(temporary) / "kubeconfig"
-                kubeconfig.write_text(KUBECONFIG % server.stdout.readline().strip())
-                for name in ("policies", "policies/examples/teams"):
-                    _measure(kubeconfig, ROOT / name, pods)
-            finally:
-                server.kill()
-                server.wait(20)
+    for pods in sorted({PODS // 10, PODS}):
+        with (
+            tempfile.TemporaryDirectory() as temporary,
+            beside("-m", "tests.bench.large_cluster", pods, NODES) as (_, url),
+        ):
+            kubeconfig = Path(temporary, "kubeconfig")
+            kubeconfig.write_text(KUBECONFIG % url)
+            for name in ("policies", "policies/examples/teams"):
+                _measure(kubeconfig, ROOT / name, pods)
 
 
 def _measure(kubeconfig: Path, policies: Path, pods: int) -> None:
@@ -57,7 +49,3 @@ def _measure(kubeconfig: Path, policies: Path, pods: int) -> None:
         f"{pods} pods, {policies.relative_to(ROOT)}: {seconds:.0f} s ({usage.ru_utime:.0f} s of CPU),"
         f" peak {usage.ru_maxrss / 1024:.0f} MiB, {len(report['rows'])} rows"
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.measuring import ROOT, beside, best, memory
 from tests.simulation.clusters import POLICY, large, loaded, write
 from webhook.kube.client import Client
 from webhook.policy.model.values import DECISION, PLAN
@@ -20,7 +20,6 @@ from webhook.simulation.simulation import simulate
 
 NODES, PODS, PREEMPTORS = 5000, 150_000, 2000
 STEPS = (100, 200, 400, 800)
-ROOT = Path(__file__).parents[2]
 
 
 def main() -> None:
@@ -38,7 +37,7 @@ def _linear() -> None:
             file = Path(directory) / "cluster.gz"
             write(file, large(1000, 30_000, preemptors))
             objects = read_cluster([file])
-            idle = _timed(lambda objects=objects: simulate(objects, loaded()))
+            idle = best(lambda objects=objects: simulate(objects, loaded()), 1, time.process_time) / 1e3
             begun, cpu = time.perf_counter(), time.process_time()
             result = simulate(objects, policies)
             took, cpu = time.perf_counter() - begun, time.process_time() - cpu
@@ -50,36 +49,24 @@ def _linear() -> None:
             print(f"{each:.2f} ms of CPU an event beyond the start ({idle:.1f} s)")
 
 
-def _timed(work) -> float:
-    begun = time.process_time()
-    work()
-    return time.process_time() - begun
-
-
 def full() -> None:
     """5000 nodes, 150 000 pods, 2000 preemptors with two victims each, whose replacements find room."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "cluster.gz"
-        _in_process("write", str(file))
+        subprocess.run([sys.executable, "-m", "tests.bench.simulation", "write", file], cwd=ROOT, check=True)
         begun, cpu = time.perf_counter(), time.process_time()
         summary = summarize("", simulate(read_cluster([file]), loaded(POLICY)))
-        took, cpu = time.perf_counter() - begun, time.process_time() - cpu
+        took, cpu, most = time.perf_counter() - begun, time.process_time() - cpu, memory()["VmHWM"]
     assert summary.at_rest
     assert (summary.metrics["evictions"], summary.metrics["waiting"]) == (2 * PREEMPTORS, 0), summary.metrics
     print(f"{NODES} nodes, {PODS} pods, {PREEMPTORS} preemptors of two victims each, all placed again, at rest:")
-    print(f"  {took:.1f} s, loading included, {cpu:.1f} s of CPU (target: 60 s); {_resident():.0f} MB (target: 1500)")
+    print(f"  {took:.1f} s, loading included, {cpu:.1f} s of CPU (target: 60 s); {most:.0f} MB (target: 1500)")
 
 
 def snapshot() -> None:
     """A cluster of ordinary pods, listed from a server in another process, to a file."""
-    command = [sys.executable, "-m", "tests.bench.large_cluster", str(PODS), str(NODES)]
-    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout is not None
-        asyncio.run(_collected(server.stdout.readline().strip()))
-    finally:
-        server.terminate()
-        server.wait(20)
+    with beside("-m", "tests.bench.large_cluster", PODS, NODES) as (_, url):
+        asyncio.run(_collected(url))
 
 
 async def _collected(url: str) -> None:
@@ -93,19 +80,10 @@ async def _collected(url: str) -> None:
         took, cpu = time.perf_counter() - begun, time.process_time() - cpu
         size = file.stat().st_size / 1e6
         print(f"a snapshot of {count} objects: {took:.1f} s, {cpu:.1f} s of it own work (target: 120 s),", end=" ")
-        print(f"{_resident():.0f} MB of memory (target: 500), a file of {size:.1f} MB (target: 100)")
+        print(f"{memory()['VmHWM']:.0f} MB of memory (target: 500), a file of {size:.1f} MB (target: 100)")
         begun = time.perf_counter()
         read_cluster([file])
         print(f"  read again in {time.perf_counter() - begun:.1f} s")
-
-
-def _in_process(name: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "tests.bench.simulation", name, *arguments], cwd=ROOT, check=True)
-
-
-def _resident() -> float:
-    """The most memory that this process has had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

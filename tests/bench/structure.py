@@ -1,12 +1,9 @@
-"""How the program is divided, and how far a reader goes: figures of its files and functions, and four ways through it.
-
-The table counts per package. A helper is a private function whose name occurs once besides its definition.
+"""How the program is divided, and how far a reader goes: figures of its files and functions, and the ways through it.
 
 A way is what happens from the first call to the last for one review, one decision, one plan and one adoption by a new
-leader, as the interpreter sees it. Per way: the files and functions, how often a reader changes file who reads each
-function once in the order of its first call, how often the calls change file in all (returns count), and which calls go
-from a lower layer to a higher one by the import contracts in pyproject.toml. The ways of a plan and of an adoption are
-those inside `webhook.reconciler`: the decision in them has a line of its own.
+leader, as the interpreter sees it. Per way: the files and functions, and which calls go from a lower layer to a higher
+one by the import contracts in pyproject.toml. The ways of a plan and of an adoption are those inside
+`webhook.reconciler`: the decision in them has a line of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import re
 import statistics
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -58,25 +54,20 @@ Json = dict[str, Any]
 
 @dataclass
 class Package:
-    """A folder's lines per file, lines per function, its helpers that are used once, and its public classes."""
+    """A folder's lines per file, lines per function, and its public classes."""
 
     files: dict[str, int] = field(default_factory=dict)
     functions: list[int] = field(default_factory=list)
-    used_once: list[str] = field(default_factory=list)
     classes: list[str] = field(default_factory=list)
 
     def add(self, path: Path) -> None:
         """Count one module."""
         text = path.read_text()
-        name = str(path.relative_to(ROOT))
         if path.name != "__init__.py":
-            self.files[name] = text.count("\n")
-        words = Counter(re.findall(r"\w+", re.sub(r'"""(?s:.*?)"""', "", text)))
+            self.files[str(path.relative_to(ROOT))] = text.count("\n")
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 self.functions.append((node.end_lineno or node.lineno) - node.lineno + 1)
-                if node.name.startswith("_") and not node.name.startswith("__") and words[node.name] == 2:
-                    self.used_once.append(f"{name}:{node.lineno} {node.name}")
             elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 self.classes.append(node.name)
 
@@ -90,34 +81,19 @@ def packages() -> dict[str, Package]:
     return found
 
 
-class Layers:
+def _places() -> list[dict[str, int]]:
     """The contracts about layers: for each, the place of a module from above."""
-
-    def __init__(self) -> None:
-        contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-        self._places = [
-            {
-                f"{container}.{module}".lstrip("."): place
-                for place, layer in enumerate(contract["layers"])
-                for module in re.split(r"\s*[|:]\s*", layer)
-            }
-            for contract in contracts
-            if contract["type"] == "layers"
-            for container in contract.get("containers", [""])
-        ]
-
-    def is_upward(self, caller: str, called: str) -> bool:
-        """Whether a call from one module to the other goes from a lower layer to a higher one."""
-        return any(
-            (below := _place(places, caller)) is not None
-            and (above := _place(places, called)) is not None
-            and below > above
-            for places in self._places
-        )
-
-
-def _place(places: dict[str, int], module: str) -> int | None:
-    return next((place for name, place in places.items() if f"{module}.".startswith(f"{name}.")), None)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return [
+        {
+            f"{container}.{module}".lstrip("."): place
+            for place, layer in enumerate(contract["layers"])
+            for module in re.split(r"\s*[|:]\s*", layer)
+        }
+        for contract in contracts
+        if contract["type"] == "layers"
+        for container in contract.get("containers", [""])
+    ]
 
 
 @dataclass
@@ -130,54 +106,46 @@ class Way:
     """The way ends before the first function of this package."""
     read: dict[tuple[str, str], None] = field(default_factory=dict)
     """File and function, in the order of their first call."""
-    changes: int = 0
     upward: set[str] = field(default_factory=set)
-    _layers: Layers = field(default_factory=Layers)
-    _here: str = ""
+    _layers: list[dict[str, int]] = field(default_factory=_places)
 
     @property
     def files(self) -> set[str]:
         """The files that were entered."""
         return {file for file, _ in self.read}
 
-    @property
-    def changes_of_a_reader(self) -> int:
-        """How often the file changes if each function is read once."""
-        files = [file for file, _ in self.read]
-        return sum(one != other for one, other in zip(["", *files], files, strict=False))
-
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Take note of a call or a return, as `sys.setprofile` tells it."""
+        """Take note of a call, as `sys.setprofile` tells it."""
         module = _module(frame)
-        if event not in ("call", "return") or not _counts(frame, module, event):
-            return
-        caller = _caller(frame)
-        if event == "return":
-            if caller is not None and f"{_module(caller)}.".startswith(f"{self.within}."):
-                self._go(_module(caller))
+        if event != "call" or not _counts(frame, module):
             return
         if self.until and module.startswith(self.until):
             sys.setprofile(None)
             return
-        if caller is not None and self._layers.is_upward(_module(caller), module):
+        caller = _caller(frame)
+        if caller is not None and self._is_upward(_module(caller), module):
             self.upward.add(f"{_module(caller)}.{caller.f_code.co_qualname} → {module}.{frame.f_code.co_qualname}")
         if f"{module}.".startswith(f"{self.within}."):
             self.read.setdefault((module, frame.f_code.co_qualname))
-            self._go(module)
 
-    def _go(self, module: str) -> None:
-        self.changes += module != self._here
-        self._here = module
+    def _is_upward(self, caller: str, called: str) -> bool:
+        """Whether a call from one module to the other goes from a lower layer to a higher one."""
+
+        def place(places: dict[str, int], module: str) -> int | None:
+            return next((at for name, at in places.items() if f"{module}.".startswith(f"{name}.")), None)
+
+        pairs = ((place(places, caller), place(places, called)) for places in self._layers)
+        return any(below is not None and above is not None and below > above for below, above in pairs)
 
 
 def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _counts(frame: FrameType, module: str, event: str) -> bool:
+def _counts(frame: FrameType, module: str) -> bool:
     """Whether the program is called: no comprehension, dataclass's method, coroutine that goes on, or tests' clock."""
     code = frame.f_code
-    goes_on = code.co_flags & 0x2A0 and (event == "return" or frame.f_lasti > 0)
+    goes_on = code.co_flags & 0x2A0 and frame.f_lasti > 0
     return (
         module.startswith("webhook.")
         and module != VirtualLoop.__module__
@@ -328,28 +296,22 @@ WAYS: dict[str, Callable[[Way], None]] = {
 
 def main() -> None:
     """Print the table and the ways."""
-    found = packages()
-    print(f"{'package':24} files  lines  median/p90/max  functions  median/p90/max  helpers used once")
-    for name, one in [*found.items(), ("all", _all(found))]:
-        lines = list(one.files.values()) or [0]
+    total = Package()
+    rows = packages() | {"all": total}
+    for package in packages().values():
+        total.files |= package.files
+        total.functions += package.functions
+    print(f"{'package':24} files  lines  median/p90/max  functions  median/p90/max")
+    for name, row in rows.items():
+        lines = list(row.files.values()) or [0]
+        functions = row.functions or [0]
         print(
-            f"{name:24} {len(one.files):5}  {sum(lines):5}  {_spread(lines):>14}  {len(one.functions):9}"
-            f"  {_spread(one.functions or [0]):>14}  {len(one.used_once):5}"
+            f"{name:24} {len(row.files):5}  {sum(lines):5}  {_spread(lines):>14}  {len(row.functions):9}"
+            f"  {_spread(functions):>14}"
         )
-    total = _all(found)
-    twice = sorted(name for name, number in Counter(total.classes).items() if number > 1)
-    same = Counter(Path(name).name for name in total.files)
-    print(f"helpers used once: {len(total.used_once) / len(total.functions):.0%} of the functions")
-    print(f"class names that occur twice: {len(twice)} {' '.join(twice)}")
-    print(
-        f"file names that occur twice: {' '.join(f'{name} ({number})' for name, number in same.items() if number > 1)}"
-    )
-    print(f"\n{'way':42} files  functions  changes of file: a reader's  all  calls upward")
+    print(f"\n{'way':42} files  functions  calls upward")
     for way in map(follow, WAYS):
-        print(
-            f"{way.name:42} {len(way.files):5}  {len(way.read):9}  {way.changes_of_a_reader:26}  {way.changes:4}"
-            f"  {len(way.upward):12}"
-        )
+        print(f"{way.name:42} {len(way.files):5}  {len(way.read):9}  {len(way.upward):12}")
         for call in sorted(way.upward):
             print(f"    {call}")
         if "--calls" in sys.argv:
@@ -357,20 +319,6 @@ def main() -> None:
                 print(f"    {file}  {function}")
 
 
-def _all(found: dict[str, Package]) -> Package:
-    total = Package()
-    for one in found.values():
-        total.files |= one.files
-        total.functions += one.functions
-        total.used_once += one.used_once
-        total.classes += one.classes
-    return total
-
-
 def _spread(numbers: list[int]) -> str:
     ordered = sorted(numbers)
     return f"{statistics.median_low(ordered)}/{ordered[int(len(ordered) * 0.9)]}/{ordered[-1]}"
-
-
-if __name__ == "__main__":
-    main()
