@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.software import Software, installed
 from tests.workloads import Json, budget, condition, eventually, pod, priority_class
 from webhook.clusters.acting.kubelet import Kubelet
 from webhook.clusters.demo.scenarios import class_is_usable
@@ -27,9 +28,11 @@ from webhook.clusters.embedded.standins.controller_manager import context_of
 from webhook.clusters.embedded.standins.informers import StandInInformers
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
-from webhook.kube.resources import NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
+from webhook.kube.resources import EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 
 LABEL = "giveway.dev/e2e"
+MAY_GO = {CAN_BE_PREEMPTED: "true"}
 MEMORY = "8Gi"
 
 
@@ -110,12 +113,59 @@ class Sandbox:
         await class_is_usable(self.client, full, self.id)
         return full
 
-    async def pod(self, name: str, **fields: Any) -> Json:
-        """Create a pod that selects this test's nodes and puts up with whatever taints they have."""
+    async def classes(self) -> tuple[str, str]:
+        """A class of victims, and one of preemptors."""
+        low = await self.priority_class("low", 80)
+        return low, await self.priority_class("high", 100, preemptionPolicy="Never")
+
+    async def pod(
+        self, name: str, *, annotations: dict[str, str] | None = None, owner: str = "", **fields: Any
+    ) -> Json:
+        """Create a pod that selects this test's nodes and puts up with whatever taints they have.
+
+        An `owner` is of a kind that no controller of the cluster knows.
+        """
         body = pod(name, **fields)
         body["spec"].setdefault("nodeSelector", {LABEL: self.id})
         body["spec"].setdefault("tolerations", [{"operator": "Exists"}])
+        body["metadata"]["annotations"] = annotations or {}
+        if owner:
+            reference = {"apiVersion": "example.com/v1", "kind": "Training", "name": owner, "uid": owner}
+            body["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
         return await self.client.create(self.pods, body)
+
+    async def run(self, name: str, cpu: str = "2", **fields: Any) -> str:
+        """Create a pod and wait until it is Ready; its node."""
+        await self.pod(name, cpu=cpu, **fields)
+        return await self.running(name)
+
+    async def victim(self, name: str, class_name: str, cpu: str = "4", **fields: Any) -> str:
+        """Run a pod that may be evicted; its node."""
+        return await self.run(name, cpu, annotations=MAY_GO, priorityClassName=class_name, **fields)
+
+    async def preemptor(self, class_name: str, cpu: str = "4", name: str = "p", app: str = "p", **fields: Any) -> None:
+        """Create a managed pod."""
+        labels = {MARK: MANAGED, "app": app}
+        await self.pod(name, cpu=cpu, priorityClassName=class_name, labels=labels, **fields)
+
+    async def here(self) -> set[str]:
+        """The pods that are neither gone nor leaving."""
+        pods, _ = await self.client.list(self.pods, dict)
+        return {one["metadata"]["name"] for one in pods if "deletionTimestamp" not in one["metadata"]}
+
+    async def told(self, words: str, reason: str = "", name: str = "", seconds: float = 30) -> None:
+        """Wait for an Event whose note has these words, for this reason and on this pod if they are given."""
+
+        async def check() -> bool:
+            events, _ = await self.client.list(EVENT.path(self.id), dict)
+            return any(
+                words in event.get("note", "")
+                and reason in ("", event.get("reason"))
+                and name in ("", event["regarding"]["name"])
+                for event in events
+            )
+
+        await eventually(check, seconds, f"an Event {reason} on {name or 'a pod'} says {words!r}")
 
     def cleans_up(self, path: str) -> None:
         """Delete this object at the end; it is outside the sandbox's namespace."""
@@ -201,6 +251,13 @@ async def sandbox(client: Client, request: pytest.FixtureRequest) -> AsyncIterat
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def giveway(sandbox: Sandbox, kubeconfig: str, tmp_path: Path) -> AsyncIterator[Software]:
+    """The rights of giveway on the cluster, ready to be started; its processes end before the sandbox does."""
+    async with installed(sandbox.client, kubeconfig, tmp_path) as software:
+        yield software
 
 
 @pytest.fixture

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.software import installed
-from tests.e2e.test_eviction_costs import YES, alive, made, policy
-from tests.workloads import eventually
-from webhook.kube.resources import EVENT, NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
-from webhook.policy.model.values import MANAGED, MARK
+from tests.e2e.conftest import MAY_GO
+from tests.e2e.software import policies
+from webhook.kube.resources import NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM
 
 ZONE = "e2e.example.com/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -47,7 +45,7 @@ async def claim(sandbox: Any) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_exactly_the_victims_go(sandbox, kubeconfig, tmp_path, case):
+async def test_exactly_the_victims_go(sandbox, giveway, case):
     """The pod has room on a1 or c2 only, and pods on other nodes of the zone, or of any, keep it off."""
     app, wants, victims, expected, budget = CASES[case]
     classes = {name: await sandbox.priority_class(name, value) for name, value in (("low", 80), ("middle", 90))}
@@ -60,31 +58,25 @@ async def test_exactly_the_victims_go(sandbox, kubeconfig, tmp_path, case):
         await sandbox.client.patch(NODE.path(None, host), {"metadata": {"labels": {ZONE: name[0]}}})
         at: dict[str, Any] = {"node": host, "priorityClassName": classes["low"]}
         for number in range(stays.get(name, 0)):
-            await made(sandbox, f"stays-{name}-{number}", annotations={}, **at)
+            await sandbox.run(f"stays-{name}-{number}", annotations={}, **at)
         if name in victims:
             at |= {"priorityClassName": classes[victims[name].get("class", "low")]}
             more = {key: value for key, value in victims[name].items() if key != "class"}
-            await made(sandbox, f"v-{name}", labels={"app": "x"}, annotations=YES, **at, **more)
+            await sandbox.run(f"v-{name}", labels={"app": "x"}, annotations=MAY_GO, **at, **more)
     if budget:
         await sandbox.budget("x", {"app": "x"}, **budget)
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        kills = case.startswith("killed")
-        process = await giveway.reconcile(policy(high, victims=ACROSS), *["--fault-point=first-victim"] * kills)
-        await sandbox.pod("p", cpu="4", priorityClassName=high, labels={MARK: MANAGED, "app": app}, **wants)
-        if kills:
-            assert await process.ended() == -signal.SIGKILL
-            process = await giveway.reconcile(policy(high, victims=ACROSS))
-        host = await sandbox.bound("p", 40)
-        await asyncio.sleep(2)
-        assert host.endswith("c2" if "c1" in victims else "a1")
-        assert [name for name in victims if not await alive(sandbox, f"v-{name}")] == expected
-        assert await alive(sandbox, "stays-a2-0")
-        assert await alive(sandbox, "stays-b1-0")
+    kills = case.startswith("killed")
+    process = await giveway.reconcile(policies(high, victims=ACROSS), *["--fault-point=first-victim"] * kills)
+    await sandbox.preemptor(high, app=app, **wants)
+    if kills:
+        assert await process.ended() == -signal.SIGKILL
+        process = await giveway.reconcile(policies(high, victims=ACROSS))
+    host = await sandbox.bound("p", 40)
+    await asyncio.sleep(2)
+    assert host.endswith("c2" if "c1" in victims else "a1")
+    here = await sandbox.here()
+    assert [name for name in victims if f"v-{name}" not in here] == expected
+    assert {"stays-a2-0", "stays-b1-0"} <= here
 
-        async def told() -> bool:
-            events, _ = await sandbox.client.list(EVENT.path(sandbox.id), dict)
-            return any(purpose in event.get("note", "") for event in events)
-
-        purpose = "to free its claim" if wants is CLAIM else "to make room in zone"
-        if not kills:  # another leader does not know what victims go for
-            await eventually(told, 10, process.log.read_text())
+    if not kills:  # another leader does not know what victims go for
+        await sandbox.told("to free its claim" if wants is CLAIM else "to make room in zone")

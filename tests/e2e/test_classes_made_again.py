@@ -14,13 +14,12 @@ import pytest
 from tests.e2e.native import applied, limited, need_admission_policies
 from tests.e2e.software import PATHS, installed, policies
 from tests.e2e.test_native import SETTINGS
-from tests.e2e.test_outcomes import here
 from tests.inspection.command import giveway
 from tests.policy.builders import engine
 from tests.workloads import eventually, priority_class
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
-from webhook.kube.resources import EVENT, PRIORITY_CLASS
+from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 
@@ -77,7 +76,7 @@ async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubec
         await sandbox.pod("p", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
         await sandbox.unschedulable("p")
         await asyncio.sleep(KEPT_FOR)
-        assert "victim" in await here(sandbox)
+        assert "victim" in await sandbox.here()
         await made_again(2500)
         await sandbox.bound("p", 30)
 
@@ -98,16 +97,11 @@ async def test_a_preemptor_whose_class_was_made_again_waits_and_is_told(sandbox,
         body = json.dumps(priority_class(high, value, preemptionPolicy="Never"))
         await kubectl("create", "-f", "-", *CLASS_ADMIN, stdin=body)
 
-    async def told() -> bool:
-        events, _ = await sandbox.client.list(EVENT.path(sandbox.id), dict)
-        notes = [event.get("note", "") for event in events if event.get("reason") == "PreemptionWaits"]
-        return any(f"PriorityClass {high} was made again: its value is 1" in note for note in notes)
-
     await made_again(1)
     async with installed(sandbox.client, kubeconfig, tmp_path) as software:
         await software.reconcile(policies(high, victims={"mode": "opt-out"}))
-        await eventually(told, 30, "the pod is told why it waits")
-        assert "victim" in await here(sandbox)
+        await sandbox.told(f"PriorityClass {high} was made again: its value is 1", "PreemptionWaits")
+        assert "victim" in await sandbox.here()
         await made_again(5000)
         await sandbox.bound("p", 30)
 

@@ -39,11 +39,6 @@ class Preempting(Devices):
         """Create a preemptor."""
         await self.pod(name, "high", claims, {"labels": {MARK: MANAGED}, **fields})
 
-    async def here(self) -> set[str]:
-        """The pods that are neither gone nor leaving."""
-        pods, _ = await self.client.list(self.sandbox.pods, dict)
-        return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
-
     async def ended(self, name: str) -> str:
         """The node of the preemptor once it is bound and its plan is taken off."""
         node = str(await self.sandbox.bound(name, 40))
@@ -84,7 +79,7 @@ async def test_claims_of_templates(devices: Preempting) -> None:
     await devices.high("high", await devices.template("two", [exactly(device_class, 2)]))
     await devices.sandbox.bound("high", 40)
     await asyncio.sleep(1)
-    assert len(await devices.here() - {"high"}) == 2
+    assert len(await devices.sandbox.here() - {"high"}) == 2
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[one.name for one in SCENARIOS])
@@ -94,7 +89,7 @@ async def test_who_has_to_go(devices: Preempting, scenario: Scenario) -> None:
     await devices.reconcile()
     await devices.high("high", *claims, **fields)
     await devices.ended("high")
-    assert await devices.here() == {"high", *scenario.staying}
+    assert await devices.sandbox.here() == {"high", *scenario.staying}
 
 
 async def test_two_preemptors_for_the_devices_of_one_node(devices: Preempting) -> None:
@@ -107,7 +102,7 @@ async def test_two_preemptors_for_the_devices_of_one_node(devices: Preempting) -
     await devices.sandbox.bound("high-0", 40)
     await devices.sandbox.bound("high-1", 40)
     await asyncio.sleep(1)
-    assert len(await devices.here() - {"high-0", "high-1"}) == 1
+    assert len(await devices.sandbox.here() - {"high-0", "high-1"}) == 1
 
 
 async def test_kill_between_the_last_eviction_and_the_deallocation(devices: Preempting) -> None:
@@ -119,7 +114,7 @@ async def test_kill_between_the_last_eviction_and_the_deallocation(devices: Pree
     await devices.reconcile()
     await devices.sandbox.bound("high", 40)
     await asyncio.sleep(2)
-    assert len(await devices.here() - {"high"}) == 2
+    assert len(await devices.sandbox.here() - {"high"}) == 2
 
 
 async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
@@ -136,7 +131,7 @@ async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
     await devices.high("high", pair)
 
     async def both_leave() -> bool:
-        return not {"low-0", "low-1"} & await devices.here()
+        return not {"low-0", "low-1"} & await devices.sandbox.here()
 
     await eventually(both_leave, 15, "both victims have been asked")
     await devices.pod("stranger", "stranger", (await devices.template("s", [exactly(device_class)]),), {})
@@ -146,11 +141,11 @@ async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
         return any(line.get("ending") in {"devices-taken", "space-taken"} for line in process.lines("plan ended"))
 
     await eventually(ended, 20, "the plan is over")
-    assert "low-b" in await devices.here(), "one device less helps nobody who wants two"
+    assert "low-b" in await devices.sandbox.here(), "one device less helps nobody who wants two"
     assert not (await devices.sandbox.get("high"))["spec"].get("nodeName")
     await devices.client.delete(f"{devices.sandbox.pods}/stranger")
     assert await devices.ended("high") == full
-    assert await devices.here() == {"high", "low-b"}
+    assert await devices.sandbox.here() == {"high", "low-b"}
 
 
 async def test_a_waiting_pod_that_wants_fewer_devices(devices: Preempting) -> None:
@@ -168,7 +163,7 @@ async def test_a_waiting_pod_that_wants_fewer_devices(devices: Preempting) -> No
     await devices.reconcile()
     await devices.high("high", pair)
     assert await devices.ended("high") == other
-    assert await devices.here() == {"high", "low-0", "low-1", "waits"}
+    assert await devices.sandbox.here() == {"high", "low-0", "low-1", "waits"}
 
 
 async def test_what_the_plan_holds_is_written(devices: Preempting) -> None:

@@ -3,105 +3,64 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Sandbox
-from tests.e2e.software import installed
-from tests.e2e.test_eviction_costs import KARPENTER, YES, alive, policy
-from tests.workloads import Json, eventually, pod
-from webhook.kube.resources import EVENT
-from webhook.policy.model.values import MANAGED, MARK
+from tests.e2e.conftest import LABEL, Sandbox
+from tests.e2e.software import policies
 
-TOLERATES = "preemption-toleration.scheduling.x-k8s.io"
-
-
-def owned(owner: str) -> list[Json]:
-    """An owner of a kind that no controller of the cluster knows."""
-    return [{"apiVersion": "example.com/v1", "kind": "Training", "name": owner, "uid": owner, "controller": True}]
-
-
-async def preemptor(sandbox: Any, name: str, high: str, *, owner: str = "", namespace: str = "") -> None:
-    """A pod of two CPUs of a managed class, with the mark that the webhook would give it."""
-    body = pod(name, cpu="2", labels={MARK: MANAGED}, priorityClassName=high)
-    body["metadata"]["ownerReferences"] = owned(owner) if owner else []
-    body["spec"] |= {"nodeSelector": {"giveway.dev/e2e": sandbox.id}, "tolerations": [{"operator": "Exists"}]}
-    path = sandbox.pods if not namespace else f"/api/v1/namespaces/{namespace}/pods"
-    await sandbox.client.create(path, body)
-
-
-async def told(sandbox: Any, reason: str, words: str) -> None:
-    """Wait for an Event of this reason whose note has these words."""
-
-    async def found() -> bool:
-        events, _ = await sandbox.client.list(EVENT.path(sandbox.id), dict)
-        return any(event.get("reason") == reason and words in str(event.get("note")) for event in events)
-
-    await eventually(found, 30, f"an Event {reason} says {words!r}")
+KARPENTER, TOLERATES = "karpenter.sh/do-not-disrupt", "preemption-toleration.scheduling.x-k8s.io"
 
 
 @pytest.mark.parametrize("keep", ["Evictor", "Nobody"])
-async def test_who_stays_in_a_cycle(sandbox, kubeconfig, tmp_path, keep):
+async def test_who_stays_in_a_cycle(sandbox, giveway, keep):
     """A workload whose class was raised does not evict its evictor in turn, or does and tells it."""
     await sandbox.node("n1", cpu="2")
     low, high, top = [
         await sandbox.priority_class(name, value, preemptionPolicy="Never")
         for name, value in (("low", 80), ("high", 100), ("top", 120))
     ]
-    body = pod("b1", cpu="2", priorityClassName=low)
-    body["metadata"] |= {"annotations": YES, "ownerReferences": owned("batch")}
-    body["spec"] |= {"nodeSelector": {"giveway.dev/e2e": sandbox.id}, "tolerations": [{"operator": "Exists"}]}
-    await sandbox.client.create(sandbox.pods, body)
-    await sandbox.running("b1")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        classes = {"priorityClasses": [high, top]}
-        limits = {"cycles": {"keep": keep, "window": "1h"}}
-        await giveway.reconcile(policy(high, preemptors=classes, victims={"mode": "opt-out"}, limits=limits))
-        await preemptor(sandbox, "a1", high, owner="web")
-        await sandbox.running("a1", 30)
-        await preemptor(sandbox, "b2", top, owner="batch")
-        way = f"Training/{sandbox.id}/web evicted Training/{sandbox.id}/batch"
-        if keep == "Nobody":
-            await sandbox.bound("b2", 30)
-            await told(sandbox, "PreemptionCycle", way)
-        else:
-            await told(sandbox, "PreemptionWaits", f"pods of Training/{sandbox.id}/web stay")
-            assert await alive(sandbox, "a1")
+    await sandbox.victim("b1", low, "2", owner="batch")
+    classes = {"priorityClasses": [high, top]}
+    limits = {"cycles": {"keep": keep, "window": "1h"}}
+    await giveway.reconcile(policies(high, preemptors=classes, victims={"mode": "opt-out"}, limits=limits))
+    await sandbox.preemptor(high, "2", "a1", owner="web")
+    await sandbox.running("a1", 30)
+    await sandbox.preemptor(top, "2", "b2", owner="batch")
+    way = f"Training/{sandbox.id}/web evicted Training/{sandbox.id}/batch"
+    if keep == "Nobody":
+        await sandbox.bound("b2", 30)
+        await sandbox.told(way, "PreemptionCycle")
+    else:
+        await sandbox.told(f"pods of Training/{sandbox.id}/web stay", "PreemptionWaits")
+        assert "a1" in await sandbox.here()
 
 
-async def test_namespaces_take_turns(sandbox, kubeconfig, tmp_path):
+async def test_namespaces_take_turns(sandbox, giveway):
     """With one eviction in three seconds the only pod of a namespace waits for one or two of many, not for all."""
     other = Sandbox(sandbox.client)
     await other.begin()
     try:
         await sandbox.node("n1", cpu="8")
-        low = await sandbox.priority_class("low", 80)
+        low, high = await sandbox.classes()
         for number in range(4):
-            body = pod(f"v{number}", cpu="2", priorityClassName=low)
-            body["metadata"]["annotations"] = YES
-            body["spec"] |= {"nodeSelector": {"giveway.dev/e2e": sandbox.id}, "tolerations": [{"operator": "Exists"}]}
-            await sandbox.client.create(sandbox.pods, body)
-        for number in range(4):
-            await sandbox.running(f"v{number}")
-        high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
-        async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-            await giveway.reconcile(policy(high, limits={"perCluster": {"evictions": 1, "window": "3s"}}))
-            for number in range(3):
-                await preemptor(sandbox, f"greedy{number}", high)
-            await asyncio.sleep(1.1)
-            await preemptor(sandbox, "modest", high, namespace=other.id)
-            await other.bound("modest", 40)
-            bound = [(await sandbox.get(f"greedy{number}"))["spec"].get("nodeName") for number in range(3)]
-            assert bound.count(None) >= 1, "it did not wait until all the others had been served"
-            for number in range(3):
-                await sandbox.bound(f"greedy{number}", 40)
+            await sandbox.victim(f"v{number}", low, "2")
+        await giveway.reconcile(policies(high, limits={"perCluster": {"evictions": 1, "window": "3s"}}))
+        for number in range(3):
+            await sandbox.preemptor(high, "2", f"greedy{number}")
+        await asyncio.sleep(1.1)
+        await other.preemptor(high, "2", "modest", nodeSelector={LABEL: sandbox.id})
+        await other.bound("modest", 40)
+        bound = [(await sandbox.get(f"greedy{number}"))["spec"].get("nodeName") for number in range(3)]
+        assert bound.count(None) >= 1, "it did not wait until all the others had been served"
+        for number in range(3):
+            await sandbox.bound(f"greedy{number}", 40)
     finally:
         await other.end()
 
 
 @pytest.mark.parametrize("signal", ["a duration", "a toleration"])
-async def test_a_signal_with_an_end(sandbox, kubeconfig, tmp_path, signal):
+async def test_a_signal_with_an_end(sandbox, giveway, signal):
     """The pod stays for the time that its annotation or class asks for, and goes then without anyone touching it."""
     await sandbox.node("n1", cpu="2")
     low, high = [await sandbox.priority_class(n, v, preemptionPolicy="Never") for n, v in (("low", 80), ("high", 100))]
@@ -113,15 +72,10 @@ async def test_a_signal_with_an_end(sandbox, kubeconfig, tmp_path, signal):
         asked = {f"{TOLERATES}/minimum-preemptable-priority": "101", f"{TOLERATES}/toleration-seconds": "12"}
         path = f"/apis/scheduling.k8s.io/v1/priorityclasses/{low}"
         await sandbox.client.patch(path, {"metadata": {"annotations": asked}})
-    body = pod("v", cpu="2", priorityClassName=low)
-    body["metadata"]["annotations"] = annotations
-    body["spec"] |= {"nodeSelector": {"giveway.dev/e2e": sandbox.id}, "tolerations": [{"operator": "Exists"}]}
-    await sandbox.client.create(sandbox.pods, body)
-    await sandbox.running("v")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policy(high, victims=victims))
-        await preemptor(sandbox, "p", high)
-        await told(sandbox, "PreemptionWaits", "the protection of a pod of lower priority ends")
-        assert await alive(sandbox, "v")
-        await sandbox.bound("p", 40)
-        assert not await alive(sandbox, "v")
+    await sandbox.run("v", annotations=annotations, priorityClassName=low)
+    await giveway.reconcile(policies(high, victims=victims))
+    await sandbox.preemptor(high, "2")
+    await sandbox.told("the protection of a pod of lower priority ends", "PreemptionWaits")
+    assert "v" in await sandbox.here()
+    await sandbox.bound("p", 40)
+    assert "v" not in await sandbox.here()

@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import LABEL
-from tests.e2e.software import installed, policies
-from tests.workloads import eventually, pod
+from tests.e2e.software import policies
+from tests.workloads import eventually
 from webhook.kube.errors import ApiError
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
+from webhook.policy.model.values import MANAGED, MARK, PLAN
 from webhook.reconciler.evict.executor import FAULT_POINTS
 
 ROOT = "/apis/scheduling.k8s.io/v1alpha2"
-MAY_GO = {CAN_BE_PREEMPTED: "true"}
 BY = ("annotations", "PodGroup")
 
 
@@ -41,15 +39,10 @@ class Room:
             except ApiError as error:
                 pytest.skip(f"this API server serves no PodGroups: {error.status}")
         self.nodes = [await sandbox.node(f"n{number}", cpu="4") for number in range(nodes)]
-        self.low = await sandbox.priority_class("low", 80)
-        self.high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
-        names = [f"v{number}-{part}" for number in range(nodes) for part in range(each)]
-        for name in names:
-            node = self.nodes[int(name[1:].partition("-")[0])]
-            await sandbox.pod(name, cpu=f"{3000 // each}m", node=node, priorityClassName=self.low, **victims)
-            await sandbox.client.patch(f"{sandbox.pods}/{name}", {"metadata": {"annotations": MAY_GO}})
-        for name in names:
-            await sandbox.running(name)
+        self.low, self.high = await sandbox.classes()
+        for number, node in enumerate(self.nodes):
+            for part in range(each):
+                await sandbox.victim(f"v{number}-{part}", self.low, f"{3000 // each}m", node=node, **victims)
 
     async def gang(self, name: str, minimum: int, *numbers: int, class_name: str = "", **spec: Any) -> list[str]:
         """Make the members of these numbers of a gang; their names."""
@@ -69,20 +62,13 @@ class Room:
             annotations["kueue.x-k8s.io/pod-group-total-count"] = str(minimum)
         names = [f"{name}-{number}" for number in numbers]
         for one in names:
-            body = pod(one, cpu="3", priorityClassName=class_name, labels=labels, **more)
-            body["metadata"]["annotations"] = annotations
-            body["spec"] |= {"nodeSelector": {LABEL: sandbox.id}, "tolerations": [{"operator": "Exists"}]}
-            await sandbox.client.create(sandbox.pods, body)
+            fields = {"cpu": "3", "priorityClassName": class_name, "labels": labels, **more}
+            await sandbox.pod(one, annotations=annotations, **fields)
         return names
-
-    async def here(self) -> set[str]:
-        """The pods that are there and not leaving."""
-        pods, _ = await self.sandbox.client.list(self.sandbox.pods, dict)
-        return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
 
     async def victims(self) -> set[str]:
         """The victims that are still there."""
-        return {name for name in await self.here() if name.startswith("v")}
+        return {name for name in await self.sandbox.here() if name.startswith("v")}
 
     async def bound(self, names: list[str], seconds: float = 40) -> None:
         """Wait until all of them have nodes of their own, and no plan is left on them."""
@@ -101,103 +87,92 @@ def room(sandbox, request) -> Room:
     return Room(sandbox, request.param)
 
 
-async def test_room_for_all(room, kubeconfig, tmp_path):
+async def test_room_for_all(room, giveway):
     """Three victims go for three members, and all are bound."""
     await room.begin(4)
-    async with installed(room.sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(room.high))
-        await room.bound(await room.gang("gang", 3, 0, 1, 2))
-        assert len(await room.victims()) == 1
+    await giveway.reconcile(policies(room.high))
+    await room.bound(await room.gang("gang", 3, 0, 1, 2))
+    assert len(await room.victims()) == 1
 
 
-async def test_nobody_goes_for_a_part(room, kubeconfig, tmp_path):
+async def test_nobody_goes_for_a_part(room, giveway):
     """While a member is missing nobody goes; when it has come, all are placed."""
     await room.begin(3)
-    async with installed(room.sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(room.high))
-        first = await room.gang("gang", 3, 0, 1)
-        await asyncio.sleep(5)
-        assert len(await room.victims()) == 3
-        await room.bound(first + await room.gang("gang", 3, 2))
+    await giveway.reconcile(policies(room.high))
+    first = await room.gang("gang", 3, 0, 1)
+    await asyncio.sleep(5)
+    assert len(await room.victims()) == 3
+    await room.bound(first + await room.gang("gang", 3, 2))
 
 
-async def test_gated_members_are_waited_for(room, kubeconfig, tmp_path):
+async def test_gated_members_are_waited_for(room, giveway):
     """A member that a scheduling gate holds back is waited for."""
     await room.begin(2)
-    async with installed(room.sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(room.high))
-        names = await room.gang("gang", 2, 0) + await room.gang("gang", 2, 1, schedulingGates=[{"name": "e2e/wait"}])
-        await asyncio.sleep(5)
-        assert len(await room.victims()) == 2
-        await room.sandbox.client.patch(f"{room.sandbox.pods}/gang-1", {"spec": {"schedulingGates": None}})
-        await room.bound(names)
+    await giveway.reconcile(policies(room.high))
+    names = await room.gang("gang", 2, 0) + await room.gang("gang", 2, 1, schedulingGates=[{"name": "e2e/wait"}])
+    await asyncio.sleep(5)
+    assert len(await room.victims()) == 2
+    await room.sandbox.client.patch(f"{room.sandbox.pods}/gang-1", {"spec": {"schedulingGates": None}})
+    await room.bound(names)
 
 
-async def test_nobody_goes_for_a_gang_that_does_not_fit(room, kubeconfig, tmp_path):
+async def test_nobody_goes_for_a_gang_that_does_not_fit(room, giveway):
     """Room for three of four members could be made: nobody goes, and nobody is nominated."""
     await room.begin(3)
-    async with installed(room.sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(room.high))
-        names = await room.gang("gang", 4, 0, 1, 2, 3)
-        await asyncio.gather(*(room.sandbox.unschedulable(name) for name in names))
-        await asyncio.sleep(5)
-        assert len(await room.victims()) == 3
-        found = [await room.sandbox.get(name) for name in names]
-        assert not any(one["status"].get("nominatedNodeName") for one in found)
+    await giveway.reconcile(policies(room.high))
+    names = await room.gang("gang", 4, 0, 1, 2, 3)
+    await asyncio.gather(*(room.sandbox.unschedulable(name) for name in names))
+    await asyncio.sleep(5)
+    assert len(await room.victims()) == 3
+    found = [await room.sandbox.get(name) for name in names]
+    assert not any(one["status"].get("nominatedNodeName") for one in found)
 
 
-async def test_groups_go_whole(room, kubeconfig, tmp_path):
+async def test_groups_go_whole(room, giveway):
     """One group on two nodes goes for two members, and not one pod of each of two groups."""
     await room.begin(2, labels={"jobset.sigs.k8s.io/jobset-name": "wide"})
     for number in (2, 3):
         node = await room.sandbox.node(f"n{number}", cpu="4")
         labels = {"jobset.sigs.k8s.io/jobset-name": f"narrow-{number}"}
         for half in "ab":
-            name = f"v{number}{half}"
-            await room.sandbox.pod(name, cpu="2", node=node, priorityClassName=room.low, labels=labels)
-            await room.sandbox.client.patch(f"{room.sandbox.pods}/{name}", {"metadata": {"annotations": MAY_GO}})
-            await room.sandbox.running(name)
-    async with installed(room.sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(room.high, groups={"disruption": "Group"}))
-        await room.bound(await room.gang("gang", 2, 0, 1))
-        assert await room.victims() == {"v2a", "v2b", "v3a", "v3b"}
+            await room.sandbox.victim(f"v{number}{half}", room.low, "2", node=node, labels=labels)
+    await giveway.reconcile(policies(room.high, groups={"disruption": "Group"}))
+    await room.bound(await room.gang("gang", 2, 0, 1))
+    assert await room.victims() == {"v2a", "v2b", "v3a", "v3b"}
 
 
-async def test_a_member_that_comes_later_joins(room, kubeconfig, tmp_path):
+async def test_a_member_that_comes_later_joins(room, giveway):
     """Beyond the minimum a further member is placed by itself."""
     await room.begin(3)
-    async with installed(room.sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(room.high))
-        names = await room.gang("gang", 2, 0, 1)
-        await room.bound(names)
-        assert len(await room.victims()) == 1
-        await room.bound(names + await room.gang("gang", 2, 2))
+    await giveway.reconcile(policies(room.high))
+    names = await room.gang("gang", 2, 0, 1)
+    await room.bound(names)
+    assert len(await room.victims()) == 1
+    await room.bound(names + await room.gang("gang", 2, 2))
 
 
-async def test_two_gangs_for_one_room(room, kubeconfig, tmp_path):
+async def test_two_gangs_for_one_room(room, giveway):
     """The more important gang gets the room, whoever came first; nobody goes for the other one."""
     await room.begin(3)
     urgent = await room.sandbox.priority_class("urgent", 200, preemptionPolicy="Never")
-    async with installed(room.sandbox.client, kubeconfig, tmp_path) as giveway:
-        lesser = await room.gang("lesser", 2, 0, 1)
-        greater = await room.gang("greater", 3, 0, 1, 2, class_name=urgent)
-        await asyncio.gather(*(room.sandbox.unschedulable(name) for name in (*lesser, *greater)))
-        spec = {"preemptors": {"priorityClasses": [room.high, urgent]}}
-        await giveway.reconcile(policies(room.high, **spec))
-        await room.bound(greater)
-        await asyncio.sleep(2)
-        found = [await room.sandbox.get(name) for name in lesser]
-        assert not any(one["spec"].get("nodeName") or one["status"].get("nominatedNodeName") for one in found)
+    lesser = await room.gang("lesser", 2, 0, 1)
+    greater = await room.gang("greater", 3, 0, 1, 2, class_name=urgent)
+    await asyncio.gather(*(room.sandbox.unschedulable(name) for name in (*lesser, *greater)))
+    spec = {"preemptors": {"priorityClasses": [room.high, urgent]}}
+    await giveway.reconcile(policies(room.high, **spec))
+    await room.bound(greater)
+    await asyncio.sleep(2)
+    found = [await room.sandbox.get(name) for name in lesser]
+    assert not any(one["spec"].get("nodeName") or one["status"].get("nominatedNodeName") for one in found)
 
 
 @pytest.mark.parametrize("fault_point", FAULT_POINTS)
-async def test_kill_at_every_step(room, kubeconfig, tmp_path, fault_point):
+async def test_kill_at_every_step(room, giveway, fault_point):
     """A process killed at this step leaves plans that the next leader finishes, or takes back and makes again."""
     await room.begin(4, each=2)
-    async with installed(room.sandbox.client, kubeconfig, tmp_path) as giveway:
-        first = await giveway.reconcile(policies(room.high), f"--fault-point={fault_point}")
-        names = await room.gang("gang", 3, 0, 1, 2)
-        assert await first.ended() == -signal.SIGKILL
-        second = await giveway.reconcile(policies(room.high))
-        await room.bound(names)
-        assert len(await room.victims()) == 2, second.log.read_text()
+    first = await giveway.reconcile(policies(room.high), f"--fault-point={fault_point}")
+    names = await room.gang("gang", 3, 0, 1, 2)
+    assert await first.ended() == -signal.SIGKILL
+    second = await giveway.reconcile(policies(room.high))
+    await room.bound(names)
+    assert len(await room.victims()) == 2, second.log.read_text()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.native import applied, limited, need_admission_policies
-from tests.e2e.software import installed, policies
+from tests.e2e.software import policies
 from tests.e2e.test_native import SETTINGS
 from tests.e2e.users import TENANT, may_edit
 from tests.policy.builders import engine
@@ -58,12 +58,11 @@ async def nothing_runs_away(sandbox: Any, kubectl: Any, *, templates: bool) -> N
     assert MARK not in (await sandbox.get("copy"))["metadata"]["labels"]
 
 
-async def test_with_the_webhook(sandbox, kubeconfig, kubectl, tmp_path):
+async def test_with_the_webhook(sandbox, giveway, kubectl):
     """The template is refused, and so is the pod that an operator makes."""
     await may_edit(sandbox, TENANT, sandbox.id)
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.serve(policies(f"{sandbox.id}-managed"))
-        await nothing_runs_away(sandbox, kubectl, templates=True)
+    await giveway.serve(policies(f"{sandbox.id}-managed"))
+    await nothing_runs_away(sandbox, kubectl, templates=True)
 
 
 async def test_natively(sandbox, kubectl):

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.software import installed
+from tests.e2e.software import policies
 from tests.workloads import eventually
-from webhook.kube.resources import EVENT
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 from webhook.reconciler.evict.executor import NOTICE_FAULT_POINTS
 
 Json = dict[str, Any]
@@ -23,23 +21,17 @@ SECONDS = 6
 
 
 def policy(high: str, seconds: int = SECONDS) -> str:
-    """A PreemptionPolicy with a notice for this class, as JSON, which is YAML."""
-    spec = {"preemptors": {"priorityClasses": [high]}, "victims": {"mode": "opt-in", "notice": f"{seconds}s"}}
-    return json.dumps(
-        {"apiVersion": "giveway.dev/v1alpha1", "kind": "PreemptionPolicy", "metadata": {"name": "e2e"}, "spec": spec}
-    )
+    """A PreemptionPolicy with a notice for this class."""
+    return policies(high, victims={"mode": "opt-in", "notice": f"{seconds}s"})
 
 
 async def full(sandbox: Any, *victims: str) -> str:
     """A node that these pods fill; the class of the preemptors."""
     node = await sandbox.node("n1", cpu=str(2 * len(victims)))
-    low = await sandbox.priority_class("low", 80)
+    low, high = await sandbox.classes()
     for name in victims:
-        await sandbox.pod(name, cpu="2", node=node, priorityClassName=low)
-        body = {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}}
-        await sandbox.client.patch(f"{sandbox.pods}/{name}", body)
-        await sandbox.running(name)
-    return await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+        await sandbox.victim(name, low, "2", node=node)
+    return high
 
 
 async def told(sandbox: Any, name: str) -> Json:
@@ -67,102 +59,74 @@ def condition(pod: Json) -> str:
     return next((one["status"] for one in pod["status"].get("conditions", ()) if one["type"] == CONDITION), "")
 
 
-async def reasons(sandbox: Any, name: str) -> set[str]:
-    """The reasons of the Events on a pod."""
-    found, _ = await sandbox.client.list(EVENT.path(sandbox.id), dict)
-    return {event["reason"] for event in found if event["regarding"]["name"] == name}
-
-
-async def here(sandbox: Any) -> set[str]:
-    """The pods that are neither gone nor leaving."""
-    pods, _ = await sandbox.client.list(sandbox.pods, dict)
-    return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
-
-
-async def asks(sandbox: Any, high: str, cpu: str) -> None:
-    """A preemptor comes that needs so much."""
-    await sandbox.pod("p", cpu=cpu, priorityClassName=high, labels={MARK: MANAGED})
-
-
-async def test_told_then_asked(sandbox, kubeconfig, tmp_path):
+async def test_told_then_asked(sandbox, giveway):
     """Annotation, condition and Event say by when; the pod is there until then, and the preemptor is bound after it."""
     high = await full(sandbox, "a")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policy(high))
-        await asks(sandbox, high, "2")
-        notice = await told(sandbox, "a")
-        by = datetime.fromisoformat(notice["by"]).timestamp()
-        assert SECONDS - 2 < by - time.time() <= SECONDS + 1
-        assert (notice["preemptor"], notice["priority"]) == (f"{sandbox.id}/p", 100)
-        assert condition(await sandbox.get("a")) == "True"
-        while time.time() < by - 0.5:
-            assert "a" in await here(sandbox)
-            await asyncio.sleep(0.2)
-        await sandbox.bound("p", 30)
-        assert time.time() > by
-        await eventually(lambda: was_told(sandbox), 10, "the Events are there")
+    await giveway.reconcile(policy(high))
+    await sandbox.preemptor(high, "2")
+    notice = await told(sandbox, "a")
+    by = datetime.fromisoformat(notice["by"]).timestamp()
+    assert SECONDS - 2 < by - time.time() <= SECONDS + 1
+    assert (notice["preemptor"], notice["priority"]) == (f"{sandbox.id}/p", 100)
+    assert condition(await sandbox.get("a")) == "True"
+    while time.time() < by - 0.5:
+        assert "a" in await sandbox.here()
+        await asyncio.sleep(0.2)
+    await sandbox.bound("p", 30)
+    assert time.time() > by
+    for reason in ("PreemptionNotice", "Preempted"):
+        await sandbox.told("", reason, "a", 10)
 
 
-async def was_told(sandbox: Any) -> bool:
-    return {"PreemptionNotice", "Preempted"} <= await reasons(sandbox, "a")
-
-
-async def test_ready_goes_at_once(sandbox, kubeconfig, tmp_path):
+async def test_ready_goes_at_once(sandbox, giveway):
     """Of two victims the one that is ready goes, and the other one keeps its time."""
     high = await full(sandbox, "a", "b")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policy(high, 20))
-        await asks(sandbox, high, "4")
-        by = [datetime.fromisoformat((await told(sandbox, name))["by"]).timestamp() for name in ("a", "b")]
-        await sandbox.client.patch(f"{sandbox.pods}/a", {"metadata": {"annotations": {READY: "true"}}})
-        await sandbox.gone("a", 10)
-        assert time.time() < by[0] - 5
-        assert "b" in await here(sandbox)
-        await sandbox.client.patch(f"{sandbox.pods}/b", {"metadata": {"annotations": {READY: "true"}}})
-        await sandbox.bound("p", 30)
-        assert time.time() < by[1]
+    await giveway.reconcile(policy(high, 20))
+    await sandbox.preemptor(high, "4")
+    by = [datetime.fromisoformat((await told(sandbox, name))["by"]).timestamp() for name in ("a", "b")]
+    await sandbox.client.patch(f"{sandbox.pods}/a", {"metadata": {"annotations": {READY: "true"}}})
+    await sandbox.gone("a", 10)
+    assert time.time() < by[0] - 5
+    assert "b" in await sandbox.here()
+    await sandbox.client.patch(f"{sandbox.pods}/b", {"metadata": {"annotations": {READY: "true"}}})
+    await sandbox.bound("p", 30)
+    assert time.time() < by[1]
 
 
-async def test_nobody_keeps_a_notice(sandbox, kubeconfig, tmp_path):
+async def test_nobody_keeps_a_notice(sandbox, giveway):
     """The preemptor is deleted: the pod stays, without a notice, and its condition and an Event say so."""
     high = await full(sandbox, "a")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policy(high, 60))
-        await asks(sandbox, high, "2")
-        await told(sandbox, "a")
-        await sandbox.client.delete(f"{sandbox.pods}/p")
-        await withdrawn(sandbox, "a")
-        assert "a" in await here(sandbox)
-        await eventually(lambda: was_withdrawn(sandbox), 10, "the Event is there")
-
-
-async def was_withdrawn(sandbox: Any) -> bool:
-    return "PreemptionNoticeWithdrawn" in await reasons(sandbox, "a")
+    await giveway.reconcile(policy(high, 60))
+    await sandbox.preemptor(high, "2")
+    await told(sandbox, "a")
+    await sandbox.client.delete(f"{sandbox.pods}/p")
+    await withdrawn(sandbox, "a")
+    assert "a" in await sandbox.here()
+    await sandbox.told("", "PreemptionNoticeWithdrawn", "a", 10)
 
 
 @pytest.mark.parametrize("fault_point", NOTICE_FAULT_POINTS)
-async def test_kill_at_every_step(sandbox, kubeconfig, tmp_path, fault_point):
+async def test_kill_at_every_step(sandbox, giveway, fault_point):
     """A process killed at this step of a notice leaves what the next leader keeps, or takes off."""
     high = await full(sandbox, "a", "b")
     ends = fault_point.startswith("withdraw")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        first = await giveway.reconcile(policy(high, 60 if ends else 10), f"--fault-point={fault_point}")
-        await asks(sandbox, high, "4")
-        if ends:
-            for name in ("a", "b"):
-                await told(sandbox, name)
-            await sandbox.client.delete(f"{sandbox.pods}/p")
-        assert await first.ended() == -signal.SIGKILL
-        before = [(await sandbox.get(name))["metadata"].get("annotations", {}).get(NOTICE) for name in ("a", "b")]
-        await giveway.reconcile(policy(high, 60 if ends else 10))
-        if ends:
-            for name in ("a", "b"):
-                await withdrawn(sandbox, name)
-            assert {"a", "b"} <= await here(sandbox)
-            return
-        kept = {name: json.loads(text) for name, text in zip(("a", "b"), before, strict=True) if text}
-        assert kept
-        for name, notice in kept.items():
-            assert await told(sandbox, name) == notice, "the next leader keeps what the first one said"
-        await sandbox.bound("p", 40)
-        assert time.time() >= max(datetime.fromisoformat(one["by"]).timestamp() for one in kept.values())
+    first = await giveway.reconcile(policy(high, 60 if ends else 10), f"--fault-point={fault_point}")
+    await sandbox.preemptor(high, "4")
+    if ends:
+        for name in ("a", "b"):
+            await told(sandbox, name)
+        await sandbox.client.delete(f"{sandbox.pods}/p")
+    assert await first.ended() == -signal.SIGKILL
+    before = [(await sandbox.get(name))["metadata"].get("annotations", {}).get(NOTICE) for name in ("a", "b")]
+    await giveway.reconcile(policy(high, 60 if ends else 10))
+    if ends:
+        for name in ("a", "b"):
+            await withdrawn(sandbox, name)
+        assert {"a", "b"} <= await sandbox.here()
+        return
+    kept = {name: json.loads(text) for name, text in zip(("a", "b"), before, strict=True) if text}
+    assert kept
+    for name, notice in kept.items():
+        assert await told(sandbox, name) == notice, "the next leader keeps what the first one said"
+    await sandbox.bound("p", 40)
+    assert time.time() >= max(datetime.fromisoformat(one["by"]).timestamp() for one in kept.values())

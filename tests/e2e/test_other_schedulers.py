@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.e2e.conftest import LABEL
-from tests.e2e.software import installed, policies
+from tests.e2e.software import policies
 from tests.e2e.users import TENANT, may_edit
 from tests.workloads import pod
 from webhook.policy.model.values import MANAGED, MARK
@@ -15,18 +15,16 @@ from webhook.policy.model.values import MANAGED, MARK
 pytestmark = pytest.mark.kubectl
 
 
-async def test_a_pod_of_another_scheduler_goes_as_in_plain_kubernetes(sandbox, kubeconfig, kubectl, tmp_path):
+async def test_a_pod_of_another_scheduler_goes_as_in_plain_kubernetes(sandbox, giveway, kubectl):
     """Nobody schedules the tenant's pod, because it names its node; a preemptor gets that node all the same."""
     await may_edit(sandbox, TENANT, sandbox.id)
-    low = await sandbox.priority_class("low", 80)
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    low, high = await sandbox.classes()
     node = await sandbox.node("n1", cpu="4")
     body = pod(
         "kept", cpu="4", priorityClassName=low, schedulerName="foo", nodeName=node, nodeSelector={LABEL: sandbox.id}
     )
     await kubectl("create", "-f", "-", "-n", sandbox.id, *TENANT, stdin=json.dumps(body))
     await sandbox.running("kept")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(high, victims={"mode": "opt-out"}))
-        await sandbox.pod("p", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
-        assert await sandbox.bound("p", 30) == node
+    await giveway.reconcile(policies(high, victims={"mode": "opt-out"}))
+    await sandbox.pod("p", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
+    assert await sandbox.bound("p", 30) == node

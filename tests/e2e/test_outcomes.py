@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import LABEL
-from tests.e2e.software import installed, policies
+from tests.e2e.software import policies
 from tests.workloads import Json, deployment, eventually
 from webhook.kube.errors import ApiError
 from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import NODE
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.policy.model.values import CAN_BE_PREEMPTED
 
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
@@ -21,29 +20,11 @@ PLAYED = [{"key": f"node.kubernetes.io/{state}", "operator": "Exists"} for state
 """Tolerations of what a node without a kubelet may be, but not of a cordon."""
 
 
-async def victim(sandbox, name: str, class_name: str, cpu: str = "4", **fields: Any) -> None:
-    """A running pod that may be evicted."""
-    await sandbox.pod(name, cpu=cpu, priorityClassName=class_name, **fields)
-    await sandbox.running(name)
-    await sandbox.client.patch(f"{sandbox.pods}/{name}", {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}})
-
-
-async def preemptor(sandbox, class_name: str, cpu: str = "4", **fields: Any) -> None:
-    """A managed pod."""
-    await sandbox.pod("p", cpu=cpu, priorityClassName=class_name, labels={MARK: MANAGED}, **fields)
-
-
-async def here(sandbox) -> set[str]:
-    """The pods that are neither gone nor leaving."""
-    pods, _ = await sandbox.client.list(sandbox.pods, dict)
-    return {one["metadata"]["name"] for one in pods if "deletionTimestamp" not in one["metadata"]}
-
-
 async def returning(sandbox, node: str, class_name: str) -> None:
     """A controller that puts its pod on the node again by itself whenever it is gone."""
     count = 0
     while True:
-        names = await here(sandbox)
+        names = await sandbox.here()
         if not any(name.startswith("agent") for name in names):
             count += 1
             meta = {"name": f"agent-{count}", "annotations": {CAN_BE_PREEMPTED: "true"}}
@@ -61,27 +42,22 @@ async def returning(sandbox, node: str, class_name: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def agent_is_there(sandbox) -> bool:
-    return "agent-1" in await here(sandbox)
-
-
-async def test_pods_that_are_put_back_on_their_node(sandbox, kubeconfig, tmp_path):
+async def test_pods_that_are_put_back_on_their_node(sandbox, giveway):
     """A replacement that names its node takes the room once; then the preemptor gets another node."""
     lowest, low = await sandbox.priority_class("lowest", 70), await sandbox.priority_class("low", 80)
     high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
     first, second = await sandbox.node("n1", cpu="4"), await sandbox.node("n2", cpu="4")
-    await victim(sandbox, "web", low, nodeName=second)
+    await sandbox.victim("web", low, nodeName=second)
     controller = asyncio.create_task(returning(sandbox, first, lowest))
     try:
-        await eventually(lambda: agent_is_there(sandbox))
+        await eventually(lambda: is_there(sandbox, "agent-1"))
         await sandbox.running("agent-1")
-        async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-            process = await giveway.reconcile(policies(high))
-            await preemptor(sandbox, high)
-            assert await sandbox.bound("p", 30) in {first, second}
-            assert not controller.done()
-            decisions = [line for line in process.lines("decision") if line.get("victims")]
-            assert len(decisions) <= 2
+        process = await giveway.reconcile(policies(high))
+        await sandbox.preemptor(high)
+        assert await sandbox.bound("p", 30) in {first, second}
+        assert not controller.done()
+        decisions = [line for line in process.lines("decision") if line.get("victims")]
+        assert len(decisions) <= 2
     finally:
         controller.cancel()
 
@@ -118,62 +94,57 @@ async def denied(sandbox, name: str) -> None:
     await eventually(in_force, 30)
 
 
-async def test_one_victim_that_is_denied_costs_nobody_else(sandbox, kubeconfig, tmp_path):
+async def test_one_victim_that_is_denied_costs_nobody_else(sandbox, giveway):
     """Three pods would have to go and an admission policy keeps one: the others stay, and another node is taken."""
     low, more = await sandbox.priority_class("low", 80), await sandbox.priority_class("more", 90)
     high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
     first, second = await sandbox.node("n1", cpu="6"), await sandbox.node("n2", cpu="6")
     for name in ("a", "b", "kept"):
-        await victim(sandbox, name, low, "2", nodeName=first)
-    await victim(sandbox, "other", more, "6", nodeName=second)
+        await sandbox.victim(name, low, "2", nodeName=first)
+    await sandbox.victim("other", more, "6", nodeName=second)
     await denied(sandbox, "kept")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(high))
-        await preemptor(sandbox, high, "6")
-        assert await sandbox.bound("p", 30) == second
-        assert {"a", "b", "kept"} <= await here(sandbox)
+    await giveway.reconcile(policies(high))
+    await sandbox.preemptor(high, "6")
+    assert await sandbox.bound("p", 30) == second
+    assert {"a", "b", "kept"} <= await sandbox.here()
 
 
-async def test_a_budget_that_is_used_up_costs_nobody_else(sandbox, kubeconfig, tmp_path):
+async def test_a_budget_that_is_used_up_costs_nobody_else(sandbox, giveway):
     """Under `best-effort` a pod whose budget is used up would be needed: nobody goes, and the preemptor waits."""
-    low = await sandbox.priority_class("low", 80)
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    low, high = await sandbox.classes()
     node = await sandbox.node("n1", cpu="6")
     for name in ("a", "b", "kept"):
-        await victim(sandbox, name, low, "2", nodeName=node, labels={"app": name})
+        await sandbox.victim(name, low, "2", nodeName=node, labels={"app": name})
     await sandbox.budget("kept", {"app": "kept"}, minAvailable=1)
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        process = await giveway.reconcile(policies(high, budgets="best-effort"))
-        await preemptor(sandbox, high, "6")
-        await eventually(lambda: process.lines("no preemption"), 30)
-        await asyncio.sleep(2)
-        assert {"a", "b", "kept"} <= await here(sandbox)
+    process = await giveway.reconcile(policies(high, budgets="best-effort"))
+    await sandbox.preemptor(high, "6")
+    await eventually(lambda: process.lines("no preemption"), 30)
+    await asyncio.sleep(2)
+    assert {"a", "b", "kept"} <= await sandbox.here()
 
 
-async def test_a_scheduler_that_is_away_empties_no_second_node(sandbox, kubeconfig, tmp_path):
+async def test_a_scheduler_that_is_away_empties_no_second_node(sandbox, giveway):
     """A plan whose room is ready stands for as long as its scheduler is not seen, and ends when the pod is bound."""
-    low = await sandbox.priority_class("low", 80)
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    low, high = await sandbox.classes()
     nodes = [await sandbox.node(f"n{number}", cpu="4") for number in (1, 2, 3)]
     for number, node in enumerate(nodes):
-        await victim(sandbox, f"v{number}", low, nodeName=node, terminationGracePeriodSeconds=1)
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        preemptors = {"priorityClasses": [high], "schedulerNames": ["absent"]}
-        process = await giveway.reconcile(policies(high, preemptors=preemptors, planTimeout="2s"))
-        await preemptor(sandbox, high, schedulerName="absent")
-        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "preemption: no"}
-        await sandbox.client.patch(f"{sandbox.pods}/p/status", {"status": {"conditions": [said]}}, kind="strategic")
-        await eventually(lambda: process.lines("decision"), 30)
-        await asyncio.sleep(10)
-        assert len(await here(sandbox)) == 3  # the preemptor and two of three
-        node = (await sandbox.get("p"))["status"]["nominatedNodeName"]
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
-        await sandbox.client.create(f"{sandbox.pods}/p/binding", body)
-        await eventually(lambda: [line["ending"] for line in process.lines("plan ended")] == ["bound"], 30)
+        await sandbox.victim(f"v{number}", low, nodeName=node, terminationGracePeriodSeconds=1)
+    preemptors = {"priorityClasses": [high], "schedulerNames": ["absent"]}
+    process = await giveway.reconcile(policies(high, preemptors=preemptors, planTimeout="2s"))
+    await sandbox.preemptor(high, schedulerName="absent")
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "preemption: no"}
+    await sandbox.client.patch(f"{sandbox.pods}/p/status", {"status": {"conditions": [said]}}, kind="strategic")
+    await eventually(lambda: process.lines("decision"), 30)
+    await asyncio.sleep(10)
+    assert len(await sandbox.here()) == 3  # the preemptor and two of three
+    node = (await sandbox.get("p"))["status"]["nominatedNodeName"]
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
+    await sandbox.client.create(f"{sandbox.pods}/p/binding", body)
+    await eventually(lambda: [line["ending"] for line in process.lines("plan ended")] == ["bound"], 30)
 
 
-async def test_nobody_is_evicted_for_pods_in_front(sandbox, kubeconfig, tmp_path):
+async def test_nobody_is_evicted_for_pods_in_front(sandbox, giveway):
     """Pods of higher priority that wait would take what is emptied: nobody goes until they are gone."""
     low, top = (
         await sandbox.priority_class("low", 80),
@@ -181,30 +152,29 @@ async def test_nobody_is_evicted_for_pods_in_front(sandbox, kubeconfig, tmp_path
     )
     high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
     for number in (1, 2):
-        await victim(sandbox, f"v{number}", low, nodeName=await sandbox.node(f"n{number}", cpu="4"))
+        await sandbox.victim(f"v{number}", low, nodeName=await sandbox.node(f"n{number}", cpu="4"))
     for name in ("front1", "front2"):
         await sandbox.pod(name, cpu="4", priorityClassName=top)
         await sandbox.unschedulable(name)
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        process = await giveway.reconcile(policies(high))
-        await preemptor(sandbox, high, nodeSelector={LABEL: sandbox.id})
-        told = await eventually(lambda: process.lines("no preemption"), 30)
-        assert "front" in told[0]["reason"]
-        await asyncio.sleep(2)
-        assert {"v1", "v2"} <= await here(sandbox)
-        for name in ("front1", "front2"):
-            await sandbox.client.delete(f"{sandbox.pods}/{name}", {"gracePeriodSeconds": 0})
-        await sandbox.bound("p", 30)
-        assert len({"v1", "v2"} & await here(sandbox)) == 1
+    process = await giveway.reconcile(policies(high))
+    await sandbox.preemptor(high, nodeSelector={LABEL: sandbox.id})
+    told = await eventually(lambda: process.lines("no preemption"), 30)
+    assert "front" in told[0]["reason"]
+    await asyncio.sleep(2)
+    assert {"v1", "v2"} <= await sandbox.here()
+    for name in ("front1", "front2"):
+        await sandbox.client.delete(f"{sandbox.pods}/{name}", {"gracePeriodSeconds": 0})
+    await sandbox.bound("p", 30)
+    assert len({"v1", "v2"} & await sandbox.here()) == 1
 
 
-async def test_a_rolling_update_on_a_node_that_is_cordoned_is_not_to_blame(sandbox, kubeconfig, tmp_path):
+async def test_a_rolling_update_on_a_node_that_is_cordoned_is_not_to_blame(sandbox, giveway):
     """Its new pod takes free room beside what the plan frees, and then the node is cordoned: its other pods may go."""
     low, top = await sandbox.priority_class("low", 80), await sandbox.priority_class("top", 200)
     high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
     first, second = await sandbox.node("n1", cpu="8"), await sandbox.node("n2", cpu="5")
     await sandbox.pod("stays", cpu="2", priorityClassName=low, nodeName=first)
-    await victim(sandbox, "small", low, "1", nodeName=second)
+    await sandbox.victim("small", low, "1", nodeName=second)
 
     async def revision(number: str, replicas: int, cpu: str, class_name: str) -> None:
         """One of the two ReplicaSets of the Deployment `web` while it rolls; no controller changes their sizes."""
@@ -227,20 +197,23 @@ async def test_a_rolling_update_on_a_node_that_is_cordoned_is_not_to_blame(sandb
     await eventually(lambda: on(second, "1"))
     held = f"{sandbox.pods}/{leaves}"
     await sandbox.client.patch(held, {"metadata": {"finalizers": ["example.com/held"]}})
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        process = await giveway.reconcile(policies(high))
-        await preemptor(sandbox, high, "5", tolerations=PLAYED)
-        try:
-            await eventually(lambda: is_leaving(sandbox, leaves), 30)
-            await revision("2", 1, "1", top)
-            await eventually(lambda: on(first, "2"))
-            await sandbox.client.patch(NODE.path(None, first), {"spec": {"unschedulable": True}})
-            ended = await eventually(lambda: process.lines("plan ended"), 30)
-        finally:
-            await sandbox.client.patch(held, {"metadata": {"finalizers": None}})
-        assert ended[0]["ending"] == "node-changed"
-        assert await sandbox.bound("p", 30) == second
+    process = await giveway.reconcile(policies(high))
+    await sandbox.preemptor(high, "5", tolerations=PLAYED)
+    try:
+        await eventually(lambda: is_leaving(sandbox, leaves), 30)
+        await revision("2", 1, "1", top)
+        await eventually(lambda: on(first, "2"))
+        await sandbox.client.patch(NODE.path(None, first), {"spec": {"unschedulable": True}})
+        ended = await eventually(lambda: process.lines("plan ended"), 30)
+    finally:
+        await sandbox.client.patch(held, {"metadata": {"finalizers": None}})
+    assert ended[0]["ending"] == "node-changed"
+    assert await sandbox.bound("p", 30) == second
+
+
+async def is_there(sandbox, name: str) -> bool:
+    return name in await sandbox.here()
 
 
 async def is_leaving(sandbox, name: str) -> bool:
-    return "deletionTimestamp" in (await sandbox.get(name))["metadata"]
+    return name not in await sandbox.here()

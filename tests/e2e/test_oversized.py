@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tests.e2e.software import installed
 from tests.workloads import eventually
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import DEPLOYMENT, PRIORITY_CLASS
@@ -18,24 +17,22 @@ spec:
 """
 
 
-async def test_a_padded_object_is_refused_by_a_verdict(sandbox, kubeconfig, tmp_path):
+async def test_a_padded_object_is_refused_by_a_verdict(sandbox, giveway):
     """A review spends six bytes on each `<`, so that an object which an API server takes can be too large for it."""
     padded = {"metadata": {"name": f"{sandbox.id}-padded"}, "value": 7, "description": "<" * 1_430_000}
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.serve(POLICIES)
-        await eventually(lambda: refused(sandbox.client.create(PRIORITY_CLASS.path(), padded, dryRun="All")), 20)
+    await giveway.serve(POLICIES)
+    await eventually(lambda: refused(sandbox.client.create(PRIORITY_CLASS.path(), padded, dryRun="All")), 20)
 
 
-async def test_a_padded_workload_does_not_pass_unjudged(sandbox, kubeconfig, tmp_path):
+async def test_a_padded_workload_does_not_pass_unjudged(sandbox, giveway):
     """Workloads are let through if nobody answers; one that is too large to be read is answered, and refused."""
     container = {"name": "c", "image": "i", "env": [{"name": "PADDING", "value": "<" * 1_430_000}]}
     template = {"metadata": {"labels": {"app": "padded"}}, "spec": {"containers": [container]}}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "padded"}}, "template": template}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "padded"}, "spec": spec}
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.serve(POLICIES)
-        path = DEPLOYMENT.path(sandbox.id)
-        await eventually(lambda: refused(sandbox.client.create(path, deployment, dryRun="All")), 20)
+    await giveway.serve(POLICIES)
+    path = DEPLOYMENT.path(sandbox.id)
+    await eventually(lambda: refused(sandbox.client.create(path, deployment, dryRun="All")), 20)
 
 
 async def refused(request) -> bool:

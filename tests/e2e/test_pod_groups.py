@@ -121,40 +121,39 @@ async def test_the_stored_group_keeps_what_its_api_server_knows(sandbox, kubecon
 
 @pytest.mark.usefixtures("groups")
 @pytest.mark.parametrize("watched", [True, False])
-async def test_invented_groups_hold_up_nobody_else(sandbox, kubeconfig, tmp_path, watched):
+async def test_invented_groups_hold_up_nobody_else(sandbox, giveway, watched):
     """A tenant asks for pods of 300 groups that nobody made, by dry runs; pods of another one's gang are let in."""
     low, other = await sandbox.priority_class("low", LOW), f"{sandbox.id}-other"
     await sandbox.client.create(NAMESPACE.path(), {"metadata": {"name": other}})
     sandbox.cleans_up(NAMESPACE.path(None, other))
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        role = f"{PATHS['ClusterRole']}/{WEBHOOK}"
-        sandbox.cleans_up(role)
-        if not watched:
-            rules = (await sandbox.client.get(role))["rules"]
-            verbs = [{**rule, "verbs": ["get"]} if rule["resources"] == ["podgroups"] else rule for rule in rules]
-            await sandbox.client.patch(role, {"rules": verbs})
-        policy = {"preemptors": {"priorityClasses": [f"{sandbox.id}-managed"]}}
-        head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PreemptionPolicy", "metadata": {"name": "groups"}}
-        process = await giveway.serve(json.dumps({**head, "spec": policy}))
-        await eventually(lambda: at_work(sandbox), 20, "the webhook is at work")
-        assert any("counts as empty" in line["message"] for line in process.lines()) is not watched
-        await giveway.account("e2e-tenant")
-        await may_edit(sandbox, ("", f"system:serviceaccount:{SYSTEM}:e2e-tenant"), sandbox.id)
-        path = f"{ROOT}/namespaces/{other}/podgroups"
-        names = [f"invented-{number}" for number in range(300)]
-        async with await Client.connect(await giveway.kubeconfig_of("e2e-tenant")) as tenant:
+    role = f"{PATHS['ClusterRole']}/{WEBHOOK}"
+    sandbox.cleans_up(role)
+    if not watched:
+        rules = (await sandbox.client.get(role))["rules"]
+        verbs = [{**rule, "verbs": ["get"]} if rule["resources"] == ["podgroups"] else rule for rule in rules]
+        await sandbox.client.patch(role, {"rules": verbs})
+    policy = {"preemptors": {"priorityClasses": [f"{sandbox.id}-managed"]}}
+    head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PreemptionPolicy", "metadata": {"name": "groups"}}
+    process = await giveway.serve(json.dumps({**head, "spec": policy}))
+    await eventually(lambda: at_work(sandbox), 20, "the webhook is at work")
+    assert any("counts as empty" in line["message"] for line in process.lines()) is not watched
+    await giveway.account("e2e-tenant")
+    await may_edit(sandbox, ("", f"system:serviceaccount:{SYSTEM}:e2e-tenant"), sandbox.id)
+    path = f"{ROOT}/namespaces/{other}/podgroups"
+    names = [f"invented-{number}" for number in range(300)]
+    async with await Client.connect(await giveway.kubeconfig_of("e2e-tenant")) as tenant:
 
-            async def ask() -> None:
-                while names:
-                    name = names.pop()
-                    await tenant.create(sandbox.pods, member(sandbox, name, name, low), dryRun="All")
+        async def ask() -> None:
+            while names:
+                name = names.pop()
+                await tenant.create(sandbox.pods, member(sandbox, name, name, low), dryRun="All")
 
-            flood = [asyncio.create_task(ask()) for _ in range(50)]
-            await eventually(lambda: len(names) < 200, 30)
-            await sandbox.client.create(path, group("gang", priorityClassName=low))
-            for number in range(5):
-                await sandbox.client.create(POD.path(other), member(sandbox, f"honest-{number}", "gang", low))
-            await asyncio.gather(*flood)
+        flood = [asyncio.create_task(ask()) for _ in range(50)]
+        await eventually(lambda: len(names) < 200, 30)
+        await sandbox.client.create(path, group("gang", priorityClassName=low))
+        for number in range(5):
+            await sandbox.client.create(POD.path(other), member(sandbox, f"honest-{number}", "gang", low))
+        await asyncio.gather(*flood)
 
 
 @pytest.mark.usefixtures("groups")

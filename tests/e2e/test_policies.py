@@ -36,7 +36,7 @@ async def no_policies(sandbox):
     await clean()
 
 
-async def test_what_is_in_force_outlives_broken_files(sandbox, kubeconfig, tmp_path, no_policies):
+async def test_what_is_in_force_outlives_broken_files(sandbox, giveway, no_policies):
     """A typo and a lost rule are refused when applied; a server restarted on such files goes by what was in force."""
     forbidden = await sandbox.priority_class("forbidden", 7)
     tried = pod("tried", priorityClassName=forbidden)
@@ -48,28 +48,27 @@ async def test_what_is_in_force_outlives_broken_files(sandbox, kubeconfig, tmp_p
             return error.message
         return ""
 
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        server = await giveway.serve(FORBIDDEN)
-        assert "e2e/none" in await refused()
-        body = {"metadata": {"name": "giveway-policies"}, "data": {"policies.yaml": FORBIDDEN}}
-        await sandbox.client.create(CONFIG_MAP.path(SYSTEM), body)
-        for text, words in (
-            (FORBIDDEN.replace("deny", "denny"), "unknown field"),
-            (WITHOUT, "e2e/none: the rule is gone"),
-        ):
-            with pytest.raises(ApiError, match=words):
-                await sandbox.client.patch(APPLIED, {"data": {"policies.yaml": text}})
+    server = await giveway.serve(FORBIDDEN)
+    assert "e2e/none" in await refused()
+    body = {"metadata": {"name": "giveway-policies"}, "data": {"policies.yaml": FORBIDDEN}}
+    await sandbox.client.create(CONFIG_MAP.path(SYSTEM), body)
+    for text, words in (
+        (FORBIDDEN.replace("deny", "denny"), "unknown field"),
+        (WITHOUT, "e2e/none: the rule is gone"),
+    ):
+        with pytest.raises(ApiError, match=words):
+            await sandbox.client.patch(APPLIED, {"data": {"policies.yaml": text}})
 
-        assert await server.stop(signal.SIGKILL) == -signal.SIGKILL
-        server = await giveway.serve(FORBIDDEN.replace("deny", "denny"))
-        assert "e2e/none" in await refused()
+    assert await server.stop(signal.SIGKILL) == -signal.SIGKILL
+    server = await giveway.serve(FORBIDDEN.replace("deny", "denny"))
+    assert "e2e/none" in await refused()
 
-        async def told() -> bool:
-            return any("the set in force stays" in line["message"] for line in server.lines())
+    async def told() -> bool:
+        return any("the set in force stays" in line["message"] for line in server.lines())
 
-        await eventually(told, what="the server's log says so")
-        meant = {"metadata": {"annotations": {"giveway.dev/allow-removal": "e2e/none"}}}
-        await sandbox.client.patch(APPLIED, {**meant, "data": {"policies.yaml": WITHOUT}})
+    await eventually(told, what="the server's log says so")
+    meant = {"metadata": {"annotations": {"giveway.dev/allow-removal": "e2e/none"}}}
+    await sandbox.client.patch(APPLIED, {**meant, "data": {"policies.yaml": WITHOUT}})
 
 
 async def reviewed(giveway, namespace, name):
@@ -89,22 +88,21 @@ async def url_of(giveway):
 
 
 @pytest.mark.kubectl
-async def test_another_namespaces_config_map_tells_nothing(sandbox, kubeconfig, kubectl, tmp_path, no_policies):
+async def test_another_namespaces_config_map_tells_nothing(sandbox, giveway, kubectl, no_policies):
     """Neither a tenant who makes one of that name nor whoever reaches the port learns what policies there are."""
     await may_edit(sandbox, TENANT, sandbox.id)
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.serve(FORBIDDEN)
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "giveway-policies"}, "data": {}}
-        said = await kubectl("create", "-f", "-", "-n", sandbox.id, *TENANT, stdin=json.dumps(body))
-        assert said == "configmap/giveway-policies created\n"
-        assert "cannot create resource" in await kubectl(
-            "create", "-f", "-", "-n", SYSTEM, *TENANT, stdin=json.dumps(body), code=1
-        )
-        for namespace in (sandbox.id, "kube-system", ""):
-            for name in ("giveway-policies", "giveway-probe"):
-                answer = await reviewed(giveway, namespace, name)
-                assert answer == {"uid": answer["uid"], "allowed": True}
-        assert "e2e: the PriorityPolicy" in str(await reviewed(giveway, SYSTEM, "giveway-policies"))
+    await giveway.serve(FORBIDDEN)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "giveway-policies"}, "data": {}}
+    said = await kubectl("create", "-f", "-", "-n", sandbox.id, *TENANT, stdin=json.dumps(body))
+    assert said == "configmap/giveway-policies created\n"
+    assert "cannot create resource" in await kubectl(
+        "create", "-f", "-", "-n", SYSTEM, *TENANT, stdin=json.dumps(body), code=1
+    )
+    for namespace in (sandbox.id, "kube-system", ""):
+        for name in ("giveway-policies", "giveway-probe"):
+            answer = await reviewed(giveway, namespace, name)
+            assert answer == {"uid": answer["uid"], "allowed": True}
+    assert "e2e: the PriorityPolicy" in str(await reviewed(giveway, SYSTEM, "giveway-policies"))
 
 
 EXCEPTION = "  exceptions:\n  - {match: {namespaces: [a]}, rules: [none], reason: r, owner: o, until: UNTIL}\n"

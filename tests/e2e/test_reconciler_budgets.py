@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.e2e.conftest import LABEL
-from tests.e2e.software import installed, policies
+from tests.e2e.software import policies
 from tests.workloads import deployment, eventually
 from webhook.kube.informer import Informer
 from webhook.kube.objects.pod import Pod
@@ -75,40 +75,34 @@ def bound(watched: Watched) -> list[Pod]:
     return [pod for pod in watched.cache.items().values() if pod.metadata.name.startswith("p") and pod.spec.node_name]
 
 
-async def test_all_thirty_are_bound_as_replacements_come_up(sandbox, kubeconfig, tmp_path):
+async def test_all_thirty_are_bound_as_replacements_come_up(sandbox, giveway):
     """Where replacements find room elsewhere, wave after wave gets in; never are more than five pods missing."""
     watched = await crowd(sandbox, spare=8)
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(f"{sandbox.id}-high"))
-        await thirty(sandbox)
-        await eventually(lambda: len(bound(watched)) == PREEMPTORS, 60, "all thirty are bound")
-        assert watched.fewest >= REPLICAS - UNAVAILABLE
+    await giveway.reconcile(policies(f"{sandbox.id}-high"))
+    await thirty(sandbox)
+    await eventually(lambda: len(bound(watched)) == PREEMPTORS, 60, "all thirty are bound")
+    assert watched.fewest >= REPLICAS - UNAVAILABLE
     sandbox.watching.cancel()
 
 
-async def test_the_others_wait_where_replacements_find_no_room(sandbox, kubeconfig, tmp_path):
+async def test_the_others_wait_where_replacements_find_no_room(sandbox, giveway):
     """Where replacements cannot run, five get in and twenty-five wait: Pending, promised nothing, evicting nobody."""
     watched = await crowd(sandbox, spare=0)
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policies(f"{sandbox.id}-high"))
-        await thirty(sandbox)
-        await eventually(lambda: len(bound(watched)) == UNAVAILABLE, 30, "five are bound")
-        await asyncio.sleep(4)
-        assert len(bound(watched)) == UNAVAILABLE
-        assert watched.fewest == REPLICAS - UNAVAILABLE
-        waiting = [
-            pod
-            for pod in watched.cache.items().values()
-            if pod.metadata.name.startswith("p") and not pod.spec.node_name
-        ]
-        assert len(waiting) == PREEMPTORS - UNAVAILABLE
-        assert not [
-            pod for pod in waiting if pod.status.nominated_node_name or PLAN in (pod.metadata.annotations or {})
-        ]
+    await giveway.reconcile(policies(f"{sandbox.id}-high"))
+    await thirty(sandbox)
+    await eventually(lambda: len(bound(watched)) == UNAVAILABLE, 30, "five are bound")
+    await asyncio.sleep(4)
+    assert len(bound(watched)) == UNAVAILABLE
+    assert watched.fewest == REPLICAS - UNAVAILABLE
+    waiting = [
+        pod for pod in watched.cache.items().values() if pod.metadata.name.startswith("p") and not pod.spec.node_name
+    ]
+    assert len(waiting) == PREEMPTORS - UNAVAILABLE
+    assert not [pod for pod in waiting if pod.status.nominated_node_name or PLAN in (pod.metadata.annotations or {})]
     sandbox.watching.cancel()
 
 
-async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, kubeconfig, tmp_path):
+async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, giveway):
     """It went past the budget and cannot end, and the disruption that is left lets another pod go (K27)."""
     values = {"lowest": 70, "low": 80, "kept": 200}
     lowest, low, kept = [await sandbox.priority_class(name, value) for name, value in values.items()]
@@ -117,9 +111,7 @@ async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, k
     for name, class_name in (("unready", lowest), ("ready", low), ("other", kept)):
         node = await sandbox.node(f"of-{name}")
         gates = {"readinessGates": [{"conditionType": "giveway.dev/never"}]} if name == "unready" else {}
-        await sandbox.pod(name, cpu="4", node=node, labels=labels, priorityClassName=class_name, **gates)
-        await sandbox.running(name)
-        await sandbox.client.patch(f"{sandbox.pods}/{name}", {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}})
+        await sandbox.victim(name, class_name, node=node, labels=labels, **gates)
     not_ready = [{"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"}]
     await sandbox.client.patch(f"{held}/status", {"status": {"conditions": not_ready}}, kind="strategic")
     await sandbox.client.patch(held, {"metadata": {"finalizers": ["giveway.dev/held"]}})
@@ -131,19 +123,18 @@ async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, k
 
     await eventually(one_is_left)
     try:
-        async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-            await giveway.reconcile(policies(high))
-            more = {"cpu": "4", "priorityClassName": high, "labels": {MARK: MANAGED}, "nodeSelector": selector}
-            await sandbox.pod("first", **more)
+        await giveway.reconcile(policies(high))
+        more = {"cpu": "4", "priorityClassName": high, "labels": {MARK: MANAGED}, "nodeSelector": selector}
+        await sandbox.pod("first", **more)
 
-            async def is_leaving() -> bool:
-                return "deletionTimestamp" in (await sandbox.get("unready"))["metadata"]
+        async def is_leaving() -> bool:
+            return "deletionTimestamp" in (await sandbox.get("unready"))["metadata"]
 
-            await eventually(is_leaving, 15, "the pod that is not ready is asked first")
-            await sandbox.pod("second", **more)
-            await eventually(lambda: is_one_bound(sandbox, "first", "second"), 30, "one of them is bound")
-            assert await is_leaving(), "the other victim's object is still there"
-            assert await one_is_left() is False
+        await eventually(is_leaving, 15, "the pod that is not ready is asked first")
+        await sandbox.pod("second", **more)
+        await eventually(lambda: is_one_bound(sandbox, "first", "second"), 30, "one of them is bound")
+        assert await is_leaving(), "the other victim's object is still there"
+        assert await one_is_left() is False
     finally:
         await sandbox.client.patch(held, {"metadata": {"finalizers": None}})
 

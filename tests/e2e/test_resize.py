@@ -64,18 +64,14 @@ class Growing:
         await self.client.patch(f"{self.sandbox.pods}/{name}/resize", {"spec": {"containers": rows}}, kind="strategic")
         await self.says(name, has, reason)
 
-    async def here(self) -> set[str]:
-        pods, _ = await self.client.list(self.sandbox.pods, dict)
-        return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
-
     async def stay(self, names: set[str]) -> None:
         """These are left, now and a while later."""
         await eventually(lambda: self.are(names), 20, f"{sorted(names)} stay")
         await asyncio.sleep(2)
-        assert await self.here() == names
+        assert await self.sandbox.here() == names
 
     async def are(self, names: set[str]) -> bool:
-        return await self.here() == names
+        return await self.sandbox.here() == names
 
     async def plan(self, name: str) -> str:
         return ((await self.sandbox.get(name))["metadata"].get("annotations") or {}).get(PLAN, "")
@@ -104,7 +100,7 @@ async def test_a_deferred_resize(growing: Growing) -> None:
     assert '"resize":true' in await growing.plan("grows")
 
     async def one_less() -> bool:
-        return len(await growing.here()) == 3
+        return len(await growing.sandbox.here()) == 3
 
     await eventually(one_less, 20, "one pod goes")
     assert not (await growing.sandbox.get("grows"))["status"].get("nominatedNodeName")
@@ -115,7 +111,7 @@ async def test_a_deferred_resize(growing: Growing) -> None:
 
     await eventually(is_over, 20, "the plan is taken off")
     await asyncio.sleep(2)
-    assert len(await growing.here()) == 3
+    assert len(await growing.sandbox.here()) == 3
     assert [line["ending"] for line in process.lines("plan ended")] == ["resized"]
 
 
@@ -130,11 +126,11 @@ async def test_a_neighbours_wish(growing: Growing) -> None:
     await growing.wants("grows", "5", "2")
 
     async def one_less() -> bool:
-        return len(await growing.here()) == 3
+        return len(await growing.sandbox.here()) == 3
 
     await eventually(one_less, 20, "one pod goes")
     await asyncio.sleep(2)
-    assert len(await growing.here()) == 3
+    assert len(await growing.sandbox.here()) == 3
 
 
 @pytest.mark.parametrize("resize", [True, False], ids=["infeasible", "the policy does not say so"])

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.software import installed
-from tests.e2e.test_notice import asks, full, policy, reasons, told, withdrawn
-from tests.workloads import eventually
+from tests.e2e.test_notice import full, policy, told, withdrawn
 
 MOST = 262_144
 """Bytes that the annotations of an object may have in all."""
@@ -38,23 +36,23 @@ async def restless(sandbox: Any, name: str) -> AsyncIterator[list[int]]:
 
 
 @pytest.mark.parametrize("seconds", [0, 3])
-async def test_a_victim_that_changes_all_the_time_goes(sandbox, kubeconfig, tmp_path, seconds: int):
+async def test_a_victim_that_changes_all_the_time_goes(sandbox, giveway, seconds: int):
     """It is judged again a few times, with a notice told, and then asked to leave."""
     high = await full(sandbox, "a")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway, restless(sandbox, "a") as changes:
+    async with restless(sandbox, "a") as changes:
         await giveway.reconcile(policy(high, seconds))
         before = len(changes)
-        await asks(sandbox, high, "2")
+        await sandbox.preemptor(high, "2")
         await sandbox.bound("p", 60 + seconds)
         assert len(changes) > before + 20
 
 
-async def test_a_notice_is_taken_off_a_pod_that_changes_all_the_time(sandbox, kubeconfig, tmp_path):
+async def test_a_notice_is_taken_off_a_pod_that_changes_all_the_time(sandbox, giveway):
     """When the preemptor is gone nothing on the pod says any more that it goes."""
     high = await full(sandbox, "a")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway, restless(sandbox, "a") as changes:
+    async with restless(sandbox, "a") as changes:
         await giveway.reconcile(policy(high, 60))
-        await asks(sandbox, high, "2")
+        await sandbox.preemptor(high, "2")
         await told(sandbox, "a")
         before = len(changes)
         await sandbox.client.delete(f"{sandbox.pods}/p")
@@ -62,19 +60,14 @@ async def test_a_notice_is_taken_off_a_pod_that_changes_all_the_time(sandbox, ku
         assert len(changes) > before
 
 
-async def test_a_victim_whose_annotations_have_no_room_goes(sandbox, kubeconfig, tmp_path):
+async def test_a_victim_whose_annotations_have_no_room_goes(sandbox, giveway):
     """The Event tells it, and it has its time."""
     high = await full(sandbox, "a")
     pod = await sandbox.get("a")
     there = sum(len(key) + len(text) for key, text in pod["metadata"]["annotations"].items())
     body = {"metadata": {"annotations": {"filled": "x" * (MOST - there - len("filled"))}}}
     await sandbox.client.patch(f"{sandbox.pods}/a", body)
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.reconcile(policy(high, 3))
-        await asks(sandbox, high, "2")
-        await eventually(lambda: told_by_event(sandbox), 20, "an Event tells it")
-        await sandbox.bound("p", 20)
-
-
-async def told_by_event(sandbox: Any) -> bool:
-    return "PreemptionNotice" in await reasons(sandbox, "a")
+    await giveway.reconcile(policy(high, 3))
+    await sandbox.preemptor(high, "2")
+    await sandbox.told("", "PreemptionNotice", "a", 20)
+    await sandbox.bound("p", 20)

@@ -12,10 +12,10 @@ import pytest
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
-from tests.e2e.software import installed, policies
+from tests.e2e.software import policies
 from tests.ports import free_port
 from tests.workloads import eventually
-from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
+from webhook.policy.model.values import MANAGED, MARK
 
 
 def read(port: int, path: str) -> str:
@@ -24,64 +24,60 @@ def read(port: int, path: str) -> str:
         return answer.read().decode()
 
 
-async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
+async def test_both_halves_in_one_process(sandbox, giveway, tmp_path):
     """One process registers, preempts as whoever started it, shows queue and metrics, and takes new policies."""
     node = await sandbox.node("n1", cpu="8")
-    low = await sandbox.priority_class("low", 80)
-    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
-    await sandbox.pod("victim", cpu="6", node=node, priorityClassName=low)
-    await sandbox.client.patch(f"{sandbox.pods}/victim", {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}})
-    await sandbox.running("victim")
+    low, high = await sandbox.classes()
+    await sandbox.victim("victim", low, "6", node=node)
     directory, certificates = tmp_path / "policies", tmp_path / "certs"
     directory.mkdir()
     file = directory / "policies.yaml"
     file.write_text(policies("nobody"))
     maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
     secure, health, private = free_port(), free_port(), free_port()
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        await giveway.register()
-        process = await giveway.start(
-            "run",
-            f"--policies={directory}",
-            f"--tls-cert-file={certificates / 'tls.crt'}",
-            f"--tls-private-key-file={certificates / 'tls.key'}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={secure}",
-            f"--ca-file={certificates / 'ca.crt'}",
-            f"--url=https://127.0.0.1:{secure}",
-            "--entries=keep",
-            f"--health-port={health}",
-            f"--debug-port={private}",
-        )
+    await giveway.register()
+    process = await giveway.start(
+        "run",
+        f"--policies={directory}",
+        f"--tls-cert-file={certificates / 'tls.crt'}",
+        f"--tls-private-key-file={certificates / 'tls.key'}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={secure}",
+        f"--ca-file={certificates / 'ca.crt'}",
+        f"--url=https://127.0.0.1:{secure}",
+        "--entries=keep",
+        f"--health-port={health}",
+        f"--debug-port={private}",
+    )
 
-        async def ready() -> bool:
-            try:
-                return "[+]reconciler ok" in await asyncio.to_thread(read, health, "/readyz?verbose")
-            except OSError:
-                return False
+    async def ready() -> bool:
+        try:
+            return "[+]reconciler ok" in await asyncio.to_thread(read, health, "/readyz?verbose")
+        except OSError:
+            return False
 
-        await eventually(ready, 20)
-        await eventually(lambda: giveway.in_force(f"https://127.0.0.1:{secure}/"), 20)
+    await eventually(ready, 20)
+    await eventually(lambda: giveway.in_force(f"https://127.0.0.1:{secure}/"), 20)
 
-        async def leads() -> bool:
-            try:
-                return json.loads(await asyncio.to_thread(read, private, "/debug/queue")) == []
-            except OSError:  # until it leads, it names the leader
-                return False
+    async def leads() -> bool:
+        try:
+            return json.loads(await asyncio.to_thread(read, private, "/debug/queue")) == []
+        except OSError:  # until it leads, it names the leader
+            return False
 
-        await eventually(leads)
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            await asyncio.to_thread(read, health, "/debug/queue")
-        file.write_text(policies(high))
+    await eventually(leads)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        await asyncio.to_thread(read, health, "/debug/queue")
+    file.write_text(policies(high))
 
-        async def reloaded() -> bool:
-            return 'reloads_total{result="success"} 1.0' in await asyncio.to_thread(read, health, "/metrics")
+    async def reloaded() -> bool:
+        return 'reloads_total{result="success"} 1.0' in await asyncio.to_thread(read, health, "/metrics")
 
-        await eventually(reloaded, 20)
-        made = await sandbox.pod("preemptor", cpu="4", priorityClassName=high)
-        assert made["metadata"]["labels"][MARK] == MANAGED
-        assert await sandbox.bound("preemptor") == node
-        metrics = await asyncio.to_thread(read, health, "/metrics")
-        assert 'giveway_preemption_attempts_total{result="evicts"} 1.0' in metrics
-        assert "giveway_policies_current 1.0" in metrics
-        assert await process.stop() == 0
+    await eventually(reloaded, 20)
+    made = await sandbox.pod("preemptor", cpu="4", priorityClassName=high)
+    assert made["metadata"]["labels"][MARK] == MANAGED
+    assert await sandbox.bound("preemptor") == node
+    metrics = await asyncio.to_thread(read, health, "/metrics")
+    assert 'giveway_preemption_attempts_total{result="evicts"} 1.0' in metrics
+    assert "giveway_policies_current 1.0" in metrics
+    assert await process.stop() == 0

@@ -131,11 +131,7 @@ async def test_a_budget_that_never_allows_anything_is_told(sandbox, kubeconfig, 
     await sandbox.budget("never", {"app": "kept"}, maxUnavailable=0)
     await sandbox.budget("sometimes", {"app": "free"}, minAvailable=0)
     for app in ("kept", "free"):
-        body = pod(app, labels={"app": app}, priorityClassName=low, nodeSelector={LABEL: sandbox.id})
-        body["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
-        body["spec"]["tolerations"] = [{"operator": "Exists"}]
-        await sandbox.client.create(sandbox.pods, body)
-        await sandbox.running(app)
+        await sandbox.victim(app, low, "100m")
 
     async def told() -> bool:
         said = await giveway("doctor", "--kubeconfig", kubeconfig, "--policies", str(tmp_path), "--format", "json")

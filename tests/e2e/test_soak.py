@@ -17,7 +17,7 @@ import pytest
 
 from tests.e2e.conftest import LABEL
 from tests.e2e.judging import Json, fits_on, plans_for
-from tests.e2e.software import SYSTEM, installed, policies
+from tests.e2e.software import SYSTEM, policies
 from tests.workloads import deployment, eventually
 from webhook.kube.errors import ApiError
 from webhook.kube.informer import Informer
@@ -187,7 +187,7 @@ class Load:
         await self.sandbox.client.patch(NODE.path(name=name), {"spec": {"unschedulable": cordoned or None}})
 
 
-async def test_soak(sandbox, kubeconfig, tmp_path):
+async def test_soak(sandbox, giveway):
     """Budgets and protection are kept all along; when the dust settles no nomination is left and caches are true."""
     dice = random.Random(os.environ.get("GIVEWAY_SOAK_SEED", "1"))
     watch = Watch(sandbox)
@@ -195,34 +195,33 @@ async def test_soak(sandbox, kubeconfig, tmp_path):
     load = Load(sandbox, watch, dice)
     await load.begin()
     text = policies("unused", preemptors={"priorityClasses": load.high}, planTimeout="20s")
-    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
-        other = await giveway.reconcile(text)
-        options = ReconcilerOptions(lease_namespace=SYSTEM, lease_duration=2.0, renew_deadline=1.5, retry_period=0.3)
-        service, work = begin(sandbox, text, options)
-        watch.nodes = service.state.nodes.items()
-        end, next_death = time.monotonic() + SECONDS, time.monotonic() + 5
-        while time.monotonic() < end:
-            await load.step()
-            await asyncio.sleep(dice.uniform(0.02, 0.3))
-            assert watch.broken == []
-            if time.monotonic() > next_death:
-                next_death = time.monotonic() + dice.uniform(5, 20)
-                if dice.random() < 0.5:
-                    await other.stop(signal.SIGKILL)
-                    other = await giveway.reconcile(text)
-                else:
-                    work.cancel()
-                    await asyncio.gather(work, return_exceptions=True)
-                    service, work = begin(sandbox, text, options)
-                    watch.nodes = service.state.nodes.items()
-        await eventually(lambda: settled(watch), 60, "no unbound pod is nominated or carries a plan")
-        await eventually(lambda: agrees(sandbox, service), 20, "the caches are equal to the server")
-        await other.stop(signal.SIGTERM)
-        await eventually(lambda: service.reconciler.leading, 20, "the reconciler in this process leads")
-        await eventually(lambda: not stranded(sandbox, service), 120, "nobody waits while a plan is within the rules")
-        await eventually(lambda: not len(service.state.expectations), 60, "nothing is expected that nobody shows")
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+    other = await giveway.reconcile(text)
+    options = ReconcilerOptions(lease_namespace=SYSTEM, lease_duration=2.0, renew_deadline=1.5, retry_period=0.3)
+    service, work = begin(sandbox, text, options)
+    watch.nodes = service.state.nodes.items()
+    end, next_death = time.monotonic() + SECONDS, time.monotonic() + 5
+    while time.monotonic() < end:
+        await load.step()
+        await asyncio.sleep(dice.uniform(0.02, 0.3))
+        assert watch.broken == []
+        if time.monotonic() > next_death:
+            next_death = time.monotonic() + dice.uniform(5, 20)
+            if dice.random() < 0.5:
+                await other.stop(signal.SIGKILL)
+                other = await giveway.reconcile(text)
+            else:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+                service, work = begin(sandbox, text, options)
+                watch.nodes = service.state.nodes.items()
+    await eventually(lambda: settled(watch), 60, "no unbound pod is nominated or carries a plan")
+    await eventually(lambda: agrees(sandbox, service), 20, "the caches are equal to the server")
+    await other.stop(signal.SIGTERM)
+    await eventually(lambda: service.reconciler.leading, 20, "the reconciler in this process leads")
+    await eventually(lambda: not stranded(sandbox, service), 120, "nobody waits while a plan is within the rules")
+    await eventually(lambda: not len(service.state.expectations), 60, "nothing is expected that nobody shows")
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
     watching.cancel()
     assert watch.broken == []
     assert len(watch.evicted) > SECONDS / 10, "the load did lead to evictions"

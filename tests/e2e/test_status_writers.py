@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import LABEL
 from tests.e2e.native import applied, limited, need_admission_policies
 from tests.e2e.software import SYSTEM, Software, installed, policies
 from tests.workloads import eventually, never, pod
@@ -94,11 +93,8 @@ async def test_what_is_written_into_the_status_decides_nothing(sandbox, kubeconf
     ):
         for name, tier, seconds in (("stays", "web", "3600"), ("goes", "batch", "1")):
             await sandbox.node(f"for-{name}")
-            body = pod(name, cpu="3", labels={"tier": tier}, priorityClassName=low, nodeSelector={LABEL: sandbox.id})
-            body["metadata"]["annotations"] = {PROTECTION_DURATION: seconds} if what == "starts" else {}
-            body["spec"]["tolerations"] = [{"operator": "Exists"}]
-            await sandbox.client.create(sandbox.pods, body)
-            await sandbox.running(name)
+            annotations = {PROTECTION_DURATION: seconds} if what == "starts" else {}
+            await sandbox.run(name, "3", annotations=annotations, labels={"tier": tier}, priorityClassName=low)
         await giveway.reconcile(given)
         with pytest.raises(ApiError, match="forbidden"):
             await writer.patch(f"{sandbox.pods}/stays", {"metadata": {"labels": {"a": "b"}}})
