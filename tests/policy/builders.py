@@ -10,7 +10,7 @@ from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import PolicyRequest, UserInfo
 from webhook.policy.files.loading import Loaded, load_texts
 from webhook.policy.model.policies import Policies
-from webhook.policy.shapes.object_shape import shape_of
+from webhook.policy.shapes.object_shape import ObjectShape
 
 
 def table(names: str, rows: dict[str, Any]) -> pytest.MarkDecorator:
@@ -38,12 +38,13 @@ def element(shape: Any) -> Any:
     return element(shape.of) if hasattr(shape, "of") else shape
 
 
-def mappings(*models: type) -> list[type]:
-    """The structs of the model that these policies are made of, with themselves."""
-    made = list(models)
-    for model in made:
-        below = (element(field.shape) for field in shape_of(model).fields)
-        made += [shape.model for shape in below if getattr(shape, "model", None) not in (None, *made)]
+def mappings(*shapes: Any) -> dict[str, ObjectShape]:
+    """The mappings of these shapes that make a struct of the model, themselves included, by their titles."""
+    made: dict[str, ObjectShape] = {}
+    for shape in map(element, shapes):
+        if isinstance(shape, ObjectShape):
+            made |= {shape.title: shape} if shape.model else {}
+            made |= mappings(*(field.shape for field in shape.fields))
     return made
 
 

@@ -1,4 +1,4 @@
-"""The index leaves out only what cannot match, and keeps the cost of the rest away."""
+"""What a namespace or a value concerns is looked up: that leaves out only what cannot match, and costs little."""
 
 import time
 
@@ -6,93 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.policy.builders import create, define, engine, namespace, outcomes, pod, rules, user
-from webhook.kube.objects.meta import LabelSelector, Requirement
+from tests.native.strategies import CLASS_NAMES, NAMESPACES, labels, policy_sets, users
+from tests.policy.builders import create, define, engine, outcomes, pod, rules, user
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.model.match import RequestMatch, Subject
 from webhook.policy.model.policies import Policies
-from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import Enforcement, PriorityClasses, PriorityRule, Reserve
-from webhook.policy.shapes.yaml_nodes import SourcePosition
-
-NAMES = st.sampled_from(["a", "b", "team-a", "team-b", "team-*", "t*", "*", "*-a"])
-LABELS = st.dictionaries(st.sampled_from("xy"), st.sampled_from("12"), max_size=2)
-ROWS = st.builds(
-    Requirement,
-    key=st.sampled_from("xy"),
-    operator=st.sampled_from(["In", "NotIn"]),
-    values=st.lists(st.sampled_from("12"), min_size=1),
-)
-SELECTORS = st.none() | st.builds(
-    LabelSelector, match_labels=LABELS, match_expressions=st.none() | st.lists(ROWS, max_size=2)
-)
-SUBJECTS = st.builds(
-    Subject, kind=st.sampled_from(["User", "Group"]), name=st.sampled_from(["u", "g", "*", "u*"])
-) | st.builds(
-    Subject, kind=st.just("ServiceAccount"), name=st.sampled_from(["s", "*"]), namespace=st.sampled_from(["n", "*"])
-)
-MATCHES = st.builds(
-    RequestMatch,
-    namespaces=st.none() | st.lists(NAMES, min_size=1, max_size=2).map(tuple),
-    namespace_selector=SELECTORS,
-    object_selector=SELECTORS,
-    subjects=st.none() | st.lists(SUBJECTS, min_size=1, max_size=2).map(tuple),
-    operations=st.none() | st.just(("CREATE",)) | st.just(("UPDATE",)),
-)
-BODIES = st.sampled_from(
-    [
-        {"priority_classes": PriorityClasses(deny=("*",))},
-        {"reserve": Reserve(from_=0, to=5)},
-        {"reserve": Reserve(from_=3, to=9)},
-    ]
-)
-SOURCE = SourcePosition()
-
-
-@st.composite
-def policies(draw):
-    """A few policies of one rule each, ranges overlapping or not."""
-    rows = draw(st.lists(st.tuples(MATCHES, BODIES), max_size=6))
-    return tuple(
-        PriorityPolicy(
-            name=f"p{number}",
-            source=SOURCE,
-            match=match,
-            rules=(PriorityRule(name="r", source=SOURCE, enforcement=Enforcement.ENFORCE, **body),),
-        )
-        for number, (match, body) in enumerate(rows)
-    )
-
 
 REQUESTS = st.builds(
-    lambda space, labels, space_labels, who, value, resource: (
-        create(
-            pod("c", labels=labels),
-            namespace=space,
-            namespace_object=namespace(space, **space_labels),
-            user=who,
-            priority=value,
-        )
-        if resource == "pods"
-        else define("c", value, user=who)
+    lambda name, value, who, space, found: (
+        create(pod(name, labels=found), namespace=space, user=user(who[0], *who[1]), priority=value)
+        if space
+        else define(name, value, user=user(who[0], *who[1]))
     ),
-    st.sampled_from(["a", "team-a", "team-b", "other"]),
-    LABELS,
-    LABELS,
-    st.sampled_from([user("u"), user("x", "g"), user("system:serviceaccount:n:s")]),
-    st.integers(0, 10),
-    st.sampled_from(["pods", "priorityclasses"]),
+    st.sampled_from(CLASS_NAMES),
+    st.sampled_from([-60, -1, 0, 60, 61, 200]),
+    users,
+    st.sampled_from(["", *NAMESPACES]),
+    labels,
 )
 
 
-@given(policies(), REQUESTS)
-def test_an_index_changes_no_verdict(rows, request):
+@given(policy_sets(), REQUESTS)
+def test_an_index_changes_no_verdict(policies, request):
     """Every policy asked by itself says what all of them say together."""
-    together = outcomes(Engine(Policies(priority=rows)), request)
     one_by_one = {}
-    for row in rows:
-        one_by_one |= outcomes(Engine(Policies(priority=(row,))), request)
-    assert together == one_by_one
+    for row in policies.priority:
+        one_by_one |= outcomes(Engine(Policies(priority=(row,), preemption=policies.preemption)), request)
+    assert outcomes(Engine(policies), request) == one_by_one
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.policy.builders import table
+from tests.policy.builders import mappings, table
 from webhook.policy.files.schema import DOCUMENTS, json_schema, markdown
-from webhook.policy.shapes.object_shape import Checked, ObjectShape
+from webhook.policy.shapes.object_shape import Checked
 from webhook.policy.shapes.yaml_nodes import duration, seconds
 
 POLICIES = Path(__file__).parents[3] / "policies"
@@ -19,18 +19,7 @@ PAGE = markdown(SCHEMA)
 SECTIONS = dict(part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
 
 
-def mappings(shape):
-    """The mappings of a shape, itself included, that make a struct of the model."""
-    if isinstance(shape, ObjectShape):
-        if shape.model is not None:
-            yield shape
-        for field in shape.fields:
-            yield from mappings(field.shape)
-    elif hasattr(shape, "of"):
-        yield from mappings(shape.of)
-
-
-MAPPINGS = {one.title: one for document in DOCUMENTS.values() for one in mappings(document)}
+MAPPINGS = mappings(*DOCUMENTS.values())
 
 
 def definitions(schema):

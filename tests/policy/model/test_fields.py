@@ -37,10 +37,10 @@ def test_every_field_is_read(root):
     """What acts by policies reads each field, by its name."""
     read = _read(*READERS[root])
     unread = [
-        f"{model.__name__}.{field.attribute}"
-        for model in mappings(root)
-        for field in shape_of(model).fields
-        if model not in READ_BY_THEMSELVES and field.attribute not in read
+        f"{title}.{field.attribute}"
+        for title, shape in mappings(shape_of(root)).items()
+        for field in shape.fields
+        if shape.model not in READ_BY_THEMSELVES and field.attribute not in read
     ]
     assert unread == []
 
