@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -32,7 +32,7 @@ from webhook.policy.model.creation import creation_record, labels_recorded
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
-from webhook.policy.model.rules import STRICTNESS, Enforcement, PriorityRule, Reserve
+from webhook.policy.model.rules import STRICTNESS, Enforcement, PriorityRule
 from webhook.policy.model.values import POD_SCALE_UP_DELAY
 
 Applicability = str | Verdict | None
@@ -40,15 +40,8 @@ Applicability = str | Verdict | None
 
 _SHIELD, _DEFAULT, _COPY = "shield", "default", "copy"
 """What policies are asked besides what they say of pods and of classes, for which PODS and CLASSES stand."""
-_NO_NAMESPACE = "\0"
-T = TypeVar("T")
-K = TypeVar("K", str, int)
-
-
-def found_by(rows: Iterable[T], means: Callable[[T, K], bool]) -> Callable[[K], list[T]]:
-    """The rows that mean a key, in their order; of the keys asked for last they are known, and cost one look-up."""
-    all_ = list(rows)
-    return bounded_cache(512, 256)(lambda key: [row for row in all_ if means(row, key)])
+_KEPT = 1024
+"""Namespaces and values of which it is known what concerns them; by question."""
 
 
 class CompiledPolicy:
@@ -71,26 +64,21 @@ class CompiledPolicy:
         self._exceptions = [(exception, exclusion(exception.match)) for exception in policy.exceptions]
         self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
         named = [(rule, f"{policy.name}/{rule.name}") for rule in policy.rules]
-        self.defaults = [(rule.default_priority_class, id_) for rule, id_ in named if rule.default_priority_class]
-        self.copies = [(key, rule_id) for rule, rule_id in named for key in rule.copy_annotations or ()]
-        self.shields = [
-            Shield(kind, policy, rule, body)
-            for rule in policy.rules
-            if (body := rule.protect_annotations) is not None
-            for kind in body.resources
-        ]
-        self.rules: dict[str, list[CompiledRule]] = {PODS: [], CLASSES: [], GROUPS: []}
+        shields = [(rule, rule.protect_annotations) for rule in policy.rules if rule.protect_annotations]
+        self.rows: dict[str, list[Any]] = {
+            PODS: [],
+            CLASSES: [],
+            GROUPS: [],
+            _SHIELD: [Shield(kind, policy, rule, body) for rule, body in shields for kind in body.resources],
+            _DEFAULT: [(rule.default_priority_class, id_) for rule, id_ in named if rule.default_priority_class],
+            _COPY: [(key, id_) for rule, id_ in named for key in rule.copy_annotations or ()],
+        }
+        """What it has to say on each question: compiled rules, or what is given; ranges are found by value instead."""
         for rule in policy.rules:
             for kind, compiled in compile_judging(policy, rule, twins):
-                self.rules[kind].append(compiled)
+                self.rows[kind].append(compiled)
                 if kind == PODS and rule.declaration.judges_groups:
-                    self.rules[GROUPS].append(compiled)
-
-    @property
-    def questions(self) -> list[str]:
-        """On what the policy has something to say; reserved ranges are found by value instead."""
-        answers = {**self.rules, _SHIELD: self.shields, _DEFAULT: self.defaults, _COPY: self.copies}
-        return [question for question, rows in answers.items() if rows]
+                    self.rows[GROUPS].append(compiled)
 
     def gives(self, attributes: RequestAttributes) -> bool:
         """Whether the pod gets what the policy fills in; a condition that cannot be evaluated counts as not met.
@@ -204,19 +192,10 @@ class Engine:
         self.policies = policies
         twins = originals(policies.preemption)
         self._compiled = [CompiledPolicy(policy, twins) for policy in policies.priority]
-        self._indexes = {
-            question: found_by((row for row in self._compiled if question in row.questions), _may_concern)
-            for question in (PODS, CLASSES, GROUPS, _SHIELD, _DEFAULT, _COPY)
-        }
-        ranges = [(row, rule, rule.reserve) for row in self._compiled for rule in row.policy.rules if rule.reserve]
-        ranges.sort(key=lambda row: (row[2].from_, row[2].to))
-        self._ranges = {
-            kind: found_by(((row, body, compile_(row.policy, rule, body)) for row, rule, body in ranges), _holds)
-            for kind, compile_ in ((PODS, compile_use), (CLASSES, compile_define))
-        }
+        self._asked, self._ranges = _by_namespace(self._compiled), _by_value(self._compiled)
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
-        shields = [shield for compiled in self._compiled for shield in compiled.shields]
+        shields = [shield for compiled in self._compiled for shield in compiled.rows[_SHIELD]]
         self._protected = {
             kind: builtin.union(*(shield.keys for shield in shields if shield.kind == kind))
             for kind, builtin in ((PODS, self.shielded), (CLASSES, frozenset[str]()))
@@ -224,7 +203,7 @@ class Engine:
         self.asks_who = any(policy.asks_who for policy in policies.priority)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
         waits = any(scale_up_delay(policy.preemptors) for policy in policies.preemption)
-        self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.copies)
+        self.copied = frozenset(key for compiled in self._compiled for key, _ in compiled.rows[_COPY])
         self.copied |= {POD_SCALE_UP_DELAY} if waits else set()
         """The annotation keys that some policy gives new pods: copies from their classes, or how long nodes wait."""
         self._labels_recorded = labels_recorded(policies.preemption)
@@ -245,9 +224,10 @@ class Engine:
         """
         attributes = _new_pod(request)
         if attributes is not None and not attributes.names_class:
-            for policy in self._indexes[_DEFAULT](_asked_of(attributes)):
+            for policy in self._asked(_DEFAULT, attributes.namespace):
                 if policy.gives(attributes):
-                    return policy.defaults[0]
+                    given: tuple[str, str] = policy.rows[_DEFAULT][0]
+                    return given
         return None
 
     def annotations_to_copy(self, request: PolicyRequest) -> list[tuple[str, str]]:
@@ -258,9 +238,9 @@ class Engine:
         copied: dict[str, str] = {}
         attributes = _new_pod(request)
         if attributes is not None and not attributes.template:
-            for policy in self._indexes[_COPY](_asked_of(attributes)):
+            for policy in self._asked(_COPY, attributes.namespace):
                 if policy.gives(attributes):
-                    for key, rule in policy.copies:
+                    for key, rule in policy.rows[_COPY]:
                         copied.setdefault(key, rule)
         return list(copied.items())
 
@@ -275,12 +255,11 @@ class Engine:
                 trace.append(Verdict("", "", Enforcement.AUDIT, "skip", attributes))
             return []
         evaluation = RuleEvaluation(attributes)
-        for policy in self._indexes[attributes.question](_asked_of(attributes)):
+        for policy in self._asked(attributes.question, attributes.namespace):
             if evaluation.concerns(policy):
-                for rule in policy.rules[attributes.question]:
-                    evaluation.verdicts.append(rule.evaluate(attributes))
+                evaluation.verdicts += [rule.evaluate(attributes) for rule in policy.rows[attributes.question]]
         if attributes.value is not None:
-            for policy, _, rule in self._ranges[attributes.kind](attributes.value):
+            for policy, rule in self._ranges(attributes.kind, attributes.value):
                 # An owner is as good as a deletion, of which conditions are not asked
                 if evaluation.concerns(policy) or (attributes.gains_owner and policy.matches(attributes) is None):
                     evaluation.verdicts.append(rule.evaluate(attributes))
@@ -304,7 +283,7 @@ class Engine:
         """What the rules about who may define classes, and no expression, say of a class that goes or is to go."""
         evaluation = RuleEvaluation(RequestAttributes(request, CLASSES, request.object, request.old_object))
         attributes = evaluation.attributes
-        for policy, _, rule in self._ranges[CLASSES](attributes.value) if attributes.value is not None else ():
+        for policy, rule in self._ranges(CLASSES, attributes.value) if attributes.value is not None else ():
             if policy.matches(attributes) is None:
                 evaluation.verdicts.append(rule.evaluate(attributes))
         return self._after_exceptions(evaluation)
@@ -313,8 +292,8 @@ class Engine:
         attributes = evaluation.attributes
         changed = attributes.annotation_changes(self._protected[attributes.kind])
         if changed:
-            concerned = filter(evaluation.concerns, self._indexes[_SHIELD](_asked_of(attributes)))
-            shields = [shield for policy in concerned for shield in policy.shields if shield.kind == attributes.kind]
+            concerned = filter(evaluation.concerns, self._asked(_SHIELD, attributes.namespace))
+            shields = [shield for row in concerned for shield in row.rows[_SHIELD] if shield.kind == attributes.kind]
             builtin = self.shielded if attributes.kind == PODS else frozenset[str]()
             elsewhere = partial(self._shields_elsewhere, attributes)
             evaluation.verdicts += shield_verdicts(attributes, changed, shields, builtin, elsewhere)
@@ -322,8 +301,8 @@ class Engine:
     def _shields_elsewhere(self, attributes: RequestAttributes) -> Iterator[tuple[Shield, str]]:
         """The shields of policies that do not apply, with why not."""
         for policy in self._compiled:
-            if policy.shields and isinstance(why := policy.applicability(attributes), str):
-                yield from ((shield, why) for shield in policy.shields)
+            if policy.rows[_SHIELD] and isinstance(why := policy.applicability(attributes), str):
+                yield from ((shield, why) for shield in policy.rows[_SHIELD])
 
     def _after_exceptions(self, evaluation: RuleEvaluation) -> list[Verdict]:
         """What the rules say that have something to say, after letting in whom an exception names.
@@ -340,17 +319,32 @@ class Engine:
         return [verdict for verdict in evaluation.verdicts if verdict.outcome != "skip"]
 
 
-def _may_concern(policy: CompiledPolicy, namespace: str) -> bool:
-    """Whether a policy can be about pods of a namespace, or about classes, which are in none."""
-    return namespace == _NO_NAMESPACE or policy.named(namespace)
+def _by_namespace(policies: Sequence[CompiledPolicy]) -> Callable[[str, str | None], list[CompiledPolicy]]:
+    """The policies that have to do with a question about a namespace, or about a class, which is in none.
+
+    Those of the namespaces asked about last are known, so that it costs one look-up.
+    """
+
+    def asked(question: str, namespace: str | None) -> list[CompiledPolicy]:
+        rows = [policy for policy in policies if policy.rows[question]]
+        return rows if namespace is None else [policy for policy in rows if policy.named(namespace)]
+
+    return bounded_cache(_KEPT, 256)(asked)
 
 
-def _asked_of(attributes: RequestAttributes) -> str:
-    return attributes.request.namespace if attributes.kind == PODS else _NO_NAMESPACE
+def _by_value(policies: Iterable[CompiledPolicy]) -> Callable[[str, int], list[tuple[CompiledPolicy, CompiledRule]]]:
+    """The rules about ranges that hold a value, of a pod or a class, each with its policy; kept as by `_by_namespace`."""
+    rows = [(row, rule, rule.reserve) for row in policies for rule in row.policy.rules if rule.reserve is not None]
+    rows.sort(key=lambda row: (row[2].from_, row[2].to))
+    compile_ = {PODS: compile_use, CLASSES: compile_define}
+    compiled = {
+        kind: [(body, (row, compile_[kind](row.policy, rule, body))) for row, rule, body in rows] for kind in compile_
+    }
 
+    def holding(kind: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
+        return [found for body, found in compiled[kind] if body.from_ <= value <= body.to]
 
-def _holds(row: tuple[CompiledPolicy, Reserve, CompiledRule], value: int) -> bool:
-    return row[1].from_ <= value <= row[1].to
+    return bounded_cache(_KEPT, 256)(holding)
 
 
 def _new_pod(request: PolicyRequest) -> RequestAttributes | None:

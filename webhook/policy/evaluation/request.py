@@ -106,6 +106,8 @@ class RequestAttributes:
         self.template = kind == PODS and request.resource != PODS
         self.question = GROUPS if request.resource == GROUPS else kind
         """Which rules are asked: those about pods, about PriorityClasses, or about the priority of a group."""
+        self.namespace = request.namespace if kind == PODS else None
+        """Where the object lies; None for a PriorityClass."""
         # For `match`, a class that is deleted is one that is changed
         self.operation = "CREATE" if self.template else request.operation.replace("DELETE", "UPDATE")
         user = request.user.username
