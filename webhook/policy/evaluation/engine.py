@@ -333,7 +333,7 @@ def _by_namespace(policies: Sequence[CompiledPolicy]) -> Callable[[str, str | No
 
 
 def _by_value(policies: Iterable[CompiledPolicy]) -> Callable[[str, int], list[tuple[CompiledPolicy, CompiledRule]]]:
-    """The rules about ranges that hold a value, of a pod or a class, each with its policy; kept as by `_by_namespace`."""
+    """The rules about ranges that hold a value, of pods or of classes, each with its policy; as `_by_namespace`."""
     rows = [(row, rule, rule.reserve) for row in policies for rule in row.policy.rules if rule.reserve is not None]
     rows.sort(key=lambda row: (row[2].from_, row[2].to))
     compile_ = {PODS: compile_use, CLASSES: compile_define}
