@@ -342,7 +342,7 @@ def _by_value(policies: Iterable[CompiledPolicy]) -> Callable[[str, int], list[t
     }
 
     def holding(kind: str, value: int) -> list[tuple[CompiledPolicy, CompiledRule]]:
-        return [found for body, found in compiled[kind] if body.from_ <= value <= body.to]
+        return [row for body, row in compiled[kind] if body.from_ <= value <= body.to]
 
     return bounded_cache(_KEPT, 256)(holding)
 
