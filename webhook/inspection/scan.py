@@ -6,7 +6,9 @@ and owner, and of these at most `MOST_ROWS`, so memory does not grow with the cl
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -107,10 +109,8 @@ async def scan(client: Client, policies: Policies, own: str, progress: Progress 
     work = _Scan(client, policies, (classes, namespaces), own, progress)
     if policies.preemption:
         await work.read_budgets()
-    await work.read(resources.PRIORITY_CLASS)
-    for resource in _TEMPLATES:
+    for resource in (resources.PRIORITY_CLASS, *_TEMPLATES, resources.POD):
         await work.read(resource)
-    await work.read(resources.POD)
     return work.finish()
 
 
@@ -136,7 +136,8 @@ class _Scan:
         """By namespace the budgets that never let a pod go, each with why and whom it covers."""
         self._asked: set[tuple[str, str]] = set()
         self._rows: dict[tuple[str, str, str, str, str], Row] = {}
-        self._report = Report()
+        self._passed_over, self._judged_kinds = Counter[str](), Counter[str]()
+        self._report = Report(passed_over=self._passed_over, judged=self._judged_kinds)
 
     async def read_budgets(self) -> None:
         """Note the budgets that never let a pod go."""
@@ -148,10 +149,10 @@ class _Scan:
             self._problem("poddisruptionbudgets: not looked at, no right to list them")
             return
         for budget in budgets:
-            if why := never_allows(budget):
-                said = f"PodDisruptionBudget {budget.metadata.name} never lets it be evicted, because {why}"
-                # A budget whose selector is not valid covers nothing
-                with suppress(SelectorError):
+            # A budget whose selector is not valid covers nothing
+            with suppress(SelectorError):
+                if why := never_allows(budget):
+                    said = f"PodDisruptionBudget {budget.metadata.name} never lets it be evicted, because {why}"
                     covers = label_matcher(budget.spec.selector)
                     self._closed.setdefault(budget.metadata.namespace, []).append((said, covers))
 
@@ -167,8 +168,7 @@ class _Scan:
 
     def finish(self) -> Report:
         """The report, with the rows in order: what is refused first, and the most objects first."""
-        verdicts = ("refused", "warned", "audited")
-        order = {verdict: at for at, verdict in enumerate(verdicts)}
+        order = {verdict: at for at, verdict in enumerate(("refused", "warned", "audited"))}
         self._report.rows = sorted(
             self._rows.values(),
             key=lambda row: (order.get(row.verdict, 9), row.rule, -row.objects, row.namespace, row.kind, row.owner),
@@ -183,14 +183,14 @@ class _Scan:
             self._problem(f"{resource.kind}: cannot be read: {error}")
             return
         if why_not := self._why_not(resource, head):
-            _count(self._report.passed_over, why_not)
+            self._passed_over[why_not] += 1
             return
         judged = await self._judged(resource, head, bytes(raw))
         namespace, name = head.metadata.namespace, head.metadata.name
         if namespace and namespace not in self._reach:
-            _count(self._report.passed_over, _EXEMPT if namespace in self._namespaces else _GONE)
+            self._passed_over[_EXEMPT if namespace in self._namespaces else _GONE] += 1
             return
-        _count(self._report.judged, resource.kind)
+        self._judged_kinds[resource.kind] += 1
         if judged.problem:
             self._problem(f"{resource.kind} {f'{namespace}/' if namespace else ''}{name}: {judged.problem}")
         owner = _owner(resource, head.metadata)
@@ -235,15 +235,15 @@ class _Scan:
                 return judged
             self._asked |= unknown
             for what, name in unknown:
-                if what == CLASSES:
-                    path = resources.PRIORITY_CLASS.path(name=name)
-                    if (priority_class := await unless_absent(self._client.get(path, PriorityClass))) is not None:
-                        self._classes[name] = priority_class
-                    continue
-                path = resources.NAMESPACE.path(name=name)
-                if (namespace := await unless_absent(self._client.get(path, Namespace))) is not None:
-                    self._namespaces[name] = namespace
-                    self._reach |= in_reach([namespace], self._own)
+                kind, as_ = (
+                    (resources.PRIORITY_CLASS, PriorityClass) if what == CLASSES else (resources.NAMESPACE, Namespace)
+                )
+                made: Any = await unless_absent(self._client.get(kind.path(name=name), as_))
+                if isinstance(made, PriorityClass):
+                    self._classes[name] = made
+                elif isinstance(made, Namespace):
+                    self._namespaces[name] = made
+                    self._reach |= in_reach([made], self._own)
             self._judge.use(Objects(self._classes.values(), self._namespaces.values()))
 
     def _why_not(self, resource: Resource, head: _Head) -> str:
@@ -284,7 +284,3 @@ def _owner(resource: Resource, meta: ObjectMeta) -> str:
     if owner.kind == "ReplicaSet" and suffix and owner.name.endswith(f"-{suffix}"):
         return f"Deployment {owner.name.removesuffix(f'-{suffix}')}"
     return f"{owner.kind} {owner.name}"
-
-
-def _count(counts: dict[str, int], what: str) -> None:
-    counts[what] = counts.get(what, 0) + 1
