@@ -13,7 +13,6 @@ from webhook.page.markup import Html, joined, number, plural, table, text
 from webhook.simulation.report.sections import MOST, Section, ending, sections, shown_differences
 from webhook.simulation.report.summary import Summary
 
-_MOST_BARS = 240
 _WIDE, _TALL = 1000, 180
 _CONTENT = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """What a browser may load: nothing but what is in the file."""
@@ -63,7 +62,6 @@ def _run(summary: Summary, span: float, *, several: bool) -> Html:
     drawn: list[tuple[str, str]] = [
         ("In short", f'<dl class="tiles">{tiles}</dl><p class="more">{ending(summary)}</p>'),
         ("Evictions and placements over time", _timeline(summary, span)),
-        ("Room by node", _room(summary)),
     ]
     told = [(section.title, _table(section)) for section in sections(summary)]
     return joined(_section(f"{title}{of_run}", body) for title, body in (*drawn, *told))
@@ -105,17 +103,11 @@ def _timeline(summary: Summary, span: float) -> Html:
         "lost with a node</li>"
         f'<li><span class="key placed"></span>{plural(len(placed), "pod")} placed</li>{changes}</ul>'
     )
-    return Html(f"{legend}{_chart(said, notes + paths, (plural(most, 'pod'), '0'), ('0 s', time_span(span)))}")
-
-
-def _chart(said: str, drawn: str, ends: tuple[str, str], below: tuple[str, str]) -> str:
-    """A drawing, with what its upper and lower end stand for on its left, and its other axis below."""
-    upper, lower, first, last = map(text, (*ends, *below))
-    return (
-        f'<div class="chart"><div class="y-axis"><span>{upper}</span><span>{lower}</span></div>'
+    return Html(
+        f'{legend}<div class="chart"><div class="y-axis"><span>{plural(most, "pod")}</span><span>0</span></div>'
         f'<svg class="plot" viewBox="0 0 {_WIDE} {_TALL}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{text(said)}">{drawn}</svg>'
-        f'<div class="axis"><span>{first}</span><span>{last}</span></div></div>'
+        f'aria-label="{text(said)}">{notes}{paths}</svg>'
+        f'<div class="axis"><span>0 s</span><span>{text(time_span(span))}</span></div></div>'
     )
 
 
@@ -134,28 +126,6 @@ def _steps(times: Sequence[float], span: float, most: int) -> str:
 
 def _x(at: float, span: float) -> float:
     return round(max(0.0, at) / span * (_WIDE - 8) + 4, 1)
-
-
-def _room(summary: Summary) -> Html:
-    """A bar a node, the fullest on the left: the share of its CPU that is free. Of many nodes every n-th."""
-    rooms = summary.room
-    every = max(1, -(-len(rooms) // _MOST_BARS))
-    some = rooms[::every]
-    width = _WIDE / max(len(some), 1)
-    bars = joined(
-        f'<rect class="used" x="{at * width:.2f}" y="0" width="{width * 0.86:.2f}" height="{_TALL}"/>'
-        f'<rect class="free" x="{at * width:.2f}" y="{_TALL * (1 - room.cpu):.1f}" width="{width * 0.86:.2f}" '
-        f'height="{_TALL * room.cpu:.1f}"><title>{text(room.node)}: {room.cpu:.0%} of the CPU and {room.memory:.0%} of '
-        f"the memory free, {room.pods} pods</title></rect>"
-        for at, room in enumerate(some)
-    )
-    cpu, memory = summary.metrics["cpu-free"], summary.metrics["memory-free"]
-    said = f"{cpu:.0%} of the CPU and {memory:.0%} of the memory of {len(rooms)} nodes is free"
-    of = f", every {every}th shown" if every > 1 else ""
-    return Html(
-        f'<p class="lead">{text(said)}{of}. A bar is a node; its coloured part is the CPU that is free.</p>'
-        f"{_chart(said, bars, ('100 %', '0'), ('the fullest', 'the emptiest'))}"
-    )
 
 
 def _more(count: int) -> Html:

@@ -178,10 +178,6 @@ def sections(summary: Summary) -> Iterator[Section]:
     """What happened in one run, to whom, who waits, and what rules and limits say of it; those that have rows."""
     changes = [(time_span(at), what) for at, what in summary.notes]
     waiting = [(row.reason, str(row.pods), ", ".join(row.examples)) for row in summary.waiting]
-    limits = [
-        (row.owner, row.policy, str(row.evicted), str(row.most), f"{row.allowed} in {time_span(row.window)}")
-        for row in summary.limits
-    ]
     evictions = [(row.pod, time_span(row.at), row.preemptor, row.by, row.rule) for row in summary.evictions]
     every = (
         Section("Changes", ("at", "what"), changes),
@@ -189,7 +185,6 @@ def sections(summary: Summary) -> Iterator[Section]:
         _of_groups("Namespaces", "namespace", summary.namespaces, brief=False),
         _of_groups("PriorityClasses", "class", summary.classes, brief=False),
         _of_groups("Nodes", "node", summary.nodes, brief=False),
-        Section("Who displaced whom", ("for", "evicted", "pods", "by"), list(_displaced(summary)), (2,), brief=False),
         Section("Evictions", ("evicted", "at", "for", "by", "rule"), evictions, brief=False),
         Section(
             "Groups of pods",
@@ -199,13 +194,6 @@ def sections(summary: Summary) -> Iterator[Section]:
             brief=False,
         ),
         Section("Who waits, and why", ("why", "pods", "for example"), waiting, (1,)),
-        Section(
-            "Evictions against limits",
-            ("owner", "policy", "evicted", "most within the window", "the limit"),
-            limits,
-            (2, 3),
-            brief=False,
-        ),
         Section("Refused by admission", ("what", "why"), list(summary.refused.items())),
         Section("Cannot be judged", ("rule", "why"), list(summary.cannot_be_judged.items())),
         Section("Not played", ("field", "what happens instead"), list(summary.not_played.items())),
@@ -230,15 +218,6 @@ def _of_groups(title: str, what: str, groups: Sequence[Group], *, brief: bool = 
     ]
     heads = (what, "evicted", "work lost", "placed", "longest wait", "waiting", "running")
     return Section(title, heads, rows, (1, 2, 3, 4, 5, 6), brief)
-
-
-def _displaced(summary: Summary) -> Iterator[tuple[str, ...]]:
-    """Owner by owner, the most frequent first, with the rule that let it."""
-    pairs = Counter(
-        (row.preemptor_owner or row.preemptor or row.by, row.owner, row.rule or row.by) for row in summary.evictions
-    )
-    for (who, whom, rule), count in sorted(pairs.items(), key=lambda item: (-item[1], item[0])):
-        yield who, whom, str(count), rule
 
 
 def _pod_groups(summary: Summary) -> Iterator[tuple[str, ...]]:
