@@ -10,12 +10,12 @@ from functools import partial
 import pytest
 from ruamel.yaml import YAML
 
+from tests.failing import fail
 from tests.inspection.command import giveway
 from tests.inspection.observing import entry
 from tests.manifests.objects import POLICIES, ROOT
 from tests.rights import unused
 from tests.workloads import eventually, namespace, pod
-from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection.canary import LABEL, examine_nominations
 from webhook.inspection.doctor import CHECKS
@@ -157,7 +157,7 @@ async def test_no_scheduler_is_inconclusive(monkeypatch):
 
 async def test_a_refused_nomination_is_an_error(cluster):
     """If the API server does not let an outsider nominate, giveway cannot work."""
-    cluster.faults.fail(500, 10, FaultMatch(verb="patch", resource="pods/status", name="giveway-canary-*"))
+    fail(cluster, 10, "pods/status", verb="patch", name="giveway-canary-*")
     [finding] = await examine_nominations(cluster.admin, OWN)
     assert finding.severity == "error"
     assert await canaries(cluster.admin) == []

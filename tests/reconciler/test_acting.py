@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from tests.failing import fail
 from tests.reconciler.acting import PODS, earlier_plans, managing, playing
 from tests.workloads import budget, condition, deployment, eventually, never
-from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.kube.instants import rfc3339
 from webhook.kube.resources import DEPLOYMENT, EVENT, NODE, POD_DISRUPTION_BUDGET
 from webhook.policy.model.limits import Limits, Rate
@@ -120,7 +120,7 @@ async def test_victim_that_cannot_be_evicted_is_passed_over():
         await play.victim("one", "node-2", "4")
         await play.victim("two", "node-2", "4")
         await play.client.patch(NODE.path(name="node-2"), {"spec": {"unschedulable": True}})
-        play.cluster.faults.fail(500, math.inf, FaultMatch(resource="pods/eviction", name="kept"))
+        fail(play.cluster, math.inf, "pods/eviction", name="kept")
         await play.preemptor("p", "5")
         await eventually(lambda: play.lines("plan ended"))
         assert play.lines("plan ended")[0]["ending"] == "failed"

@@ -23,7 +23,6 @@ from webhook.clusters.embedded.admission_chain.webhook_client import WebhookClie
 from webhook.clusters.embedded.admission_chain.webhook_dispatcher import WebhookDispatcher
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.apiserver.eviction import PROGRESS_PERIOD, Evictor
-from webhook.clusters.embedded.apiserver.faults import Faults
 from webhook.clusters.embedded.apiserver.http import HttpServer
 from webhook.clusters.embedded.protocol.api_resources import by_kind
 from webhook.clusters.embedded.standins.controller_manager import ControllerManager
@@ -80,11 +79,6 @@ class EmbeddedCluster:
             self.api.subresources[plural, ""] = handler
         self._controllers: ControllerManager | None = None
         ControllerManager.check(self.without)
-
-    @property
-    def faults(self) -> Faults:
-        """What the server is made to do wrong."""
-        return self.api.faults
 
     @property
     def url(self) -> str:

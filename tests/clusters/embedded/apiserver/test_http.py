@@ -68,7 +68,8 @@ async def test_size_of_a_body(session, size, status):
 
 
 def open_watches(cluster):
-    return [route for route, _watch in cluster.faults._watches if route.plural == "configmaps" and route.namespace]
+    watches = cluster.api.handlers.watches
+    return [watch for watch in watches if watch.selection.resource.plural == "configmaps" and watch.selection.namespace]
 
 
 async def test_a_gone_client_is_forgotten(cluster, session):

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from tests.failing import fail
 from tests.workloads import condition, eventually, never, pod, priority_class
-from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.clusters.scheduling.queue import SchedulingQueue
 from webhook.kube.objects.meta import ObjectMeta
@@ -180,7 +180,7 @@ async def test_no_node_is_ever_overbooked():
 async def test_binding_that_fails_is_tried_again():
     """A refused binding puts the pod back, and its space is not lost."""
     cluster, admin = await started()
-    cluster.faults.fail(500, 2, FaultMatch(resource="pods/binding"))
+    fail(cluster, 2, "pods/binding")
     await admin.create(PODS, pod("p", cpu="800m"))
     assert await bound(admin, "p") == "node-1"
     await cluster.stop()

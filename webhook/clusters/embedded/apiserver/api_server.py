@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -11,13 +11,19 @@ from typing import Any
 from webhook.clusters.embedded.access.authentication import Authentication, groups_of
 from webhook.clusters.embedded.access.authorization import RbacAuthorizer, acting_user
 from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
-from webhook.clusters.embedded.apiserver.faults import Faults
 from webhook.clusters.embedded.apiserver.handling import Handlers, refusal, reply_of
 from webhook.clusters.embedded.apiserver.subresources import bind
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import GROUPS, RESOURCES
-from webhook.clusters.embedded.protocol.calls import ADMIN, ApiCall, Reply, SubresourceHandler, request_info
+from webhook.clusters.embedded.protocol.calls import (
+    ADMIN,
+    ApiCall,
+    Reply,
+    RequestInfo,
+    SubresourceHandler,
+    request_info,
+)
 from webhook.clusters.embedded.rendering import discovery, openapi
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
@@ -48,14 +54,15 @@ class ApiServer:
         self.authorizer = authorizer
         self.store = store
         self.writer = ObjectWriter(store, admission)
-        self.faults = Faults()
+        self.checks: list[Callable[[RequestInfo], None]] = []
+        """Called with every request that is allowed; a test lets one raise StatusError, and the request fails."""
         self.subresources: dict[tuple[str, str], SubresourceHandler] = {
             ("pods", "binding"): partial(bind, self.writer),
             ("bindings", ""): partial(bind, self.writer),
         }
         self.address = "127.0.0.1:6443"
         """Host and port, as discovery tells them."""
-        self._handlers = Handlers(self.writer, self.subresources, self.faults)
+        self.handlers = Handlers(self.writer, self.subresources)
 
     async def handle(self, call: ApiCall) -> Reply:
         """Answer a call; never raises for what a caller can do wrong."""
@@ -63,9 +70,10 @@ class ApiServer:
             info = request_info(call.method, call.path, call.query)
             if call.path not in _OPEN and not self.authorizer.authorize(call.user, info.right):
                 return refusal(info.right.refused_to(call.user))
-            await self.faults.strike(info)
+            for check in self.checks:
+                check(info)
             if info.resource is not None:
-                return await self._handlers.handle(info, info.resource, call)
+                return await self.handlers.handle(info, info.resource, call)
             return self._document(call)
         except statuses.StatusError as error:
             return refusal(error)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import msgspec
 
 from webhook.clusters.embedded.apiserver import decoding, subresources
-from webhook.clusters.embedded.apiserver.faults import Faults
 from webhook.clusters.embedded.apiserver.watching import Watch
 from webhook.clusters.embedded.apiserver.writing import ObjectWriter
 from webhook.clusters.embedded.merging.server_side_apply import Application
@@ -53,14 +53,13 @@ def refusal(error: statuses.StatusError) -> Reply:
 class Handlers:
     """From a call that was allowed to its reply. All methods raise StatusError for a refusal."""
 
-    def __init__(
-        self, writer: ObjectWriter, subresources: Mapping[tuple[str, str], SubresourceHandler], faults: Faults
-    ) -> None:
+    def __init__(self, writer: ObjectWriter, subresources: Mapping[tuple[str, str], SubresourceHandler]) -> None:
         self._writer = writer
         self._store = writer.store
         self._admission = writer.admission
         self._subresources = subresources
-        self._faults = faults
+        self.watches: set[Watch] = set()
+        """Those that are open."""
 
     async def handle(self, info: RequestInfo, resource: ApiResource, call: ApiCall) -> Reply:
         """Answer a call."""
@@ -122,7 +121,7 @@ class Handlers:
                     query.setdefault("fieldSelector", f"metadata.name={info.name}")
                 selection = Selection(resource, change.namespace, query)
                 watch = Watch(self._store, selection, query, partial(serialization.one, resource, media))
-                return Reply(200, stream=self._faults.follow(info, watch))
+                return Reply(200, stream=self._follow(watch))
             case "deletecollection":
                 return await self._delete_collection(call, change)
             case "delete":
@@ -148,6 +147,15 @@ class Handlers:
                     change, lambda current: decoding.check_object(resource, patched(current), change)
                 )
         return Reply(status, serialization.one(resource, media, record))
+
+    async def _follow(self, watch: Watch) -> AsyncGenerator[bytes, None]:
+        self.watches.add(watch)
+        try:
+            async with aclosing(watch.lines()) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            self.watches.discard(watch)
 
     async def _apply(self, call: ApiCall, change: WriteRequest) -> tuple[StoredObject, int]:
         """Server-side apply: the object, and 201 if it is new."""

@@ -50,7 +50,8 @@ class HttpServer:
     async def stop(self) -> None:
         """Close the listener and every connection."""
         if self._runner is not None:
-            self.api.faults.drop_watches()
+            for watch in self.api.handlers.watches:
+                watch.end()
             await self._runner.cleanup()
             self._runner = None
 

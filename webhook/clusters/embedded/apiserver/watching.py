@@ -31,18 +31,12 @@ Render = Callable[[StoredObject], bytes]
 
 
 class Watch:
-    """One open watch; `lines()` is what it sends.
-
-    Faults reach it through `end()`, through `torn` (the next event stops in mid-line and the watch ends) and
-    through `delay` (seconds by which events are held back).
-    """
+    """One open watch; `lines()` is what it sends."""
 
     def __init__(self, store: ObjectStore, selection: Selection, query: Mapping[str, str], render: Render) -> None:
         self.store = store
         self.selection = selection
         self.collection = store[selection.resource]
-        self.torn = False
-        self.delay = 0.0
         self._query = query
         self._render = render
         self._ended = False
@@ -67,11 +61,6 @@ class Watch:
             while not self._ended and loop.time() < ends_at:
                 changed = self.collection.changed
                 chunk, more = self._next_batch()
-                if chunk and self.delay:
-                    await asyncio.sleep(self.delay)
-                if chunk and self.torn:
-                    yield chunk[: len(chunk) // 2]
-                    return
                 if chunk:
                     yield chunk
                 elif not more:
