@@ -29,7 +29,6 @@ from webhook.serving.cluster_objects import CachedObjects
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 _SYSTEM = "giveway-system"
 
@@ -124,17 +123,14 @@ async def _play(console: Console, client: Client) -> list[ScenarioOutcome]:
     outcomes = await asyncio.gather(*map(play, SCENARIOS))
     report = Table.grid(padding=(0, 2))
     for scenario, outcome in zip(SCENARIOS, outcomes, strict=True):
+        mark = ("as documented", "green") if outcome.as_documented else ("NOT AS DOCUMENTED", "bold red")
         report.add_row()
-        heading = Text(scenario.situation, "bold").append("   ") + _mark(outcome)
-        report.add_row(Text(str(scenario.number), "bold"), "", heading)
-        report.add_row("", Text("done", "dim"), scenario.done)
-        report.add_row("", Text("happened", "dim"), outcome.happened)
-        report.add_row("", Text("document", "dim"), Text(scenario.document, "dim"))
+        report.add_row(str(scenario.number), "", Text.assemble((scenario.situation, "bold"), "   ", mark), style="bold")
+        for head, text, style in (
+            ("done", scenario.done, ""),
+            ("happened", outcome.happened, ""),
+            ("document", scenario.document, "dim"),
+        ):
+            report.add_row("", Text(head, "dim"), Text(text, style))
     console.print(report)
     return outcomes
-
-
-def _mark(outcome: ScenarioOutcome) -> Text:
-    from rich.text import Text  # noqa: PLC0415 - only if it prints
-
-    return Text("as documented", "green") if outcome.as_documented else Text("NOT AS DOCUMENTED", "bold red")

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError, unless_absent
@@ -43,14 +43,13 @@ spec:
 """
 """The policies under which the scenarios come out as documented."""
 
-VICTIM, PREEMPTOR = "nginx-victim", "nginx-preemptor"
+VICTIM, PREEMPTOR, BUDGET = "nginx-victim", "nginx-preemptor", "nginx-pdb"
 PREEMPTIBLE, PLAIN, HIGH = "low-priority", "low-priority-plain", "high-priority"
 SUCCESS = "PreemptForPodSuccessfully"
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class ScenarioOutcome:
+class ScenarioOutcome(NamedTuple):
     """What happened, and whether that is what the document says."""
 
     happened: str
@@ -67,7 +66,7 @@ class Stage:
     protection: int = 30
     patience: float = 20.0
     stillness: float = 4.0
-    """For how long nothing must happen, where nothing is to happen."""
+    """For how long nothing must happen, if nothing is to happen."""
 
     @property
     def namespace(self) -> str:
@@ -76,9 +75,9 @@ class Stage:
 
     async def create(self, name: str, cpu: int, class_name: str, annotations: Mapping[str, str] | None = None) -> None:
         """Create a pod for this scenario's node."""
-        metadata = {"name": name, "namespace": self.namespace, "annotations": annotations or {}}
-        spec = _pod_spec(self.number, f"{cpu}", class_name)
-        await self.client.create(POD.path(self.namespace), {**_kind("v1", "Pod"), "metadata": metadata, "spec": spec})
+        metadata = {"name": name, "annotations": annotations or {}}
+        body = {"metadata": metadata, "spec": _pod_spec(self.number, f"{cpu}", class_name)}
+        await self.client.create(POD.path(self.namespace), body)
 
     async def get(self, name: str) -> Object | None:
         """A pod of this scenario, None if it is gone."""
@@ -89,29 +88,27 @@ class Stage:
         end = time.monotonic() + self.patience
         while True:
             seen = await look()
-            if seen is not None:
+            if seen:
                 return seen
             if time.monotonic() > end:
                 raise TimeoutError(f"{what} in {self.namespace} after {self.patience:g} s")
             await asyncio.sleep(0.1)
 
-    async def running(self, name: str) -> float:
-        """Wait for a pod to run; after how many seconds it did. Raises TimeoutError."""
-        begun = time.monotonic()
+    async def running(self, name: str) -> Object:
+        """Wait for a pod to run. Raises TimeoutError."""
 
-        async def look() -> float | None:
+        async def look() -> Object | None:
             pod = await self.get(name)
-            runs = pod is not None and pod["status"].get("phase") == "Running"
-            return time.monotonic() - begun if runs else None
+            return pod if pod is not None and pod["status"].get("phase") == "Running" else None
 
         return await self.until(f"{name} does not run", look)
 
     async def pending(self, name: str) -> None:
-        """Wait until the scheduler has found no node for a pod."""
+        """Wait until the scheduler has found no node for a pod. Raises TimeoutError."""
 
-        async def look() -> bool | None:
+        async def look() -> bool:
             conditions = (await self.get(name) or {}).get("status", {}).get("conditions", [])
-            return any(condition.get("reason") == "Unschedulable" for condition in conditions) or None
+            return any(condition.get("reason") == "Unschedulable" for condition in conditions)
 
         await self.until(f"the scheduler has not looked at {name}", look)
 
@@ -135,11 +132,33 @@ class Stage:
     async def event(self, reason: str) -> None:
         """Wait for an Event of that reason. Raises TimeoutError."""
 
-        async def look() -> bool | None:
+        async def look() -> bool:
             events, _ = await self.client.list(EVENT.path(self.namespace))
-            return any(event.get("reason") == reason for event in events) or None
+            return any(event.get("reason") == reason for event in events)
 
         await self.until(f"there is no event {reason}", look)
+
+    async def deployment(self) -> list[str]:
+        """Start a deployment with a budget, and wait until its pods run and the budget counts them; their names."""
+        labels = {"name": "nginx"}
+        selector = {"matchLabels": labels}
+        meta = {"labels": labels, "annotations": {CAN_BE_PREEMPTED: "true"}}
+        template = {"metadata": meta, "spec": _pod_spec(self.number, "2", PREEMPTIBLE)}
+        for resource, name, spec in (
+            (POD_DISRUPTION_BUDGET, BUDGET, {"minAvailable": 3, "selector": selector}),
+            (DEPLOYMENT, VICTIM, {"replicas": 3, "selector": selector, "template": template}),
+        ):
+            await self.client.create(resource.path(self.namespace), {"metadata": {"name": name}, "spec": spec})
+
+        async def look() -> list[str] | None:
+            pods, _ = await self.client.list(POD.path(self.namespace), labelSelector="name=nginx")
+            names = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
+            counted = await self.client.get(POD_DISRUPTION_BUDGET.path(self.namespace, BUDGET))
+            status = counted.get("status", {})
+            is_counted = (status.get("expectedPods"), status.get("disruptionsAllowed")) == (3, 0)
+            return names if len(names) == 3 and is_counted else None
+
+        return await self.until("the deployment and its budget have not come up", look)
 
 
 @dataclass(frozen=True)
@@ -176,29 +195,30 @@ class QuickstartScenario:
                 return ScenarioOutcome(happened or stayed, as_documented=not happened)
         if not self.victim:
             stage.progress("changing the PDB to minAvailable 2")
-            path = POD_DISRUPTION_BUDGET.path(stage.namespace, "nginx-pdb")
+            path = POD_DISRUPTION_BUDGET.path(stage.namespace, BUDGET)
             await stage.client.patch(path, {"spec": {"minAvailable": 2}})
-        after, age = await stage.running(PREEMPTOR), time.time() - started
+        begun = time.time()
+        await stage.running(PREEMPTOR)
+        now = time.time()
         gone = await stage.leaving(victims)
         await stage.event(SUCCESS)
-        happened = f"preemptor Running after {after:.1f} s, {len(gone)} evicted, event {SUCCESS}"
+        happened = f"preemptor Running after {now - begun:.1f} s, {len(gone)} evicted, event {SUCCESS}"
         if self.protected:
-            happened += f", {age:.1f} s after the victim's start"
-        in_time = age >= stage.protection or not self.protected
+            happened += f", {now - started:.1f} s after the victim's start"
+        in_time = now - started >= stage.protection or not self.protected
         return ScenarioOutcome(happened, as_documented=len(gone) == 1 and in_time)
 
     async def _victims(self, stage: Stage) -> tuple[list[str], float]:
         """Let the victims run; their names, and when the one of several CPUs started, in seconds since the epoch."""
         if not self.victim:
             stage.progress("starting the deployment and its PDB")
-            return await _deployment(stage), 0.0
+            return await stage.deployment(), 0.0
         stage.progress("starting nginx-victim")
         annotations = {CAN_BE_PREEMPTED: "true"} if self.annotated else {}
         annotations |= {PROTECTION_DURATION: str(stage.protection)} if self.protected else {}
         await stage.create(VICTIM, 6, self.victim, annotations)
-        await stage.running(VICTIM)
-        pod = await stage.get(VICTIM)
-        return [VICTIM], epoch(pod["status"]["startTime"]) if pod is not None else 0.0
+        pod = await stage.running(VICTIM)
+        return [VICTIM], epoch(pod["status"]["startTime"])
 
 
 SCENARIOS = [
@@ -255,22 +275,16 @@ SCENARIOS = [
 
 async def prepare(client: Client, nodes: list[str]) -> None:
     """Make classes and namespaces, and give the six nodes (8 CPU each) to one scenario each, with 100m taken."""
-    for name, value, said in (
-        (PREEMPTIBLE, 80, {CAN_BE_PREEMPTED: "true"}),
-        (PLAIN, 80, {}),
-        (HIGH, 100, {}),
-    ):
+    for name, value, said in ((PREEMPTIBLE, 80, {CAN_BE_PREEMPTED: "true"}), (PLAIN, 80, {}), (HIGH, 100, {})):
         body = {"metadata": {"name": name, "annotations": said}, "value": value}
-        await _ensure(client, PRIORITY_CLASS.path(), {**_kind("scheduling.k8s.io/v1", "PriorityClass"), **body})
+        await _ensure(client, PRIORITY_CLASS.path(), body)
         await class_is_usable(client, name)
     for scenario, node in zip(SCENARIOS, nodes, strict=True):
-        labels = {"metadata": {"labels": {LABEL: str(scenario.number)}}}
-        await client.patch(NODE.path(name=node), labels)
-        namespace = {**_kind("v1", "Namespace"), "metadata": {"name": f"scenario-{scenario.number}"}}
-        await _ensure(client, NAMESPACE.path(), namespace)
-        spec = _pod_spec(scenario.number, "100m", "system-node-critical")
-        system = {**_kind("v1", "Pod"), "metadata": {"name": f"system-{scenario.number}"}, "spec": spec}
-        await _ensure(client, POD.path("kube-system"), system)
+        number = scenario.number
+        await client.patch(NODE.path(name=node), {"metadata": {"labels": {LABEL: str(number)}}})
+        await _ensure(client, NAMESPACE.path(), {"metadata": {"name": f"scenario-{number}"}})
+        spec = _pod_spec(number, "100m", "system-node-critical")
+        await _ensure(client, POD.path("kube-system"), {"metadata": {"name": f"system-{number}"}, "spec": spec})
 
 
 async def class_is_usable(client: Client, name: str, namespace: str = "default", *, patience: float = 20.0) -> None:
@@ -281,10 +295,10 @@ async def class_is_usable(client: Client, name: str, namespace: str = "default",
     """
     container = {"name": "probe", "image": "registry.k8s.io/pause"}
     spec = {"priorityClassName": name, "containers": [container]}
-    probe = {**_kind("v1", "Pod"), "metadata": {"generateName": "probe-"}, "spec": spec}
     end = time.monotonic() + patience
     while True:
         try:
+            probe = {"metadata": {"generateName": "probe-"}, "spec": spec}
             await client.create(POD.path(namespace), probe, dryRun="All")
         except ApiError as error:
             if f"no PriorityClass with name {name} was found" in error.message:
@@ -295,37 +309,6 @@ async def class_is_usable(client: Client, name: str, namespace: str = "default",
         return
 
 
-async def _deployment(stage: Stage) -> list[str]:
-    """Start a deployment with a budget, and wait until its pods run and the budget counts them; their names."""
-    labels = {"name": "nginx"}
-    template = {
-        "metadata": {"labels": labels, "annotations": {CAN_BE_PREEMPTED: "true"}},
-        "spec": _pod_spec(stage.number, "2", PREEMPTIBLE),
-    }
-    deployment = {
-        **_kind("apps/v1", "Deployment"),
-        "metadata": {"name": VICTIM},
-        "spec": {"replicas": 3, "selector": {"matchLabels": labels}, "template": template},
-    }
-    budget = {
-        **_kind("policy/v1", "PodDisruptionBudget"),
-        "metadata": {"name": "nginx-pdb"},
-        "spec": {"minAvailable": 3, "selector": {"matchLabels": labels}},
-    }
-    await stage.client.create(POD_DISRUPTION_BUDGET.path(stage.namespace), budget)
-    await stage.client.create(DEPLOYMENT.path(stage.namespace), deployment)
-
-    async def look() -> list[str] | None:
-        pods, _ = await stage.client.list(POD.path(stage.namespace), labelSelector="name=nginx")
-        names = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
-        counted = await stage.client.get(POD_DISRUPTION_BUDGET.path(stage.namespace, "nginx-pdb"))
-        status = counted.get("status", {})
-        is_counted = (status.get("expectedPods"), status.get("disruptionsAllowed")) == (3, 0)
-        return names if len(names) == 3 and is_counted else None
-
-    return await stage.until("the deployment and its budget have not come up", look)
-
-
 def _pod_spec(number: int, cpu: str, class_name: str) -> Object:
     return {
         "priorityClassName": class_name,
@@ -333,10 +316,6 @@ def _pod_spec(number: int, cpu: str, class_name: str) -> Object:
         "terminationGracePeriodSeconds": 1,
         "containers": [{"name": "nginx", "image": "nginx", "resources": {"requests": {"cpu": cpu}}}],
     }
-
-
-def _kind(api_version: str, kind: str) -> Object:
-    return {"apiVersion": api_version, "kind": kind}
 
 
 async def _ensure(client: Client, path: str, body: Object) -> None:
