@@ -14,7 +14,7 @@ from tests.failing import fail
 from tests.inspection.command import giveway
 from tests.inspection.observing import entry
 from tests.manifests.objects import POLICIES, ROOT
-from tests.rights import unused
+from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection.canary import LABEL, examine_nominations
@@ -121,7 +121,7 @@ async def test_the_documented_role_suffices(cluster):
     kubeconfig = cluster.write_kubeconfig("viewer", cluster.add_user("viewer"))
     result = await doctor(cluster, "--canary", kubeconfig=kubeconfig)
     assert "not checked" not in result.stdout
-    used = cluster.authorizer.used
+    used = UsedRights(cluster)
     assert not used.of("viewer", allowed=False)
     assert unused(role["rules"], used.of("viewer")) == []
 

@@ -20,7 +20,7 @@ from tests.inspection.builders import policies
 from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, documents
 from tests.manifests.test_rights import install_rights
 from tests.native import test_keeper as keeping
-from tests.rights import unused
+from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod, priority_class
 from webhook.clusters.embedded.access.authorization import allows
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
@@ -157,8 +157,8 @@ async def test_the_scan_needs_its_rights_and_no_more():
         assert [(row.rule, row.namespace) for row in report.rows] == [("p/no-urgent", "new")]
         assert not report.problems
         user = f"system:serviceaccount:{NAMESPACE}:giveway-scan"
-        assert {(one.verb, one.resource) for one in cluster.authorizer.used.of(user, allowed=False)} == TOLERATED
-        used = set(cluster.authorizer.used.of(user))
+        assert {(one.verb, one.resource) for one in UsedRights(cluster).of(user, allowed=False)} == TOLERATED
+        used = set(UsedRights(cluster).of(user))
     written = Reporting()
     guard = written.guard = Guard(rules, written.kept)
     await written.write(reports.report(reports.row(), reports.row(namespace="")))

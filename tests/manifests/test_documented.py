@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from tests.manifests.objects import BASE, ROOT, documents, kustomization
 from webhook.cli.main import main
-from webhook.clusters.embedded.admission_chain.webhook_configurations import conditions_hold
+from webhook.clusters.embedded.admission_chain.registered_webhooks import conditions_hold
 from webhook.registration.entries import EXEMPT
 
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE | re.DOTALL)

@@ -18,7 +18,7 @@ from tests.manifests.test_install import (
     serving_changes,
 )
 from tests.ports import free_port
-from tests.rights import unused
+from tests.rights import UsedRights, unused
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.installation.kustomize import components, render
 from webhook.kube import resources
@@ -136,7 +136,7 @@ async def test_the_webhook_needs_its_rights_and_no_more(tmp_path):
 def rights_of(cluster, account):
     """The rights an account was refused, and those it did not use."""
     user = f"system:serviceaccount:{NAMESPACE}:{account}"
-    used = cluster.authorizer.used
+    used = UsedRights(cluster)
     return set(used.of(user, allowed=False)), set(unused(rules_of(account), used.of(user)))
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, containers, documents, kustomization
 from tests.manifests.test_install import RESOURCES, kubeconfig_of
 from tests.manifests.test_rights import install_rights
-from tests.rights import unused
+from tests.rights import UsedRights, unused
 from tests.workloads import namespace, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
@@ -63,7 +63,7 @@ async def test_the_job_needs_its_rights_and_no_more(cluster):
     assert code == 1
     assert "refused  kubernetes/system-range  1 Pod" in report
     user = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-    used = cluster.authorizer.used
+    used = UsedRights(cluster)
     assert not used.of(user, allowed=False)
     rules = [rule for obj in RIGHTS if "rules" in obj for rule in obj["rules"]]
     assert set(unused(rules, used.of(user))) == SELDOM

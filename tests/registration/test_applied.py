@@ -8,7 +8,7 @@ import pytest
 from tests.policy.builders import engine, rules
 from tests.registration.test_keeper import until
 from webhook.admission.configmaps import PROBE, answers
-from webhook.clusters.embedded.admission_chain.webhook_configurations import conditions_hold
+from webhook.clusters.embedded.admission_chain.registered_webhooks import conditions_hold
 from webhook.kube.errors import ApiError
 from webhook.policy.model.policies import Policies
 from webhook.registration.applied import AppliedEntries, applied_entries, is_applied, needed

@@ -9,7 +9,7 @@ from tests.admission.builders import ask, make_context, make_pod, make_review, m
 from tests.policy.builders import engine, rules, table
 from webhook.admission.context import RECONCILER, Context
 from webhook.admission.webhook import HANDLERS
-from webhook.clusters.embedded.admission_chain.webhook_configurations import conditions_hold
+from webhook.clusters.embedded.admission_chain.registered_webhooks import conditions_hold
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.rights import UsedRights
 from tests.workloads import eventually, pod
 from webhook.cli.main import main
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
@@ -84,7 +85,7 @@ async def test_stand_ins_do_nothing_they_have_no_right_to():
             return (await admin.get(f"{PODS}/p"))["status"]["phase"] == "Running"
 
         await eventually(running)
-        used = cluster.authorizer.used
+        used = UsedRights(cluster)
         users = ("system:kube-scheduler", "system:kube-controller-manager", "system:node:node-1")
         assert [used.of(user, allowed=False) for user in users] == [frozenset()] * 3
 

@@ -19,10 +19,10 @@ from webhook.clusters.embedded.access.authentication import Authentication
 from webhook.clusters.embedded.access.authorization import RbacAuthorizer, review_handlers
 from webhook.clusters.embedded.access.bootstrap import bootstrap_objects
 from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
+from webhook.clusters.embedded.admission_chain.registered_webhooks import RegisteredWebhooks
 from webhook.clusters.embedded.admission_chain.webhook_client import WebhookClient
-from webhook.clusters.embedded.admission_chain.webhook_dispatcher import WebhookDispatcher
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
-from webhook.clusters.embedded.apiserver.eviction import PROGRESS_PERIOD, Evictor
+from webhook.clusters.embedded.apiserver.eviction import Evictor
 from webhook.clusters.embedded.apiserver.http import HttpServer
 from webhook.clusters.embedded.protocol.api_resources import by_kind
 from webhook.clusters.embedded.standins.controller_manager import ControllerManager
@@ -49,8 +49,7 @@ class EmbeddedCluster:
     """A control plane, started and stopped as an async context manager.
 
     `without` names stand-ins that do not run, `disabled_plugins` admission plugins. `services` maps
-    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. An eviction waits for
-    the next of the progress notices that come every `progress_period` seconds, as on a real server; with 0 it does not.
+    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to.
     """
 
     nodes: int = 3
@@ -61,7 +60,6 @@ class EmbeddedCluster:
     without: Collection[str] = ()
     services: dict[str, str] = field(default_factory=dict)
     termination_seconds: float = 0.2
-    progress_period: float = PROGRESS_PERIOD
 
     def __post_init__(self) -> None:
         self.store = ObjectStore()
@@ -71,9 +69,9 @@ class EmbeddedCluster:
         self._webhooks = WebhookClient(
             self.services, lambda namespace, name: self._read.one("services", namespace, name) is not None
         )
-        chain = AdmissionChain(self._read, WebhookDispatcher(self._read, self._webhooks), self.disabled_plugins)
+        chain = AdmissionChain(self._read, RegisteredWebhooks(self._read, self._webhooks), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
-        self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer, self.progress_period)
+        self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer)
         self.api.subresources["serviceaccounts", "token"] = self.authentication.request_token
         for plural, handler in review_handlers(self.authorizer).items():
             self.api.subresources[plural, ""] = handler

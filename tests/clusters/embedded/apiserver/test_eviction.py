@@ -15,7 +15,13 @@ from webhook.kube.resources import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
 NS = "default"
 BUDGETS = POD_DISRUPTION_BUDGET.path(NS)
 WEB = {"app": "web"}
-CLUSTER = {"nodes": 2, "progress_period": 0}
+CLUSTER = {"nodes": 2}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Evictions hardly wait."""
+    monkeypatch.setattr("webhook.clusters.embedded.apiserver.eviction.PROGRESS_PERIOD", 1e-6)
 
 
 async def running_web(admin, replicas: int) -> list[str]:
@@ -120,9 +126,10 @@ async def test_unready_pod_goes_while_enough_are_healthy(admin):
 
 
 @pytest.mark.skipped_waits
-async def test_evictions_wait_side_by_side():
+async def test_evictions_wait_side_by_side(monkeypatch):
     """An eviction waits for the next progress notice: one after the other takes a period each, four at once one."""
-    async with EmbeddedCluster(nodes=1, progress_period=0.3) as cluster:
+    monkeypatch.setattr("webhook.clusters.embedded.apiserver.eviction.PROGRESS_PERIOD", 0.3)
+    async with EmbeddedCluster(nodes=1) as cluster:
         admin = cluster.api.local()
         names = await running_web(admin, 6)
         await evict(admin, names[0])

@@ -152,13 +152,9 @@ async def test_preconditions_of_a_delete(client):
     )
 
 
-async def test_delete_collection(client):
-    """A collection is deleted as far as it is selected."""
-    for name in "abc":
-        await client.create(MAPS, config_map(name, labels={"app": name}))
-    deleted = await client.delete(MAPS, labelSelector="app!=b")
-    assert [item["metadata"]["name"] for item in deleted["items"]] == ["a", "c"]
-    assert [item["metadata"]["name"] for item in (await client.list(MAPS))[0]] == ["b"]
+async def test_a_collection_is_not_deleted_at_once(client):
+    """Objects are deleted one by one."""
+    assert (await refusal(client.delete(MAPS))).status == 405
 
 
 async def test_put_creates_a_lease(client):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.rights import UsedRights
 from tests.workloads import condition, deployment, eventually
 from webhook.kube.resources import DEPLOYMENT, POD, REPLICA_SET
 
@@ -51,9 +52,9 @@ async def test_pods_are_created_by_the_real_controllers_users(cluster, admin):
     await ready_pods(admin, "web", 1)
     did = {
         right.full_resource
-        for right in cluster.authorizer.used.of("system:serviceaccount:kube-system:replicaset-controller")
+        for right in UsedRights(cluster).of("system:serviceaccount:kube-system:replicaset-controller")
         if right.verb == "create"
     }
     assert did == {"pods"}
-    assert not cluster.authorizer.used.of("system:serviceaccount:kube-system:replicaset-controller", allowed=False)
-    assert not cluster.authorizer.used.of("system:serviceaccount:kube-system:deployment-controller", allowed=False)
+    assert not UsedRights(cluster).of("system:serviceaccount:kube-system:replicaset-controller", allowed=False)
+    assert not UsedRights(cluster).of("system:serviceaccount:kube-system:deployment-controller", allowed=False)

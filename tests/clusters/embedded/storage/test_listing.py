@@ -30,7 +30,7 @@ async def test_pages_name_one_revision(client):
     await client.delete(f"{MAPS}/c")
     await client.create(MAPS, {"metadata": {"name": "bb"}})
     rest, second = await page(client, limit=10, **{"continue": first["continue"]})
-    assert (names, first["remainingItemCount"], rest) == (["a", "b"], 3, ["bb", "d", "e"])
+    assert (names, rest) == (["a", "b"], ["bb", "d", "e"])
     assert first["resourceVersion"] == second["resourceVersion"]
 
 

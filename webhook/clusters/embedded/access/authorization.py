@@ -2,8 +2,8 @@
 
 `RbacAuthorizer` compiles the stored objects once and again after one of them changed; a request is then decided
 from the bindings that name its user or one of its groups. It remembers which rights were exercised: a test runs the
-shipped manifests' components against the embedded control plane and then asks `UsedRights` whether too few were
-granted, or too many.
+shipped manifests' components against the embedded control plane, and then asks whether too few were granted, or too
+many.
 """
 
 from __future__ import annotations
@@ -53,33 +53,19 @@ class Grant:
     rules: tuple[PolicyRule, ...]
 
 
-class UsedRights:
-    """The rights that users exercised, and those they were refused; names of objects are left out of the first."""
-
-    def __init__(self) -> None:
-        self._decided: set[tuple[str, Right, bool]] = set()
-
-    def record(self, user: str, right: Right, allowed: bool) -> None:
-        """Note one decision."""
-        self._decided.add((user, replace(right, name="") if allowed else right, allowed))
-
-    def of(self, user: str, *, allowed: bool = True) -> frozenset[Right]:
-        """What the user did, or was not allowed to do."""
-        return frozenset(right for name, right, was in self._decided if name == user and was is allowed)
-
-
 class RbacAuthorizer:
     """Decides requests from the stored RBAC objects; the rights that were exercised are kept in `used`."""
 
     def __init__(self, read: StoreReader) -> None:
-        self.used = UsedRights()
+        self.used: set[tuple[str, Right, bool]] = set()
+        """Users, the rights that they exercised or wanted, and whether they had them."""
         self._read = read
         self._grants = Memo(read, RBAC_RESOURCES, self._compile)
 
     def authorize(self, user: UserInfo, right: Right) -> bool:
         """Whether the user may do this; remembers the answer."""
         allowed = self.allowed(user, right)
-        self.used.record(user.username, right, allowed)
+        self.used.add((user.username, replace(right, name="") if allowed else right, allowed))
         return allowed
 
     def allowed(self, user: UserInfo, right: Right) -> bool:

@@ -18,7 +18,7 @@ CLASS_DESCRIPTIONS = {
     "but can be moved to another node if necessary.",
     "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
 }
-_READ, _WRITE = "get,list,watch", "create,delete,deletecollection,patch,update"
+_READ, _WRITE = "get,list,watch", "create,delete,patch,update"
 _EVENTS = "events events.events.k8s.io"
 _WORKLOADS = (
     "configmaps endpoints persistentvolumeclaims pods replicationcontrollers services serviceaccounts "
@@ -82,7 +82,7 @@ system:controller:disruption-controller
 system:controller:namespace-controller
   {_READ},delete namespaces
   update namespaces/finalize namespaces/status
-  delete,deletecollection,get,list *.*
+  delete,get,list *.*
 system:controller:generic-garbage-collector
   {_READ},delete,patch,update *.*
   create,patch,update {_EVENTS}

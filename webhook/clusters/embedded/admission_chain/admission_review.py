@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from webhook.admission.review import enveloped
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest, user_object
-from webhook.clusters.embedded.protocol.statuses import StatusError, bad_request
+from webhook.clusters.embedded.protocol.statuses import StatusError
 
 LOWEST_REFUSAL = 400
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
@@ -129,11 +129,6 @@ def denial(name: str, status: Object) -> StatusError:
     code = int(said.get("code") or 0)
     refusal["code"] = max(code, LOWEST_REFUSAL)
     return StatusError(refusal)
-
-
-def dry_run_unsupported(name: str) -> StatusError:
-    """The refusal of a dry run for a webhook that has side effects."""
-    return bad_request(f'admission webhook "{name}" does not support dry run')
 
 
 def _typed(obj: Object | None, group: str, version: str, kind: str) -> Object | None:

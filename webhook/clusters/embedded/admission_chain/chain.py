@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from webhook.clusters.embedded.admission_chain.webhook_dispatcher import WebhookDispatcher
+from webhook.clusters.embedded.admission_chain.registered_webhooks import RegisteredWebhooks
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import WriteRequest
 from webhook.clusters.embedded.protocol.statuses import failure
@@ -169,7 +169,7 @@ PLUGINS = (*_MUTATING, "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 class AdmissionChain:
     """`read` looks into the store; `disabled` names plugins of PLUGINS that do not run."""
 
-    def __init__(self, read: StoreReader, webhooks: WebhookDispatcher, disabled: Collection[str] = ()) -> None:
+    def __init__(self, read: StoreReader, webhooks: RegisteredWebhooks, disabled: Collection[str] = ()) -> None:
         unknown = set(disabled) - set(PLUGINS)
         if unknown:
             raise ValueError(f"no such admission plugin: {', '.join(sorted(unknown))}; there are {', '.join(PLUGINS)}")

@@ -18,7 +18,6 @@ from webhook.clusters.embedded.admission_chain.admission_review import (
     encoded_review,
     read_answer,
 )
-from webhook.clusters.embedded.admission_chain.webhook_configurations import RegisteredWebhook
 from webhook.clusters.embedded.protocol.api_resources import Object
 
 CONNECTIONS = 64
@@ -44,7 +43,7 @@ class WebhookClient:
         self._service_exists = service_exists
         self._session: aiohttp.ClientSession | None = None
 
-    async def call(self, webhook: RegisteredWebhook, request: Object, *, mutating: bool) -> WebhookResponse:
+    async def call(self, webhook: Mapping[str, Any], request: Object, *, mutating: bool) -> WebhookResponse:
         """Ask one webhook. Raises WebhookCallError with the text after `failed calling webhook "NAME": `."""
         destination = self._destination(webhook)
         if self._session is None:
@@ -53,12 +52,12 @@ class WebhookClient:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": destination.host}
         try:
             async with (
-                asyncio.timeout(webhook.spec["timeoutSeconds"]),
+                asyncio.timeout(webhook["timeoutSeconds"]),
                 self._session.post(
                     destination.url,
                     data=encoded_review(request),
                     headers=headers,
-                    ssl=_trust(str(webhook.spec["clientConfig"].get("caBundle") or "")),
+                    ssl=_trust(str(webhook["clientConfig"].get("caBundle") or "")),
                     server_hostname=destination.host.partition(":")[0],
                     allow_redirects=False,
                 ) as response,
@@ -83,9 +82,9 @@ class WebhookClient:
             await self._session.close()
             self._session = None
 
-    def _destination(self, webhook: RegisteredWebhook) -> Destination:
+    def _destination(self, webhook: Mapping[str, Any]) -> Destination:
         """Where a webhook is called: its URL, or the address under which its service is known."""
-        client, query = webhook.spec["clientConfig"], f"timeout={webhook.spec['timeoutSeconds']}s"
+        client, query = webhook["clientConfig"], f"timeout={webhook['timeoutSeconds']}s"
         url = client.get("url")
         if url:
             return Destination(f"{url}?{query}", f"{url}?{query}", urlsplit(str(url)).netloc)

@@ -42,15 +42,11 @@ _BUDGETS = BY_URL["/apis/policy/v1", "poddisruptionbudgets"]
 
 
 class Evictor:
-    """The handler of `pods/eviction`; `read` looks up the budgets, `writer` spends them.
+    """The handler of `pods/eviction`; `read` looks up the budgets, `writer` spends them."""
 
-    `progress_period` is in seconds; with 0 no eviction waits.
-    """
-
-    def __init__(self, read: StoreReader, writer: ObjectWriter, progress_period: float = PROGRESS_PERIOD) -> None:
+    def __init__(self, read: StoreReader, writer: ObjectWriter) -> None:
         self._read = read
         self._writer = writer
-        self._period = progress_period
 
     async def __call__(self, asked: WriteRequest) -> tuple[int, Object]:
         """Evict. Raises StatusError: 404, 409 (precondition), 429 (budget) or 500 (several budgets)."""
@@ -63,8 +59,8 @@ class Evictor:
             raise bad_request(f"name in URL does not match name in Eviction object: {change.name} != {named}")
         writer = self._writer
         pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
-        if self._period and not asks_no_budget(msgspec.convert(pod, Pod)):
-            await asyncio.sleep(self._period - asyncio.get_running_loop().time() % self._period)
+        if not asks_no_budget(msgspec.convert(pod, Pod)):
+            await asyncio.sleep(PROGRESS_PERIOD - asyncio.get_running_loop().time() % PROGRESS_PERIOD)
             pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
         known = options.get("preconditions") or {}
         check_preconditions(change.resource, pod, {"preconditions": {"uid": known.get("uid")}})

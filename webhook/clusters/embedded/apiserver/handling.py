@@ -122,8 +122,6 @@ class Handlers:
                 selection = Selection(resource, change.namespace, query)
                 watch = Watch(self._store, selection, query, partial(serialization.one, resource, media))
                 return Reply(200, stream=self._follow(watch))
-            case "deletecollection":
-                return await self._delete_collection(call, change)
             case "delete":
                 return await self._delete(call, change)
             case "get":
@@ -188,17 +186,3 @@ class Handlers:
             details["group"] = resource.group
         uid = msgspec.json.decode(record.body)["metadata"]["uid"]
         return reply_of(statuses.success(**details, kind=resource.plural, uid=uid))
-
-    async def _delete_collection(self, call: ApiCall, change: WriteRequest) -> Reply:
-        """Delete what is selected, one by one."""
-        page = listing.page(self._store, Selection(change.resource, change.namespace, call.query), {})
-        options = decoding.delete_options(call)
-        dry_run = bool(options.get("dryRun"))
-        for record in page.records:
-            single = replace(change, namespace=record.namespace, name=record.name, dry_run=dry_run, options=options)
-            try:
-                await self._writer.delete(single)
-            except statuses.StatusError as error:
-                if error.code != 404:
-                    raise
-        return Reply(200, serialization.many(change.resource, page, Media()))

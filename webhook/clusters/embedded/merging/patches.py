@@ -40,7 +40,6 @@ def json_patch(document: Any, operations: Any) -> Any:
 _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
 _DELETE = "$deleteFromPrimitiveList/"
-_ORDER = "$setElementOrder/"
 
 
 def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Object:
@@ -64,28 +63,18 @@ def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Obj
         elif isinstance(value, dict):
             target[key] = strategic_merge(field, current if isinstance(current, dict) else {}, value)
         elif isinstance(value, list) and field is not None and field.kind == "list":
-            target[key] = _merge_list(field, current or [], value, patch.get(_ORDER + key))
+            target[key] = _merge_list(field, current or [], value)
         else:
             target[key] = value
-    _apply_list_directives(schema, target, patch)
+    for directive, values in patch.items():
+        key = directive.removeprefix(_DELETE)
+        if key != directive and key in target:
+            target[key] = [value for value in target[key] if value not in values]
     return target
 
 
-def _apply_list_directives(schema: Schema | None, target: Object, patch: Object) -> None:
-    for directive, values in patch.items():
-        if directive.startswith(_DELETE):
-            key = directive.removeprefix(_DELETE)
-            if key in target:
-                target[key] = [value for value in target[key] if value not in values]
-        elif directive.startswith(_ORDER):
-            key = directive.removeprefix(_ORDER)
-            field = child(schema, key)
-            if key not in patch and key in target and field is not None and field.lists.merge_key:
-                target[key] = _ordered(field.lists.merge_key, target[key], target[key], values)
-
-
-def _merge_list(field: Schema, current: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
-    """Merge two lists by the keys of their elements."""
+def _merge_list(field: Schema, current: list[Any], patch: list[Any]) -> list[Any]:
+    """Merge two lists by the keys of their elements; new ones come first, whatever order is asked for."""
     key = field.lists.merge_key
     if field.lists.is_set:
         return [*current, *(value for value in patch if value not in current)]
@@ -93,7 +82,7 @@ def _merge_list(field: Schema, current: list[Any], patch: list[Any], order: list
         return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
     if any(item.get(_DIRECTIVE) == "replace" for item in patch):
         return [item for item in patch if item.get(_DIRECTIVE) != "replace"]
-    merged = list(current)
+    merged, added = list(current), []
     for item in patch:
         if key not in item:
             raise bad_request(f"map: {item} does not contain declared merge key: {key}")
@@ -101,22 +90,7 @@ def _merge_list(field: Schema, current: list[Any], patch: list[Any], order: list
         if item.get(_DIRECTIVE) == "delete":
             merged = [mine for mine in merged if mine.get(key) != item[key]]
         elif place is None:
-            merged.append(strategic_merge(field.item, {}, item))
+            added.append(strategic_merge(field.item, {}, item))
         else:
             merged[place] = strategic_merge(field.item, merged[place], item)
-    return _ordered(key, current, merged, order if order is not None else patch)
-
-
-def _ordered(key: str, before: list[Any], merged: list[Any], order: list[Any]) -> list[Any]:
-    """Items of the patch in its order, the server's own in theirs; where both were known before, as it was."""
-    wanted = [item[key] for item in order if isinstance(item, dict) and key in item]
-    was = {item[key]: index for index, item in enumerate(before) if key in item}
-    by_key = {item[key]: item for item in merged}
-    patched = [by_key[value] for value in wanted if value in by_key]
-    own = [item for item in merged if item[key] not in wanted]
-    result: list[Any] = []
-    while patched and own:
-        left, right = was.get(own[0][key]), was.get(patched[0][key])
-        first = own if left is not None and right is not None and left < right else patched
-        result.append(first.pop(0))
-    return [*result, *patched, *own]
+    return [*added, *merged]

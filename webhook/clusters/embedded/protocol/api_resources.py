@@ -13,8 +13,7 @@ from typing import Any
 Object = dict[str, Any]
 """A Kubernetes object as plain JSON data."""
 
-_CRUD = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-_WITHOUT_COLLECTION = ("create", "delete", "get", "list", "patch", "update", "watch")
+_CRUD = ("create", "delete", "get", "list", "patch", "update", "watch")
 _CREATE = ("create",)
 
 
@@ -114,7 +113,7 @@ v1 ConfigMap cm qFsyl6wFWjQ=
 v1 Endpoints ep fWeeMqaN/OA= create-on-put
 v1 Event ev r2yiGXH7wu8= create-on-put
 v1 LimitRange limits EBKMFVe6cwo=
-v1 Namespace ns Q3oi5N2YM8M= cluster one-by-one +finalize +status
+v1 Namespace ns Q3oi5N2YM8M= cluster +finalize +status
 v1 Node no XwShjMxG9Fs= cluster +status
 v1 PersistentVolumeClaim pvc QWTyNDq0dC4= returns-deleted +status
 v1 PersistentVolume pv HN/zwEC+JgM= cluster returns-deleted +status
@@ -176,7 +175,7 @@ def _row(line: str) -> ApiResource:
         unconditional="versioned" not in words,
         create_on_put="create-on-put" in words,
         fields=_NEW_EVENT_FIELDS if is_event and group else _FIELDS.get(kind),
-        verbs=_CREATE if "create-only" in words else _WITHOUT_COLLECTION if "one-by-one" in words else _CRUD,
+        verbs=_CREATE if "create-only" in words else _CRUD,
         storage="events" if is_event else "",
     )
 

@@ -114,7 +114,7 @@ def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInf
         verb = "deletecollection"
     else:
         verb = _VERBS.get(method, method.lower())
-    if not name and verb in ("list", "watch", "deletecollection"):
+    if not name and verb in ("list", "watch"):
         # A collection that is narrowed to one object: RBAC's resourceNames look at its name.
         terms = (term.partition("=") for term in query.get("fieldSelector", "").split(","))
         name = next((value.lstrip("=") for key, _, value in terms if key == "metadata.name"), "")

@@ -14,7 +14,7 @@ from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES as ROWS
 from webhook.clusters.embedded.standins.informers import Metadata
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import unless_absent
 from webhook.kube.object_cache import Change
 from webhook.kube.objects.meta import ObjectMeta, OwnerReference
 from webhook.kube.objects.pod import Pod
@@ -40,39 +40,27 @@ class GarbageCollector(Controller):
     def __init__(self, context: ControllerContext, client: Client) -> None:
         super().__init__(context)
         self._client = client
-        self._resources: dict[tuple[str, str], Resource] = {}
         self._known: dict[str, tuple[Resource, ObjectMeta]] = {}
         """By uid, everything that exists."""
-        self._dependents: dict[str, set[str]] = {}
-        """Uid of an owner to the uids of what it owns."""
-        for resource in RESOURCES:
-            if resource.plural in NOT_COLLECTED:
-                continue
+        collected = [resource for resource in RESOURCES if resource.plural not in NOT_COLLECTED]
+        self._resources = {(resource.api_version, resource.kind): resource for resource in collected}
+        for resource in collected:
             cache = context.informers.cache(resource, Pod if resource.plural == POD.plural else Metadata)
             cache.handlers.append(partial(self._notice, resource))
-            self._resources[resource.api_version, resource.kind] = resource
 
     def _notice(self, resource: Resource, change: Change[Any]) -> None:
-        """Keep the graph of owners and dependents current, and queue what may have to go."""
-        old: ObjectMeta | None = change.old.metadata if change.old is not None else None
-        if old is not None:
-            for owner in old.owner_references or ():
-                rows = self._dependents.get(owner.uid, set())
-                rows.discard(old.uid)
-                if not rows:
-                    self._dependents.pop(owner.uid, None)
+        """Queue what may have to go: the dependents of what is gone, and an object none of whose owners is known."""
         if change.new is None:
-            if old is not None:
-                self._known.pop(old.uid, None)
-                for uid in self._dependents.get(old.uid, ()):
+            gone: str = change.old.metadata.uid if change.old is not None else ""
+            self._known.pop(gone, None)
+            for uid, (_, dependent) in self._known.items():
+                if any(owner.uid == gone for owner in dependent.owner_references or ()):
                     self.add(uid)
             return
         metadata: ObjectMeta = change.new.metadata
         self._known[metadata.uid] = resource, metadata
-        owners = [owner.uid for owner in metadata.owner_references or ()]
-        for uid in owners:
-            self._dependents.setdefault(uid, set()).add(metadata.uid)
-        if owners and not metadata.deletion_timestamp and not any(uid in self._known for uid in owners):
+        owners = metadata.owner_references or ()
+        if owners and not metadata.deletion_timestamp and not any(owner.uid in self._known for owner in owners):
             self.add(metadata.uid)
 
     async def sync(self, uid: str) -> None:
@@ -88,23 +76,15 @@ class GarbageCollector(Controller):
             await self._client.delete(resource.path(metadata.namespace, metadata.name), body)
 
     async def _is_gone(self, namespace: str, owner: OwnerReference) -> bool:
-        """Whether an owner of something in that namespace does not exist; what the caches do not show is looked up."""
-        if owner.uid in self._known:
-            return False
+        """Whether an owner of something in that namespace does not exist, which is looked up."""
         resource = self._resources.get((owner.api_version, owner.kind))
-        if resource is None:
+        if resource is None or owner.uid in self._known:
             return False
         if resource.namespaced and not namespace:
             return True
-        try:
-            current = await self._client.get(
-                resource.path(namespace if resource.namespaced else None, owner.name), Metadata
-            )
-        except ApiError as error:
-            if error.status == NOT_FOUND:
-                return True
-            raise
-        return bool(current.metadata.uid != owner.uid)
+        path = resource.path(namespace if resource.namespaced else None, owner.name)
+        current = await unless_absent(self._client.get(path, Metadata))
+        return current is None or current.metadata.uid != owner.uid
 
 
 class NamespaceController(Controller):
