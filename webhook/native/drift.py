@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
-from webhook.native.objects import COMPONENT, MUTATING, VALIDATING, Object
+from webhook.native.objects import COMPONENT, MUTATING, VALIDATING, Object, filled
 from webhook.registration.entries import PROBES
 
 
@@ -61,18 +60,10 @@ def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:
 
 def same(stored: Object, wanted: Object) -> bool:
     """Whether two forms of an object enforce the same."""
-    return bool(_meaning(stored.get("spec")) == _meaning(wanted.get("spec")))
+    return bool(filled(stored.get("spec")) == filled(wanted.get("spec")))
 
 
 def is_ours(obj: Object) -> bool:
     """Whether an object was compiled by giveway."""
     labels = obj.get("metadata", {}).get("labels") or {}
     return COMPONENT.items() <= labels.items() and str(obj.get("kind", "")).startswith((VALIDATING, MUTATING))
-
-
-def _meaning(value: Any) -> Any:
-    """Data without what is empty, which the API server adds or leaves out as it likes."""
-    if isinstance(value, dict):
-        parts = ((key, _meaning(part)) for key, part in value.items())
-        return {key: part for key, part in parts if part not in ({}, [], None, "")}
-    return [_meaning(item) for item in value] if isinstance(value, list) else value

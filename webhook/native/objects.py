@@ -130,22 +130,16 @@ def constraints(
     return {
         "matchPolicy": "Equivalent",
         "namespaceSelector": namespaces,
-        "objectSelector": selector_data(object_selector),
+        "objectSelector": filled(msgspec.to_builtins(object_selector)) or {},
         "resourceRules": [rule],
     }
 
 
-def selector_data(selector: LabelSelector | None) -> Object:
-    """A label selector as JSON data; everything is selected without one."""
-    data: Object = {}
-    if selector is not None and selector.match_labels:
-        data["matchLabels"] = dict(selector.match_labels)
-    if selector is not None and selector.match_expressions:
-        data["matchExpressions"] = [
-            {"key": row.key, "operator": row.operator, **({"values": list(row.values)} if row.values else {})}
-            for row in selector.match_expressions
-        ]
-    return data
+def filled(value: Any) -> Any:
+    """Data without what is empty, which the API server adds or leaves out as it likes."""
+    if isinstance(value, dict):
+        return {key: part for key, row in value.items() if (part := filled(row)) not in ({}, [], None, "")}
+    return [filled(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def validating_policy(

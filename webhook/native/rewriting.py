@@ -7,6 +7,7 @@ be absent become optionals. What giveway's CEL has and the API server's has not 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -19,15 +20,39 @@ class InexpressibleError(Exception):
     """Why the API server cannot be given a rule, or a part of one."""
 
 
-_EMPTY = {"labels": "orValue({})", "annotations": "orValue({})"}
-_REQUEST = {"name": 'orValue("")', "namespace": 'orValue("")', "dryRun": "orValue(false)", "subResource": 'orValue("")'}
-"""Fields of `request` that giveway fills in and the API server leaves out if they are empty."""
-_REQUEST_KNOWN = frozenset(
-    ("kind", "resource", "requestKind", "requestResource", "requestSubResource", "operation", "userInfo", "options")
-)
-_OBJECTS = ("object", "oldObject", "namespaceObject")
-_NAMESPACE_KNOWN = ("name", "labels", "annotations")
-"""What giveway knows of a namespace, below `metadata`; the API server gives more."""
+_PATH = r"(?<![\w.])(?<!\.\?)"
+"""What a path begins after."""
+_OBJECT = "(object|oldObject|namespaceObject)"
+_WHOLE = "uses {} as a whole, in which giveway fills in labels and annotations"
+_REFUSED = {
+    r"\.\??(reverse)\b": "uses {}(), which the API server's CEL does not have",
+    rf"{_PATH}(cel\.bind)\b": "uses {}, which the API server's CEL does not have",
+    rf"{_PATH}(priorityClass)\b": "reads {}: the API server gives an expression no object but the one it is about",
+    rf"\(\s*({_OBJECT[1:-1]}|request)\s*,": "names a variable of its own {}",
+    rf"{_PATH}(namespaceObject\.\??(?!metadata\b)\w+)": "reads {}, which giveway does not have",
+    rf"{_PATH}(namespaceObject\.metadata\.\??(?!(?:name|labels|annotations)\b)\w+)": (
+        "reads {}, which giveway does not have"
+    ),
+    rf"{_PATH}{_OBJECT}\.\??metadata\.\??managedFields\b": "reads managedFields, which giveway leaves out",
+    rf"{_PATH}{_OBJECT}\.metadata\.\?(labels|annotations)\b(?!\[\?|\.\?)": (
+        "tests whether {}.metadata has {}, which giveway fills in"
+    ),
+    rf"{_PATH}{_OBJECT}\b(?!\s*[=!]=\s*null\b|\.\??\w)": _WHOLE,
+    rf"{_PATH}{_OBJECT}(?:\.\?metadata\b|\.metadata\b(?!\.\??\w))": _WHOLE.format("{}.metadata"),
+    (
+        rf"{_PATH}(request\.(?!(?:kind|resource|requestKind|requestResource|requestSubResource|operation|userInfo|options"
+        r"|name|namespace|dryRun|subResource)\b)\w+)"
+    ): "reads {}, which the API server does not give to an expression",
+    rf"{_PATH}(request)\b(?!\.\w)": "reads {} as a whole, which the API server does not give to an expression",
+}
+"""Why the API server cannot be given what matches. Of a namespace giveway knows less than it does."""
+_INSTEAD = {
+    rf"\bhas\(\s*{_OBJECT}\.metadata\.(labels|annotations)\s*\)": TRUE,  # it always holds in a policy file
+    rf"{_PATH}{_OBJECT}\.metadata\.(labels|annotations)\b": r"\1.metadata.?\2.orValue({})",
+    rf"{_PATH}request\.(name|namespace|subResource)\b": r'request.?\1.orValue("")',
+    rf"{_PATH}request\.dryRun\b": "request.?dryRun.orValue(false)",
+}
+"""What giveway fills in, and the API server leaves out if it is empty."""
 
 
 def condition(expression: str, instead: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -42,76 +67,19 @@ def condition(expression: str, instead: Mapping[str, str] = MappingProxyType({})
 
 def text(expression: str, instead: Mapping[str, str] = MappingProxyType({})) -> str:
     """A messageExpression. Raises InexpressibleError."""
-    words, spaces = list[str](), [""]
+    literals, bare = list[str](), ""
     for token in TOKEN.finditer(expression.strip()):
-        if token[0].startswith("//"):
-            continue  # comments are for readers of the policy file
-        if token[0].isspace():
-            spaces[-1] += token[0]
-        else:
-            words.append(token[0])
-            spaces.append("")
-    written: list[str] = []
-    place = 0
-    while place < len(words):
-        taken, new = _at(words, place)
-        if words[place] in instead and new.startswith(words[place]):
-            new = instead[words[place]] + new.removeprefix(words[place])
-        written += [spaces[place], new]
-        place += taken
-    return "".join(written).strip()
-
-
-def _at(words: list[str], place: int) -> tuple[int, str]:
-    """How many words are taken from here, and what is written for them."""
-    before = words[place - 1] if place else ""
-    if before in (".", ".?"):
-        if words[place] == "reverse":
-            raise InexpressibleError("uses reverse(), which the API server's CEL does not have")
-        return 1, words[place]
-    match words[place : place + 8]:
-        case ["priorityClass", *_]:
-            raise InexpressibleError(
-                "reads priorityClass: the API server gives an expression no object but the one it is about"
-            )
-        case ["cel", ".", "bind", *_]:
-            raise InexpressibleError("uses cel.bind, which the API server's CEL does not have")
-        case ["has", "(", word, ".", "metadata", ".", field, ")"] if word in _OBJECTS and field in _EMPTY:
-            return 8, TRUE  # it always holds in a policy file
-        case [word, ",", *_] if before == "(" and word in (*_OBJECTS, "request"):
-            raise InexpressibleError(f"names a variable of its own {word}")
-        case [word, *after] if word in _OBJECTS:
-            return _object(word, after)
-        case ["request", ".", field, *_] if field in _REQUEST:
-            return 3, f"request.?{field}.{_REQUEST[field]}"
-        case ["request", ".", field, *_] if field in _REQUEST_KNOWN:
-            return 3, f"request.{field}"
-        case ["request", *after]:
-            what = f"request.{after[1]}" if after[:1] == ["."] else "request as a whole"
-            raise InexpressibleError(f"reads {what}, which the API server does not give to an expression")
-    return 1, words[place]
-
-
-def _object(word: str, after: list[str]) -> tuple[int, str]:
-    """The same for an object: its labels and annotations may be absent, and what giveway fills in is not there."""
-    match after:
-        case ["==" | "!=", "null", *_]:
-            return 1, word
-        case ["." | ".?", field, *_] if word == "namespaceObject" and field != "metadata":
-            raise InexpressibleError(f"reads namespaceObject.{field}, which giveway does not have")
-        case [".", "metadata", "." | ".?", field, *_] if word == "namespaceObject" and field not in _NAMESPACE_KNOWN:
-            raise InexpressibleError(f"reads namespaceObject.metadata.{field}, which giveway does not have")
-        case ["." | ".?" as dot, field, *_] if field != "metadata":
-            return 2, word + dot
-        case [".", "metadata", "." | ".?", "managedFields", *_]:
-            raise InexpressibleError("reads managedFields, which giveway leaves out")
-        case [".", "metadata", "." | ".?" as dot, field, *_] if field not in _EMPTY:
-            return 4, f"{word}.metadata{dot}"
-        case [".", "metadata", ".", field, *_]:
-            return 5, f"{word}.metadata.?{field}.{_EMPTY[field]}"
-        case [".", "metadata", ".?", field, "[?" | ".?", *_]:
-            return 5, f"{word}.metadata.?{field}"
-        case [".", "metadata", ".?", field, *_]:
-            raise InexpressibleError(f"tests whether {word}.metadata has {field}, which giveway fills in")
-    whole = f"{word}.metadata" if after[1:2] == ["metadata"] else word
-    raise InexpressibleError(f"uses {whole} as a whole, in which giveway fills in labels and annotations")
+        if token[0][-1] in "\"'":
+            bare += f"\0{len(literals)}\0"
+            literals.append(token[0])
+        elif not token[0].startswith("//"):  # comments are for readers of the policy file
+            bare += token[0]
+    bare = re.sub(r"\s*(\.\??)\s*", r"\1", bare)
+    for pattern, reason in _REFUSED.items():
+        if refused := re.search(pattern, bare):
+            raise InexpressibleError(reason.format(*(group.replace(".?", ".") for group in refused.groups())))
+    for pattern, written in _INSTEAD.items():
+        bare = re.sub(pattern, written, bare)
+    for name, other in instead.items():
+        bare = re.sub(rf"{_PATH}{name}\b", other, bare)
+    return re.sub("\0(\\d+)\0", lambda place: literals[int(place[1])], bare).strip()

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+import msgspec
+
 from webhook.kube.instants import rfc3339
 from webhook.native import matching, objects, rewriting
 from webhook.native.expressions import (
@@ -268,7 +270,7 @@ def _group(
     # What of the policy's `match` the API server looks at by itself, before any expression
     match, labels = policy.match, objects.Object()
     if kind in (PODS, GROUPS):
-        labels = objects.selector_data(match.namespace_selector)
+        labels = objects.filled(msgspec.to_builtins(match.namespace_selector)) or {}
         if match.namespaces and not _has_globs(match):
             by_name = {"key": objects.NAMESPACE_NAME, "operator": "In", "values": list(match.namespaces)}
             labels["matchExpressions"] = [by_name, *labels.get("matchExpressions", ())]
