@@ -287,6 +287,10 @@ REFUSALS: dict[str, tuple[Context, dict[str, Any], str]] = {
         context(), make_review(a_class(value=2**31)),
         "rule builtin/int32: value 2147483648 does not fit an int32 (-2147483648 to 2147483647)",
     ),
+    "a value below int32": (
+        context(), make_review(a_class(value=-(2**31) - 1)),
+        "rule builtin/int32: value -2147483649 does not fit an int32 (-2147483648 to 2147483647)",
+    ),
     "a value beyond users": (
         context(), make_review(a_class(value=1_000_000_001)),
         ("rule builtin/highest-value: maximum allowed value of a user defined priority is 1000000000; mine asks for"

@@ -32,40 +32,6 @@ def judged(context, obj, old=None, **more):
     return response(ask(context, "validate", make_review(obj, old, **more)))
 
 
-REFUSED = {
-    "above int32": (make_body(value=2**31), "builtin/int32", "does not fit an int32"),
-    "below int32": (make_body(value=-(2**31) - 1), "builtin/int32", "does not fit an int32"),
-    "above a billion": (
-        make_body(value=1000000001),
-        "builtin/highest-value",
-        "maximum allowed value of a user defined priority is 1000000000",
-    ),
-    "system prefix": (
-        make_body("system-mine"),
-        "builtin/system-prefix",
-        "priority class names with 'system-' prefix are reserved for system use only",
-    ),
-    "a system class of another value": (
-        make_body("system-node-critical", 5),
-        "builtin/system-prefix",
-        "reserved for system use only",
-    ),
-    "a second default": (
-        make_body(globalDefault=True),
-        "builtin/one-default",
-        "PriorityClass dflt is already marked as default. Only one default can exist",
-    ),
-}
-
-
-@table("body, rule, words", REFUSED)
-def test_a_class_kubernetes_would_refuse_is_refused_in_its_words(body, rule, words):
-    """The limits of PriorityClasses hold here as they do in the API server."""
-    answer = judged(make_context(make_class("dflt", 3, default=True)), body)
-    assert words in message_of(answer)
-    assert answer["auditAnnotations"] == {"denied-by": rule}
-
-
 @table(
     "body",
     {
@@ -80,18 +46,6 @@ def test_a_class_kubernetes_would_take_passes(body):
     """What the API server takes passes without a word."""
     answer = judged(make_context(make_class("dflt", 3, default=True)), body)
     assert answer == {"uid": answer["uid"], "allowed": True}
-
-
-@table(
-    "change, words",
-    {
-        "value": ({"value": 6}, "value may not be changed in an update (now 5, requested 6)"),
-        "policy": ({"preemptionPolicy": "Never"}, "preemptionPolicy may not be changed"),
-    },
-)
-def test_value_and_policy_of_a_class_are_immutable(change, words):
-    """A class keeps its value and policy; whoever wants others makes a new class."""
-    assert words in message_of(judged(make_context(), make_body(**change), make_body()))
 
 
 @table(

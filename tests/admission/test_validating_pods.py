@@ -19,8 +19,8 @@ from tests.admission.builders import (
 )
 from tests.policy.builders import table
 from webhook.policy.model.match import RequestMatch
-from webhook.policy.model.rules import Enforcement, PriorityClasses, ProtectAnnotations, Reserve, Validate
-from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MARK
+from webhook.policy.model.rules import Enforcement, PriorityClasses, Reserve, Validate
+from webhook.policy.model.values import CAN_BE_PREEMPTED, MARK
 
 PREEMPT = "PreemptLowerPriority"
 HIGH = make_class("high", 100)
@@ -37,31 +37,12 @@ def judged(context, obj, old=None, **more):
 
 
 REFUSED = {
-    "unknown class": (
-        {"priorityClassName": "ghost"},
-        {},
-        "builtin/class-exists",
-        "no PriorityClass with name ghost was found",
-    ),
     "never resolved, no class": ({}, {}, "builtin/priority-resolved", "were never filled in"),
-    "never resolved": ({"priorityClassName": "high"}, {}, "builtin/priority-resolved", "were never filled in"),
     "half resolved": (
         {"priorityClassName": "high", "priority": 100},
         {},
         "builtin/priority-resolved",
         "never filled in",
-    ),
-    "other priority than the class": (
-        {**RESOLVED, "priority": 7},
-        {},
-        "builtin/priority-agrees",
-        "spec.priority is 7, but PriorityClass high has 100",
-    ),
-    "raw priority": (
-        {"priority": 2000000000},
-        {},
-        "builtin/priority-agrees",
-        "spec.priority is 2000000000, but a pod without a PriorityClass has 0",
     ),
     "other policy than the class": (
         {**RESOLVED, "preemptionPolicy": "Never"},
@@ -69,14 +50,12 @@ REFUSED = {
         "builtin/preemption-policy-agrees",
         f"spec.preemptionPolicy is Never, but PriorityClass high has {PREEMPT}",
     ),
-    "stray mark": (RESOLVED, MARKED, "builtin/mark", "PriorityClass high is not one that it manages"),
     "mark without a class": (
         {"priority": 0, "preemptionPolicy": PREEMPT},
         MARKED,
         "builtin/mark",
         "no PriorityClass is named",
     ),
-    "other mark": (MANAGED, {"labels": {MARK: "mine"}}, "builtin/mark", "its only value is 'managed'"),
 }
 
 
@@ -161,22 +140,6 @@ def test_an_update_is_judged_by_what_it_changes(spec, meta):
     changed = {**meta, "labels": {**meta.get("labels", {}), "x": "y"}}
     answer = judged(context, make_pod(meta=changed, **spec), make_pod(meta=meta, **spec), user="system:node:n1")
     assert answer["allowed"] is True
-
-
-def test_finalizers_can_be_taken_off_a_pod_being_deleted():
-    """Nothing holds up an object that is on its way out."""
-    meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-    old = make_pod(meta={**meta, **MARKED, "finalizers": ["a/b"]}, **MANAGED)
-    new = make_pod(meta={**meta, **MARKED}, priorityClassName="ghost")
-    assert judged(make_context(), new, old)["allowed"] is True
-
-
-def test_a_mirror_pod_carries_no_record_of_what_it_was_given():
-    """Mutation leaves mirror pods alone, so nothing else would take a forged record off."""
-    annotations = {"kubernetes.io/config.mirror": "x", GIVEN: '{"class":"high"}'}
-    answer = judged(make_context(HIGH), make_pod(meta={"annotations": annotations}, **RESOLVED))
-    assert answer["auditAnnotations"]["denied-by"] == "builtin/own-annotations"
-    assert "a mirror pod gets nothing" in message_of(answer)
 
 
 @table(
@@ -312,14 +275,6 @@ def test_every_reason_is_in_the_text():
     text = message_of(judged(make_context(HIGH, policies=policies), make_pod(**{**RESOLVED, "priority": 101})))
     for part in ("builtin/priority-agrees", "teams/allowed", "system/critical"):
         assert part in text
-
-
-def test_a_right_given_by_policy_opens_the_shield():
-    """Who may change preemptibility on a running pod is policy."""
-    shield = ProtectAnnotations(keys=(CAN_BE_PREEMPTED,), allow=(RequestMatch(namespaces=("team-a",)),))
-    context = make_context(HIGH, policies=(make_policy("p", make_rule("shield", protect_annotations=shield)),))
-    new = make_pod(meta={"annotations": {CAN_BE_PREEMPTED: "true"}}, **RESOLVED)
-    assert judged(context, new, make_pod(**RESOLVED))["allowed"] is True
 
 
 def mirror_pod(node="n1", *, owner=("Node", "n1"), meta=None, **spec):

@@ -89,30 +89,19 @@ def test_people_have_the_right_by_group(both):
         assert bool(native.denied) == refused
 
 
-@pytest.mark.parametrize("subresource", ["", "status"])
-@pytest.mark.parametrize("user", ["alice", KUBELET])
-@pytest.mark.parametrize("key", [PLAN, DECISION, GIVEN, CREATION, CAN_BE_PREEMPTED, PROTECTION_DURATION, MARK])
-def test_protected_keys_through_the_pod_and_its_status(both, key, user, subresource):
-    """Set, changed or removed: refused, whoever asks, in the webhook's words."""
-    field = "labels" if key == MARK else "annotations"
-    with_key, without = pod(meta={field: {key: "x"}}), pod()
-    for old, new in ((without, with_key), (with_key, without), (with_key, pod(meta={field: {key: "y"}}))):
-        asked = pod_request(new, user=user, operation="UPDATE", oldObject=old, subResource=subresource)
-        webhook, native = both.validate(asked)
-        assert native.denied == webhook.denied != set()
-
-
 GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
 
 
 @pytest.mark.parametrize("subresource", ["", "status"])
+@pytest.mark.parametrize(("user", "meta"), [("alice", {}), (KUBELET, {}), ("alice", GOING)])
 @pytest.mark.parametrize("key", [PLAN, DECISION, GIVEN, CREATION, CAN_BE_PREEMPTED, PROTECTION_DURATION, MARK])
-def test_a_pod_that_is_being_deleted_keeps_its_protected_keys(both, key, subresource):
-    """Until it is gone, they decide about other pods."""
+def test_protected_keys_through_the_pod_and_its_status(both, key, user, meta, subresource):
+    """Set, changed or removed: refused, whoever asks, in the webhook's words, also while the pod is being deleted."""
     field = "labels" if key == MARK else "annotations"
-    with_key, without = pod(meta={**GOING, field: {key: "x"}}), pod(meta=GOING)
-    for old, new in ((without, with_key), (with_key, without), (with_key, pod(meta={**GOING, field: {key: "y"}}))):
-        webhook, native = both.validate(pod_request(new, operation="UPDATE", oldObject=old, subResource=subresource))
+    without, with_key, other = (pod(meta={**meta, **keys}) for keys in ({}, {field: {key: "x"}}, {field: {key: "y"}}))
+    for old, new in ((without, with_key), (with_key, without), (with_key, other)):
+        asked = pod_request(new, user=user, operation="UPDATE", oldObject=old, subResource=subresource)
+        webhook, native = both.validate(asked)
         assert native.denied == webhook.denied != set()
 
 
