@@ -129,6 +129,10 @@ class Running:
 
         self.clock.call_later(seconds, happen)
 
+    def waiting_preemptors(self) -> int:
+        """How many of the pods that wait in the end a policy manages."""
+        return sum(bool(self.reconciler.policy_of(self.tracker.pod(key))) for key in self.reasons)
+
     def make(self, step: Step) -> None:
         """Make a step; one that cannot be made ends the run."""
         try:

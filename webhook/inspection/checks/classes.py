@@ -14,12 +14,14 @@ from webhook.admission.resolving import NEVER, policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, finding, names, quoted
 from webhook.inspection.judge import CANNOT_BE_JUDGED, UNKNOWN, Existing, Judge, Maker, maker_of
 from webhook.inspection.observed import Observed, ObservedPod
+from webhook.inspection.reading import namespace_labels
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.priority_classes import silence, speaking
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
+from webhook.policy.model.rules import Reserve
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.victims.rules import EXPENDABLE, Rules, compile_rules
 
@@ -49,11 +51,8 @@ def preempting(observed: Observed) -> Iterator[ClusterFinding]:
             continue
         # How many of the protected pods are so by an annotation of their own or of their class
         annotated = sum(below)
-        said = (
-            f"{counted(annotated, 'pod')} by an annotation"
-            if annotated
-            else "none by an annotation, they did not opt in"
-        )
+        by_annotation = f"{counted(annotated, 'pod')} by an annotation"
+        said = by_annotation if annotated else "none by an annotation, they did not opt in"
         value, severity = priority_class.value, FindingSeverity.INFO
         if annotated and (used or priority_class.global_default):
             severity = FindingSeverity.WARNING
@@ -77,15 +76,14 @@ def twins(observed: Observed) -> Iterator[ClusterFinding]:
             if other is None:
                 yield finding("twins.gone", twin=twin, original=original, create=create)
             elif other.value != own.value or policy_of(other) != NEVER:
-                yield finding(
-                    "twins.other",
-                    twin=twin,
-                    original=original,
-                    own=own,
-                    other=other,
-                    policy=policy_of(other),
-                    create=create,
-                )
+                both: dict[str, Any] = {
+                    "twin": twin,
+                    "original": original,
+                    "own": own,
+                    "other": other,
+                    "create": create,
+                }
+                yield finding("twins.other", policy=policy_of(other), **both)
     for name, priority_class in sorted(observed.classes.items()):
         managed = engine.managed(name)
         if managed is not None and managed.twin is None and policy_of(priority_class) != NEVER:
@@ -136,8 +134,7 @@ def expendable(observed: Observed) -> Iterator[ClusterFinding]:
 
 def _paired(observed: Observed, rules: Rules, class_name: str, pod: ObservedPod) -> bool:
     """Whether the pairs of a policy let some preemptor of this class evict the pod."""
-    space = observed.namespaces.get(pod.namespace)
-    labels = {"kubernetes.io/metadata.name": pod.namespace, **((space.metadata.labels if space else None) or {})}
+    labels = namespace_labels(pod.namespace, observed.namespaces.get(pod.namespace))
     return rules.pairs is None or any(
         preemptors.class_matches(class_name, observed.classes[class_name].value, observed.classes)
         and victims.class_matches(pod.class_name, pod.priority, observed.classes)
@@ -175,86 +172,56 @@ def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, Priorit
     return says_so
 
 
-_Range = tuple[str, int, int]
-"""A rule, and the lowest and highest value that it reserves."""
 _SEVERITIES = {"refused": FindingSeverity.ERROR, CANNOT_BE_JUDGED: FindingSeverity.INFO}
 
 
 def reserved(observed: Observed) -> Iterator[ClusterFinding]:
-    """Classes and running pods in a reserved range that its rule refuses, judged as `giveway scan` judges them."""
-    # The rules that reserve and no others, and their ranges
-    policies: list[PriorityPolicy] = []
-    ranges: list[_Range] = []
+    """Classes and running pods in a reserved range that its rule refuses, judged as `giveway scan` judges them.
+
+    Pods that are alike in what rules about ranges read are judged once.
+    """
+    policies, bodies = list[PriorityPolicy](), dict[str, Reserve]()
     for policy in observed.policies.priority:
-        reserving = [(rule, rule.reserve) for rule in policy.rules if rule.reserve is not None]
-        ranges += [(f"{policy.name}/{rule.name}", body.from_, body.to) for rule, body in reserving]
-        if reserving:
-            policies.append(msgspec.structs.replace(policy, rules=tuple(rule for rule, _ in reserving)))
-    if not ranges:
-        return
+        if rules := tuple(rule for rule in policy.rules if rule.reserve is not None):
+            policies.append(msgspec.structs.replace(policy, rules=rules))
+        bodies |= {f"{policy.name}/{rule.name}": rule.reserve for rule in rules if rule.reserve is not None}
     judge = Judge(Policies(priority=tuple(policies)), Objects(observed.classes.values(), observed.namespaces.values()))
+
+    known: dict[bytes, list[tuple[str, str]]] = {}
+
+    def verdicts(raw: bytes, plural: str, namespace: str, name: str, maker: Maker) -> list[tuple[str, str]]:
+        """What the rules that reserve say, as pairs of rule and verdict."""
+        if raw not in known:
+            said = judge.judge(Existing(raw, plural, namespace, name), maker).said
+            known[raw] = [(row.rule, row.verdict) for row in said if row.rule in bodies]
+        return known[raw]
+
+    def is_reserved(value: int) -> bool:
+        return any(body.from_ <= value <= body.to for body in bodies.values())
+
     for name, priority_class in sorted(observed.classes.items()):
-        if not _in_range(priority_class.value, ranges):
-            continue
-        data = {
-            "metadata": {"name": name},
-            "value": priority_class.value,
-            "preemptionPolicy": policy_of(priority_class),
-        }
-        existing = Existing(msgspec.json.encode(data), "priorityclasses", "", name)
-        for rule, verdict in _verdicts(judge, existing, UNKNOWN, ranges):
+        value, data = priority_class.value, {"metadata": {"name": name}, "preemptionPolicy": policy_of(priority_class)}
+        raw = msgspec.json.encode({**data, "value": value})
+        for rule, verdict in verdicts(raw, "priorityclasses", "", name, UNKNOWN) if is_reserved(value) else ():
+            severity = _SEVERITIES.get(verdict, FindingSeverity.WARNING)
             yield finding(
-                "reserved-ranges.class",
-                severity=_severity(verdict),
-                name=name,
-                value=priority_class.value,
-                rule=rule,
-                verdict=verdict,
+                "reserved-ranges.class", severity=severity, name=name, value=value, rule=rule, verdict=verdict
             )
-    yield from _pods(observed, judge, ranges)
-
-
-def _pods(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[ClusterFinding]:
-    """Running pods of a reserved priority; those that are alike in what rules about ranges read are judged once."""
     counts: dict[tuple[str, str, str, int], Counter[str]] = defaultdict(Counter)
-    known: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for pod in observed.pods:
-        if pod.namespace not in observed.reach or not _in_range(pod.priority, ranges):
+        if pod.namespace not in observed.reach or not is_reserved(pod.priority):
             continue
-        api_version, kind, owner = pod.owner
-        alike = (pod.namespace, pod.class_name, pod.priority, pod.preemption_policy, api_version, kind, id(pod.labels))
-        if alike not in known:
-            owners = [{"apiVersion": api_version, "kind": kind, "name": owner, "controller": True}] if kind else []
-            metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels, "ownerReferences": owners}
-            spec: dict[str, Any] = {"priority": pod.priority, "preemptionPolicy": pod.preemption_policy}
-            spec |= {"priorityClassName": pod.class_name} if pod.class_name else {}
-            raw = msgspec.json.encode({"metadata": metadata, "spec": spec})
-            existing = Existing(raw, "pods", pod.namespace, pod.name)
-            known[alike] = _verdicts(judge, existing, maker_of(owners, {}, pod.node), ranges)
-        for rule, verdict in known[alike]:
+        api_version, kind, _ = pod.owner
+        owners = [{"apiVersion": api_version, "kind": kind, "name": "owner", "controller": True}] if kind else []
+        metadata = {"name": "pod", "namespace": pod.namespace, "labels": pod.labels, "ownerReferences": owners}
+        spec: dict[str, Any] = {"priority": pod.priority, "preemptionPolicy": pod.preemption_policy}
+        spec |= {"priorityClassName": pod.class_name} if pod.class_name else {}
+        raw = msgspec.json.encode({"metadata": metadata, "spec": spec})
+        for rule, verdict in verdicts(raw, "pods", pod.namespace, "pod", maker_of(owners, {}, pod.node)):
             counts[rule, verdict, pod.class_name, pod.priority][pod.namespace] += 1
     for (rule, verdict, class_name, priority), pods in sorted(counts.items()):
+        severity = _SEVERITIES.get(verdict, FindingSeverity.WARNING)
         by = f" (PriorityClass {class_name})" if class_name else ""
         yield finding(
-            "reserved-ranges.pods",
-            severity=_severity(verdict),
-            pods=pods,
-            priority=priority,
-            by=by,
-            rule=rule,
-            verdict=verdict,
+            "reserved-ranges.pods", severity=severity, pods=pods, priority=priority, by=by, rule=rule, verdict=verdict
         )
-
-
-def _severity(verdict: str) -> FindingSeverity:
-    return _SEVERITIES.get(verdict, FindingSeverity.WARNING)
-
-
-def _in_range(value: int, ranges: list[_Range]) -> bool:
-    return any(start <= value <= end for _, start, end in ranges)
-
-
-def _verdicts(judge: Judge, existing: Existing, maker: Maker, ranges: list[_Range]) -> list[tuple[str, str]]:
-    """What the rules that reserve say, as pairs of rule and verdict."""
-    rules = {rule for rule, _, _ in ranges}
-    return [(said.rule, said.verdict) for said in judge.judge(existing, maker).said if said.rule in rules]

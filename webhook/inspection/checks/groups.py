@@ -6,7 +6,7 @@ topology spread, volumes and claims of devices. So what has no room here never g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,9 +17,11 @@ from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.instants import epoch_or
 from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.devices import DeviceClass
+from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.kube.objects.pod import Pod, PodStatus
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.quantity import QuantityError, millis, units
+from webhook.kube.selectors import label_matcher
 from webhook.preemption.decision import decide
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import Gang
@@ -102,17 +104,10 @@ def _by_itself(pod: Pod) -> Pod:
         terms = apart.required_during_scheduling_ignored_during_execution if apart else None
         kept = apart if terms and len(terms) == 1 else None  # of several it is not known whether the best was found
         affinity = msgspec.structs.replace(affinity, pod_affinity=None, pod_anti_affinity=kept)
-    spec = msgspec.structs.replace(
-        spec,
-        node_name="",
-        affinity=affinity,
-        preemption_policy=None,
-        priority=0,
-        scheduling_gates=None,
-        topology_spread_constraints=None,
-        volumes=None,
-        resource_claims=None,
+    nothing = dict.fromkeys(
+        ("preemption_policy", "scheduling_gates", "topology_spread_constraints", "volumes", "resource_claims")
     )
+    spec = msgspec.structs.replace(spec, node_name="", affinity=affinity, priority=0, **nothing)
     return msgspec.structs.replace(pod, spec=spec, status=PodStatus())
 
 
@@ -138,14 +133,8 @@ def too_small(observed: Observed) -> Iterator[ClusterFinding]:
         seconds = max((observed.now - epoch_or(pod.created, observed.now) for pod in waiting), default=0.0)
         if len(pods) >= minimum or seconds < _LONG:
             continue
-        yield finding(
-            "groups-too-small.group",
-            group=_name(key),
-            minimum=minimum,
-            pods=pods,
-            minutes=seconds / 60,
-            waiting=waiting,
-        )
+        told: dict[str, Any] = {"group": _name(key), "minimum": minimum, "pods": pods}
+        yield finding("groups-too-small.group", minutes=seconds / 60, waiting=waiting, **told)
 
 
 def without_room(observed: Observed) -> Iterator[ClusterFinding]:
@@ -184,12 +173,6 @@ def _name(key: tuple[str, str, str]) -> str:
 
 
 Json = Mapping[str, Any]
-_OPERATORS: dict[str, Callable[[str, list[str]], bool]] = {
-    "In": lambda name, values: name in values,
-    "NotIn": lambda name, values: name not in values,
-    "Exists": lambda name, _: bool(name),
-    "DoesNotExist": lambda name, _: not name,
-}
 
 
 def too_tight(observed: Observed) -> Iterator[ClusterFinding]:
@@ -202,19 +185,12 @@ def too_tight(observed: Observed) -> Iterator[ClusterFinding]:
         namespace, minimum = key[1], observed.minima[key]
         there = [quota for quota in quotas if quota["metadata"].get("namespace") == namespace]
         for quota in there if len(pods) < minimum else ():
-            counted = [pod for pod in pods if _counts(quota, pod)]
-            if len(counted) < len(pods):
-                continue
-            if not (beyond := list(_beyond(quota, pods, minimum))):
-                continue
-            yield finding(
-                "groups-beyond-quota.quota",
-                group=_name(key),
-                minimum=minimum,
-                quota=quota["metadata"]["name"],
-                beyond="; ".join(beyond),
-                pods=pods,
-            )
+            counts = all(_matches(row, pod) for row in _scopes(quota) for pod in pods)
+            if counts and (beyond := "; ".join(_beyond(quota, pods, minimum))):
+                group, name = _name(key), quota["metadata"]["name"]
+                yield finding(
+                    "groups-beyond-quota.quota", group=group, minimum=minimum, quota=name, beyond=beyond, pods=pods
+                )
 
 
 def by_class(observed: Observed) -> Iterator[ClusterFinding]:
@@ -255,11 +231,6 @@ def _beyond(quota: Json, pods: list[Pod], minimum: int) -> Iterator[str]:
         return  # the API server does not take it either
 
 
-def _counts(quota: Json, pod: Pod) -> bool:
-    """Whether the quota counts this pod, by its scopes."""
-    return all(_matches(row, pod) for row in _scopes(quota))
-
-
 def _scopes(quota: Json) -> list[Json]:
     """The scopes of a quota, each with its operator: it counts the pods that are in all of them."""
     spec = quota.get("spec") or {}
@@ -268,25 +239,16 @@ def _scopes(quota: Json) -> list[Json]:
 
 
 def _names(row: Json, class_name: str) -> bool:
-    """Whether pods of this class are in a scope by class."""
-    matches = _OPERATORS.get(row.get("operator") or "")
-    return matches is not None and matches(class_name, row.get("values") or [])
+    """Whether pods of this class are in a scope by class; its operators are those of label selectors."""
+    requirement = Requirement(key="class", operator=row.get("operator") or "", values=row.get("values"))
+    matches = label_matcher(LabelSelector(match_expressions=[requirement]))
+    return matches({"class": class_name} if class_name else {})
 
 
 def _matches(row: Json, pod: Pod) -> bool:
     """Whether the pod is in a scope; of scopes that are not known nobody is taken to be."""
-    match row.get("scopeName"):
-        case "PriorityClass":
-            return _names(row, pod.spec.priority_class_name)
-        case "BestEffort":
-            return _is_best_effort(pod)
-        case "NotBestEffort":
-            return not _is_best_effort(pod)
-    return False
-
-
-def _is_best_effort(pod: Pod) -> bool:
+    if row.get("scopeName") == "PriorityClass":
+        return _names(row, pod.spec.priority_class_name)
     containers = [*(pod.spec.containers or ()), *(pod.spec.init_containers or ())]
-    return not any(
-        container.resources and (container.resources.requests or container.resources.limits) for container in containers
-    )
+    asks = any(each.resources and (each.resources.requests or each.resources.limits) for each in containers)
+    return row.get("scopeName") == ("NotBestEffort" if asks else "BestEffort")

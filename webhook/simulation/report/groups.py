@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import msgspec
 
@@ -45,17 +44,6 @@ class PodGroupRow(msgspec.Struct, rename="camel", kw_only=True):
         return self.is_gang and bool(self.waiting) and self.running < self.minimum
 
 
-GROUP_METRICS = {
-    "gangs-bound": "gangs placed",
-    "gangs-waiting": "gangs waiting in the end",
-    "gangs-placed-p50": "time until placed, half of the gangs",
-    "gangs-placed-max": "time until placed, the last gang",
-    "groups-evicted-whole": "groups evicted whole",
-    "groups-broken": "groups left below their minimum",
-}
-"""What can be asked of groups in `--fail-on`."""
-
-
 def pod_groups(result: Running) -> list[PodGroupRow]:
     """Every group to which something happened, those that lost pods first."""
     stories: dict[GroupKey, list[PodStory]] = {}
@@ -73,20 +61,6 @@ def pod_groups(result: Running) -> list[PodGroupRow]:
         if row.evicted or row.waits or row.waited is not None:
             rows.append(row)
     return sorted(rows, key=lambda row: (-row.evicted, -row.waiting, row.name))
-
-
-def group_metrics(rows: Iterable[PodGroupRow]) -> dict[str, float]:
-    """The numbers of `GROUP_METRICS`."""
-    known = list(rows)
-    waits = sorted(row.waited for row in known if row.waited is not None)
-    return {
-        "gangs-bound": len(waits),
-        "gangs-waiting": sum(row.waits for row in known),
-        "gangs-placed-p50": waits[(len(waits) - 1) // 2] if waits else 0.0,
-        "gangs-placed-max": waits[-1] if waits else 0.0,
-        "groups-evicted-whole": sum(row.whole for row in known),
-        "groups-broken": sum(row.broken for row in known),
-    }
 
 
 def _row(key: GroupKey, minimum: int, stories: list[PodStory], pods: dict[str, Pod]) -> PodGroupRow:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,7 +15,7 @@ from webhook.clusters.simulated.history import PodStory, owner_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_terminal
 from webhook.policy.model.limits import Rate
-from webhook.simulation.report.groups import GROUP_METRICS, PodGroupRow, group_metrics, pod_groups
+from webhook.simulation.report.groups import PodGroupRow, pod_groups
 from webhook.simulation.report.not_played import not_played
 from webhook.simulation.simulation import Running
 
@@ -120,29 +121,51 @@ class Summary(_Part):
     errors: list[str]
 
 
-METRICS = {
-    "evictions": "evicted for others",
-    "evictions-by-drain": "evicted by a drain",
-    "lost-with-nodes": "lost with their nodes",
-    "waiting": "waiting in the end",
-    "waiting-preemptors": "waiting, and giveway preempts for them",
-    "running": "running in the end",
-    "placed": "placed",
-    "refused": "refused by admission",
-    "work-lost": "work lost since start or last checkpoint",
-    "placed-p50": "time until placed, half",
-    "placed-p99": "time until placed, 99 %",
-    "placed-max": "time until placed, the last",
-    "evictions-per-owner": "evictions of the owner with the most",
-    "evicted-again": "evictions of owners evicted before",
-    "cycles": "evictions for one that the owner had evicted before",
-    **GROUP_METRICS,
-    "budget-refusals": "evictions that a disruption budget refused",
-    "plans-failed": "plans that ended without a bound pod",
-    "cannot-be-judged": "rules that the snapshot cannot answer",
-    "cpu-free": "share of all CPU that is free in the end",
-    "memory-free": "share of all memory that is free in the end",
+class _Numbers(NamedTuple):
+    """What metrics are made of: a run, its evictions, those for others, how long pods and gangs waited, and groups."""
+
+    result: Running
+    evictions: list[EvictionRow]
+    preempted: list[EvictionRow]
+    waits: list[float]
+    gang_waits: list[float]
+    groups: list[PodGroupRow]
+    free: tuple[float, float]
+
+    def by(self, way: str) -> int:
+        """How many went in this way."""
+        return sum(row.by == way for row in self.evictions)
+
+
+_METRICS: dict[str, tuple[str, Callable[[_Numbers], float]]] = {
+    "evictions": ("evicted for others", lambda of: len(of.preempted)),
+    "evictions-by-drain": ("evicted by a drain", lambda of: of.by("drain")),
+    "lost-with-nodes": ("lost with their nodes", lambda of: of.by("node lost")),
+    "waiting": ("waiting in the end", lambda of: len(of.result.reasons)),
+    "waiting-preemptors": ("waiting, and giveway preempts for them", lambda of: of.result.waiting_preemptors()),
+    "running": ("running in the end", lambda of: _running(of.result)),
+    "placed": ("placed", lambda of: len(of.waits)),
+    "refused": ("refused by admission", lambda of: len(of.result.history.refused)),
+    "work-lost": ("work lost since start or last checkpoint", lambda of: _lost(of.evictions)),
+    "placed-p50": ("time until placed, half", lambda of: _at(of.waits, 0.5)),
+    "placed-p99": ("time until placed, 99 %", lambda of: _at(of.waits, 0.99)),
+    "placed-max": ("time until placed, the last", lambda of: _at(of.waits, 1.0)),
+    "evictions-per-owner": ("evictions of the owner with the most", lambda of: _most_of_one(of.preempted)),
+    "evicted-again": ("evictions of owners evicted before", lambda of: _again(of.preempted)),
+    "cycles": ("evictions for one that the owner had evicted before", lambda of: _cycles(of.preempted)),
+    "gangs-bound": ("gangs placed", lambda of: len(of.gang_waits)),
+    "gangs-waiting": ("gangs waiting in the end", lambda of: sum(row.waits for row in of.groups)),
+    "gangs-placed-p50": ("time until placed, half of the gangs", lambda of: _at(of.gang_waits, 0.5)),
+    "gangs-placed-max": ("time until placed, the last gang", lambda of: _at(of.gang_waits, 1.0)),
+    "groups-evicted-whole": ("groups evicted whole", lambda of: sum(row.whole for row in of.groups)),
+    "groups-broken": ("groups left below their minimum", lambda of: sum(row.broken for row in of.groups)),
+    "budget-refusals": ("evictions that a disruption budget refused", lambda of: of.result.history.budget_refusals),
+    "plans-failed": ("plans that ended without a bound pod", lambda of: _failed(of.result)),
+    "cannot-be-judged": ("rules that the snapshot cannot answer", lambda of: len(of.result.policies.left_out)),
+    "cpu-free": ("share of all CPU that is free in the end", lambda of: round(of.free[0], 4)),
+    "memory-free": ("share of all memory that is free in the end", lambda of: round(of.free[1], 4)),
 }
+METRICS = {name: words for name, (words, _) in _METRICS.items()}
 """What can be asked of a run in `--fail-on`, in words; of pods unless it says otherwise, times in seconds."""
 
 
@@ -152,6 +175,15 @@ def summarize(name: str, result: Running) -> Summary:
     evictions = _evictions(result, stories)
     room, free = _room(result)
     groups = pod_groups(result)
+    numbers = _Numbers(
+        result,
+        evictions,
+        [row for row in evictions if row.by in {"giveway", "kube-scheduler"}],
+        sorted(story.waited for story in stories if story.waited is not None),
+        sorted(row.waited for row in groups if row.waited is not None),
+        groups,
+        free,
+    )
     nodes = _grouped(
         result,
         stories,
@@ -165,7 +197,7 @@ def summarize(name: str, result: Running) -> Summary:
         name=name,
         seconds=result.seconds,
         at_rest=result.at_rest,
-        metrics=_metrics(result, stories, evictions, free) | group_metrics(groups),
+        metrics={name: measure(numbers) for name, (_, measure) in _METRICS.items()},
         namespaces=_grouped(result, stories, lambda pod: pod.metadata.namespace, lambda story: story.namespace),
         owners=_grouped(result, stories, owner_of, lambda story: story.owner),
         classes=_grouped(
@@ -208,38 +240,20 @@ def _evictions(result: Running, stories: Iterable[PodStory]) -> list[EvictionRow
     return sorted(rows, key=lambda row: (row.at, row.pod))
 
 
-def _metrics(
-    result: Running, stories: list[PodStory], evictions: list[EvictionRow], free: tuple[float, float]
-) -> dict[str, float]:
-    waits = sorted(story.waited for story in stories if story.waited is not None)
-    pods = result.tracker.all("Pod").values()
-    running = sum(bool(pod.spec.node_name) and not is_terminal(pod) for pod in pods)
-    preempted = [row for row in evictions if row.by in {"giveway", "kube-scheduler"}]
-    per_owner = Counter(row.owner for row in preempted)
-    values: dict[str, float] = {
-        "evictions": len(preempted),
-        "evictions-by-drain": sum(row.by == "drain" for row in evictions),
-        "lost-with-nodes": sum(row.by == "node lost" for row in evictions),
-        "waiting": len(result.reasons),
-        "waiting-preemptors": sum(bool(result.reconciler.policy_of(result.tracker.pod(key))) for key in result.reasons),
-        "running": running,
-        "placed": len(waits),
-        "refused": len(result.history.refused),
-        "work-lost": round(sum(row.lost for row in evictions), 3),
-        "placed-p50": _at(waits, 0.5),
-        "placed-p99": _at(waits, 0.99),
-        "placed-max": _at(waits, 1.0),
-        "evictions-per-owner": max(per_owner.values(), default=0),
-        "evicted-again": _again(preempted),
-        "cycles": _cycles(preempted),
-        "budget-refusals": result.history.budget_refusals,
-        "plans-failed": sum(count for ending, count in result.history.endings.items() if ending != "bound"),
-        "cannot-be-judged": len(result.policies.left_out),
-        "cpu-free": round(free[0], 4),
-        "memory-free": round(free[1], 4),
-    }
-    assert values.keys() == METRICS.keys() - GROUP_METRICS.keys()
-    return values
+def _lost(evictions: Iterable[EvictionRow]) -> float:
+    return round(sum(row.lost for row in evictions), 3)
+
+
+def _running(result: Running) -> int:
+    return sum(bool(pod.spec.node_name) and not is_terminal(pod) for pod in result.tracker.all("Pod").values())
+
+
+def _failed(result: Running) -> int:
+    return sum(count for ending, count in result.history.endings.items() if ending != "bound")
+
+
+def _most_of_one(evictions: Iterable[EvictionRow]) -> int:
+    return max(Counter(row.owner for row in evictions).values(), default=0)
 
 
 def _again(evictions: Iterable[EvictionRow]) -> int:
