@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
+
+import pytest
+
+from webhook.kube.errors import ApiError
 
 Json = dict[str, Any]
 
@@ -85,3 +89,28 @@ async def never(check: Callable[[], Any], seconds: float, what: str = "") -> Non
             value = await value
         assert not value, f"it happened: {what or inspect.getsource(check).strip()}"
         await asyncio.sleep(0.05)
+
+
+async def refusal(request: Awaitable[Any]) -> str:
+    """Why the API server refuses a request; empty if it does not."""
+    try:
+        await request
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+async def refused(request: Awaitable[Any], words: str) -> None:
+    """The request is forbidden in these words, such as the name of the rule."""
+    with pytest.raises(ApiError) as caught:
+        await request
+    assert (caught.value.status, words in caught.value.message) == (403, True), caught.value.message
+
+
+async def until_refused(make: Callable[[], Awaitable[Any]], words: str, seconds: float = 30) -> None:
+    """Wait until a request is refused in these words: what is applied takes a moment to hold."""
+
+    async def is_refused() -> bool:
+        return words in await refusal(make())
+
+    await eventually(is_refused, seconds, f"a refusal says {words!r}")

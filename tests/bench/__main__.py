@@ -11,7 +11,6 @@ PARTS = (
     "expressions",
     "policy",
     "decision",
-    "costs",
     "devices",
     "gangs",
     "embedded",

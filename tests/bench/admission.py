@@ -1,4 +1,4 @@
-"""Reviews per second against a bare handler in the same run, the cost of rules that do not match, and memory."""
+"""Reviews per second against a bare handler in the same run, and memory (`policy` has the cost of rules)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import timeit
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
-from tests.admission.builders import make_class, make_context, make_policy, make_rule
 from tests.bench.load import Load, drive
 from tests.bench.measuring import ROOT, ServerFiles, memory, on_cluster, processor_seconds, server, verdict
-from webhook.admission.webhook import review
 from webhook.clusters.demo.recorded_reviews import recorded
-from webhook.policy.model.rules import PriorityClasses
 
 CONNECTIONS, ROUNDS, SECONDS = 16, 15, 1.0
 MEMORY_REVIEWS = 200_000
@@ -31,7 +26,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="giveway-bench-") as directory:
         files = ServerFiles(Path(directory))
         asyncio.run(_throughput(files))
-        _rules()
         _memory(files)
     subprocess.run([sys.executable, "-m", "tests.bench.under_attack"], cwd=ROOT, check=True)
 
@@ -68,18 +62,6 @@ async def _throughput(files: ServerFiles) -> None:
     ratio, span = statistics.median(ratios), f"{min(ratios):.2f} to {max(ratios):.2f}"
     print(f"  ratio          {ratio:6.2f} (target {TARGET}) {verdict(ratio >= TARGET)}; rounds {span}")
     print(f"  by processor   {costs[1] / costs[0]:6.2f}, which hardly depends on what else runs here")
-
-
-def _rules() -> None:
-    body, best = review_body("validate-CREATE-Pod-low", "on"), {}
-    for count in (0, 10, 100, 1000):
-        rule = make_rule("allowed", priority_classes=PriorityClasses(allow=("standard",)))
-        policies = tuple(make_policy(f"p{n}", rule, namespaces=(f"tenant-{n}",)) for n in range(count))
-        context = make_context(make_class("low-priority", 80), policies=policies)
-        best[count] = min(timeit.repeat(partial(review, context, "validate", body), number=200, repeat=40)) / 200
-    print("rules that do not match (other namespaces), microseconds a review in process, best of 40")
-    for count, seconds in best.items():
-        print(f"  {count:5} rules {seconds * 1e6:6.1f} us")
 
 
 def _memory(files: ServerFiles) -> None:

@@ -1,4 +1,4 @@
-"""Gangs as preemptors: one decision for 64 members among pods in groups of 1 to 64, and what groups cost one pod.
+"""Gangs as preemptors: one decision for 64 members among pods in groups of 1 to 64, and what groups cost in memory.
 
 Every figure is the best of several runs. Memory is the peak of a process of its own that fills a snapshot.
 """
@@ -18,7 +18,6 @@ from webhook.kube.objects.cluster_scoped import Node
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.policy.model.preemption import GroupDisruption
-from webhook.preemption.decision import decide
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
 from webhook.preemption.snapshot import kinds
@@ -43,9 +42,6 @@ def main() -> None:
                 f"  a gang of {MEMBERS}, each in the place of {int(cpu) - 2} pods, groups go {what}: {took:.0f} ms"
                 f" (at most 250 asked); {price.groups} groups and {price.victims} pods go"
             )
-    one = as_pod(pod("one", priority=100, cpu="8"))
-    whole, plain = (alone(snapshot, one, by) for by in (WHOLE, SINGLE))
-    print(f"  one pod, all nodes alike: {whole:.1f} ms, {whole / plain:.2f}x single pods (at most 2 asked)")
     sizes = [
         int(subprocess.run([sys.executable, "-m", "tests.bench.gangs", kind], check=True, capture_output=True).stdout)
         for kind in ("grouped", "single")
@@ -63,17 +59,6 @@ def gang(snapshot: Snapshot, by: Rules, cpu: str) -> tuple[float, Any]:
     found: list[Any] = []
     took = best(lambda: found.append(decide_gang(snapshot, form_gang(snapshot, members), by, NOW)), 3)
     return took, found[0]
-
-
-def alone(snapshot: Snapshot, one: Pod, by: Rules) -> float:
-    """Milliseconds of a decision for one pod, the best of some; before each a pod comes to another group and node."""
-    times = []
-    for number in range(15):
-        made = pod(f"p-{number}", on=f"n{number}")
-        made["metadata"]["labels"] = {JOB_SET: f"set-{number + 1}"}
-        snapshot.put(kinds.PODS, as_pod(made))
-        times.append(best(lambda: decide(snapshot, one, by, NOW), 1))
-    return min(times)
 
 
 def filled(*, grouped: bool) -> Snapshot:

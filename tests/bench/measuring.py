@@ -122,7 +122,7 @@ class ServerFiles:
     """Certificate, authority and a few objects in a directory, for a webhook server and its clients."""
 
     def __init__(self, directory: Path) -> None:
-        authority = Authority("bench")
+        authority = Authority()
         self.certificate, self.key = authority.issue(directory, "server")
         self.trust = ssl.create_default_context(cafile=authority.write_ca(directory / "ca.crt"))
         annotations = {

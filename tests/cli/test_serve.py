@@ -55,7 +55,7 @@ async def fill(kubeconfig):
 @pytest.fixture
 def files(tmp_path, kubeconfig):
     """Certificate, policies and the cluster; the paths by the options' names."""
-    authority = Authority("ca")
+    authority = Authority()
     certificate, key = authority.issue(tmp_path, "server")
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "teams.yaml").write_text(POLICY)

@@ -139,6 +139,11 @@ class Sandbox:
         await self.pod(name, cpu=cpu, **fields)
         return await self.running(name)
 
+    async def stuck(self, name: str, cpu: str = "2", **fields: Any) -> str:
+        """Create a pod and wait until it fits nowhere; the scheduler's message."""
+        await self.pod(name, cpu=cpu, **fields)
+        return await self.unschedulable(name)
+
     async def victim(self, name: str, class_name: str, cpu: str = "4", **fields: Any) -> str:
         """Run a pod that may be evicted; its node."""
         return await self.run(name, cpu, annotations=MAY_GO, priorityClassName=class_name, **fields)

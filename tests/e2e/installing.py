@@ -7,11 +7,8 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
 from typing import Any
 
-from certs.files import maintain_files
-from certs.rotation import CertificateSettings
 from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, Process, Software
 from tests.manifests.objects import POLICIES
 from tests.ports import free_port
@@ -141,23 +138,10 @@ class Installation:
 
     async def start(self, *arguments: str) -> tuple[Process, int]:
         """Start a webhook of this installation and send reviews to it once it is ready."""
-        certificates = self.software.directory / "certs"
-        maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
         port = free_port()
+        options = (*self.software.listening(port), f"--url=https://127.0.0.1:{self.service.port}", "--entries=keep")
         process = await self.software.start(
-            "serve",
-            f"--policies={POLICIES}",
-            f"--tls-cert-file={certificates / 'tls.crt'}",
-            f"--tls-private-key-file={certificates / 'tls.key'}",
-            f"--ca-file={certificates / 'ca.crt'}",
-            f"--url=https://127.0.0.1:{self.service.port}",
-            f"--secure-port={port}",
-            "--bind-address=127.0.0.1",
-            "--health-port=0",
-            "--entries=keep",
-            *arguments,
-            account=WEBHOOK,
-            deployment=WEBHOOK,
+            "serve", f"--policies={POLICIES}", *options, *arguments, account=WEBHOOK, deployment=WEBHOOK
         )
         await eventually(lambda: answers(port), 30, "the webhook listens")
         self.service.add(port)

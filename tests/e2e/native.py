@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Iterable
+import time
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -11,14 +12,19 @@ import pytest
 
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
+from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import (
     MUTATING_ADMISSION_POLICY,
     MUTATING_ADMISSION_POLICY_BINDING,
     VALIDATING_ADMISSION_POLICY,
     VALIDATING_ADMISSION_POLICY_BINDING,
 )
+from webhook.native.compiler import compile_policies
+from webhook.native.objects import Settings
+from webhook.policy.model.policies import Policies
 
 Json = dict[str, Any]
+SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")
 RESOURCES = {
     resource.kind: resource
     for resource in (
@@ -73,3 +79,15 @@ async def applied(client: Client, objects: list[Json]) -> AsyncIterator[None]:
         for path in reversed(paths):
             with suppress(ApiError):
                 await client.delete(path)
+
+
+@asynccontextmanager
+async def natively(
+    sandbox: Any, policies: Policies, classes: Collection[PriorityClass] = (), *, whole: bool = False
+) -> AsyncIterator[None]:
+    """The policies are compiled and applied for the sandbox alone; if they go `whole`, nothing is inexpressible."""
+    await need_admission_policies(sandbox.client)
+    found = compile_policies(policies, classes, SETTINGS, time.time())
+    assert not (whole and found.inexpressible)
+    async with applied(sandbox.client, limited(found.objects, sandbox.id)):
+        yield

@@ -119,31 +119,32 @@ class Software:
         One that the API server does not reach is waited for only until it probes.
         """
         await self.register()
-        directory, certificates = self.directory / "served", self.directory / "certs"
+        directory = self.directory / "served"
         directory.mkdir(exist_ok=True)
         (directory / "policies.yaml").write_text(policies)
-        maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
         port = free_port()
+        options = (*self.listening(port), "--entries=keep", f"--url=https://127.0.0.1:{port}")
         process = await self.start(
-            "serve",
-            f"--policies={directory}",
-            f"--tls-cert-file={certificates / 'tls.crt'}",
-            f"--tls-private-key-file={certificates / 'tls.key'}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={port}",
-            "--health-port=0",
-            "--entries=keep",
-            f"--url=https://127.0.0.1:{port}",
-            f"--ca-file={certificates / 'ca.crt'}",
-            *arguments,
-            account=WEBHOOK,
-            deployment=deployment,
+            "serve", f"--policies={directory}", *options, *arguments, account=WEBHOOK, deployment=deployment
         )
         what = "the webhook has filled in its configurations"
         await eventually(
             lambda: self.in_force(f"https://127.0.0.1:{port}/") if reached else self.probed(), 30, what=what
         )
         return process
+
+    def listening(self, port: int) -> list[str]:
+        """The options of a webhook on this port of the loopback, with a certificate that it is given here."""
+        certificates = self.directory / "certs"
+        maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
+        return [
+            f"--tls-cert-file={certificates / 'tls.crt'}",
+            f"--tls-private-key-file={certificates / 'tls.key'}",
+            f"--ca-file={certificates / 'ca.crt'}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            "--health-port=0",
+        ]
 
     async def register(self) -> None:
         """Apply the configurations of manifests/base, for a server to fill in."""
@@ -235,11 +236,17 @@ async def installed(client: Client, kubeconfig: str, directory: Path) -> AsyncIt
         await software.end()
 
 
+def manifest(**specs: Any) -> str:
+    """Policies of these kinds, each called `e2e`, as documents of one text."""
+    head = {"apiVersion": "giveway.dev/v1alpha1", "metadata": {"name": "e2e"}}
+    texts = (msgspec.json.encode({**head, "kind": kind, "spec": spec}).decode() for kind, spec in specs.items())
+    return "\n---\n".join(texts)
+
+
 def policies(class_name: str, **spec: Any) -> str:
     """A PreemptionPolicy that manages one class."""
     body = {"preemptors": {"priorityClasses": [class_name]}, "victims": {"mode": "opt-in"}, **spec}
-    head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PreemptionPolicy", "metadata": {"name": "e2e"}}
-    return msgspec.json.encode({**head, "spec": body}).decode()
+    return manifest(PreemptionPolicy=body)
 
 
 def documents(file: Path) -> list[dict[str, Any]]:

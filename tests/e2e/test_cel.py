@@ -8,8 +8,7 @@ import pytest
 
 from tests.e2e.native import applied, need_admission_policies
 from tests.policy.cel.ends import DIFFER, FAIL, HOLD
-from tests.workloads import eventually
-from webhook.kube.errors import ApiError
+from tests.workloads import eventually, refusal
 from webhook.kube.resources import CONFIG_MAP
 from webhook.native.objects import CompiledCondition, Validation, validating_policy
 
@@ -30,14 +29,10 @@ def judging(sandbox: Any, name: str, expressions: tuple[str, ...]) -> list[dict[
     )
 
 
-async def refusal(sandbox: Any, name: str) -> str:
+async def refused(sandbox: Any, name: str) -> str:
     """Why a ConfigMap of this name would be refused; empty if it would not."""
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": sandbox.id}}
-    try:
-        await sandbox.client.create(CONFIG_MAP.path(sandbox.id), body, dryRun="All")
-    except ApiError as error:
-        return error.message
-    return ""
+    return await refusal(sandbox.client.create(CONFIG_MAP.path(sandbox.id), body, dryRun="All"))
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -47,7 +42,7 @@ async def test_what_is_true_here_is_true_there(sandbox, number):
     rows = (*HOLD, *(there for _, there, _ in DIFFER))[number::4]
     async with applied(sandbox.client, judging(sandbox, "ends", rows)):
         await eventually(lambda: refused(sandbox, "loaded"), 60, "the policy is in force")
-        assert await refusal(sandbox, "ends") == ""
+        assert await refused(sandbox, "ends") == ""
 
 
 async def test_what_fails_here_fails_there(sandbox):
@@ -58,7 +53,3 @@ async def test_what_fails_here_fails_there(sandbox):
         await eventually(lambda: refused(sandbox, "loaded"), 60, "the policies are in force")
         for place, row in enumerate(FAIL):
             await eventually(lambda name=f"fails-{place}": refused(sandbox, name), 20, f"{row} fails")
-
-
-async def refused(sandbox: Any, name: str) -> bool:
-    return bool(await refusal(sandbox, name))

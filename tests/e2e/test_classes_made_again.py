@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.e2e.native import applied, limited, need_admission_policies
-from tests.e2e.software import PATHS, installed, policies
-from tests.e2e.test_native import SETTINGS
+from tests.e2e.native import natively, need_admission_policies
+from tests.e2e.software import PATHS, installed, manifest, policies
 from tests.inspection.command import giveway
 from tests.policy.builders import engine
-from tests.workloads import eventually, priority_class
-from webhook.kube.errors import ApiError
+from tests.workloads import eventually, priority_class, until_refused
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
-from webhook.native.compiler import compile_policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK
 
 pytestmark = pytest.mark.kubectl
@@ -62,8 +58,7 @@ async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubec
     steady = await sandbox.priority_class("steady", 2500, **says_no)
     high = await sandbox.priority_class("high", 5000, preemptionPolicy="Never")
     await sandbox.node("n1", cpu="4")
-    await sandbox.pod("victim", cpu="4", priorityClassName=steady)
-    await sandbox.running("victim")
+    await sandbox.run("victim", "4", priorityClassName=steady)
 
     async def made_again(value: int) -> None:
         says_yes = {"metadata": {"name": steady, "annotations": {CAN_BE_PREEMPTED: "true"}}}
@@ -73,8 +68,7 @@ async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubec
     async with installed(sandbox.client, kubeconfig, tmp_path) as software:
         await software.reconcile(policies(high, victims={"mode": mode}))
         await made_again(1)
-        await sandbox.pod("p", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
-        await sandbox.unschedulable("p")
+        await sandbox.stuck("p", "4", priorityClassName=high, labels={MARK: MANAGED})
         await asyncio.sleep(KEPT_FOR)
         assert "victim" in await sandbox.here()
         await made_again(2500)
@@ -87,10 +81,8 @@ async def test_a_preemptor_whose_class_was_made_again_waits_and_is_told(sandbox,
     low = await sandbox.priority_class("low", 100)
     high = await sandbox.priority_class("high", 5000, preemptionPolicy="Never")
     await sandbox.node("n1", cpu="4")
-    await sandbox.pod("victim", cpu="4", priorityClassName=low)
-    await sandbox.running("victim")
-    await sandbox.pod("p", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
-    await sandbox.unschedulable("p")
+    await sandbox.run("victim", "4", priorityClassName=low)
+    await sandbox.stuck("p", "4", priorityClassName=high, labels={MARK: MANAGED})
 
     async def made_again(value: int) -> None:
         await kubectl("delete", "priorityclass", high, *CLASS_ADMIN)
@@ -107,23 +99,20 @@ async def test_a_preemptor_whose_class_was_made_again_waits_and_is_told(sandbox,
 
 
 @asynccontextmanager
-async def judged(sandbox: Any, kubeconfig: str, directory: Any, *, natively: bool) -> AsyncIterator[None]:
+async def judged(sandbox: Any, kubeconfig: str, directory: Any, *, native: bool) -> AsyncIterator[None]:
     """The band is in force, by the webhook or natively."""
     spec = {"rules": [{"name": "band", "reserve": BAND}, {"name": "opens", "protectAnnotations": GUARDED}]}
-    head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PriorityPolicy", "metadata": {"name": "e2e"}}
-    if natively:
-        await need_admission_policies(sandbox.client)
-        compiled = compile_policies(engine(json.dumps(spec)).policies, [], SETTINGS, time.time())
-        async with applied(sandbox.client, limited(compiled.objects, sandbox.id)):
+    if native:
+        async with natively(sandbox, engine(json.dumps(spec)).policies):
             yield
         return
     async with installed(sandbox.client, kubeconfig, directory) as software:
-        await software.serve(json.dumps({**head, "spec": spec}))
+        await software.serve(manifest(PriorityPolicy=spec))
         yield
 
 
-@pytest.mark.parametrize("natively", [False, True], ids=["webhook", "native"])
-async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, kubeconfig, kubectl, tmp_path, natively):
+@pytest.mark.parametrize("native", [False, True], ids=["webhook", "native"])
+async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, kubeconfig, kubectl, tmp_path, native):
     """Neither a deletion nor an owner that does not exist takes it away; the platform team may do both.
 
     Outside the band a rule keeps the annotation that opens the pods of a class.
@@ -142,7 +131,7 @@ async def test_a_class_of_a_band_goes_by_those_who_define_it(sandbox, kubeconfig
             return False
         return True
 
-    async with judged(sandbox, kubeconfig, tmp_path, natively=natively):
+    async with judged(sandbox, kubeconfig, tmp_path, native=native):
         await eventually(in_force, 60, "deletions are judged")
         said = await kubectl("delete", "priorityclass", steady, *CLASS_ADMIN, code=1)
         assert "/band reserves: classes there may be defined by Group e2e-platform" in said
@@ -173,22 +162,15 @@ async def test_uninstall_passes_beside_a_band(sandbox, client, kubeconfig, tmp_p
     steady = await sandbox.priority_class("steady", IN_BAND)
     path = PRIORITY_CLASS.path(None, steady)
     spec = {"rules": [{"name": "band", "reserve": BAND}]}
-    head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PriorityPolicy", "metadata": {"name": "e2e"}}
     (tmp_path / "policies").mkdir()
-    (tmp_path / "policies" / "bands.yaml").write_text(json.dumps({**head, "spec": spec}))
-
-    async def refused() -> bool:
-        try:
-            await client.delete(path, dryRun="All")
-        except ApiError as error:
-            return "/band reserves: classes there may be defined by Group e2e-platform" in error.message
-        return False
+    (tmp_path / "policies" / "bands.yaml").write_text(manifest(PriorityPolicy=spec))
 
     to = ("--kubeconfig", kubeconfig)
     made = await giveway("install", "--wait=0", f"--mode={mode}", f"--policies={tmp_path / 'policies'}", *to)
     try:
         assert made.exit_code == 0, made.stderr
-        await eventually(refused, 60, "deletions are judged")
+        words = "/band reserves: classes there may be defined by Group e2e-platform"
+        await until_refused(lambda: client.delete(path, dryRun="All"), words, 60)
     finally:
         gone = await giveway("uninstall", "--yes", *to)
     assert gone.exit_code == 0, gone.stderr

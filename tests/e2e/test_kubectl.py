@@ -11,8 +11,7 @@ async def test_nomination_shows_in_wide_output(sandbox, kubectl):
     """`kubectl get pods -o wide` shows the nominated node of a waiting pod, and `describe` why it waits."""
     node = await sandbox.node("n1", cpu="1")
     meek = await sandbox.priority_class("meek", 1000, preemptionPolicy="Never")
-    await sandbox.pod("big", cpu="2", priorityClassName=meek)
-    await sandbox.unschedulable("big")
+    await sandbox.stuck("big", "2", priorityClassName=meek)
     await sandbox.nominate("big", node)
     heading, row = (await kubectl("get", "pods", "-n", sandbox.id, "-o", "wide")).splitlines()
     nominated = row[heading.index("NOMINATED NODE") :].split()[0]

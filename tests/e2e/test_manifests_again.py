@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -11,20 +10,24 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import LABEL
-from tests.e2e.native import applied, limited, need_admission_policies
-from tests.e2e.software import installed, policies
+from tests.e2e.native import natively
+from tests.e2e.software import installed, manifest
 from tests.workloads import eventually, pod
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import PRIORITY_CLASS
-from webhook.native.compiler import compile_policies
-from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.values import CAN_BE_PREEMPTED, GIVEN, MANAGED, MARK, POD_SCALE_UP_DELAY
 
 pytestmark = pytest.mark.kubectl
-SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")
+PLAIN = {
+    "automountServiceAccountToken": False,
+    "tolerations": [{"operator": "Exists"}],
+    "serviceAccountName": "default",
+    "serviceAccount": "default",
+}
+"""What else the API server fills in only when a pod is made, so that replace has it."""
 COPY = {"rules": [{"name": "copy", "copyAnnotations": [CAN_BE_PREEMPTED]}]}
 
 
@@ -32,8 +35,7 @@ def of_sandbox(sandbox: Any, twin: str) -> str:
     """A class with a twin, if one is given, and an annotation that is copied from classes."""
     twins = {f"{sandbox.id}-old": f"{sandbox.id}-{twin}"} if twin else {}
     names = {"priorityClasses": [f"{sandbox.id}-managed"], "twins": twins}
-    copy = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PriorityPolicy", "metadata": {"name": "e2e"}, "spec": COPY}
-    return "\n---\n".join((policies("", preemptors=names), json.dumps(copy)))
+    return manifest(PreemptionPolicy={"preemptors": names, "victims": {"mode": "opt-in"}}, PriorityPolicy=COPY)
 
 
 @asynccontextmanager
@@ -45,13 +47,11 @@ async def by_webhook(sandbox: Any, kubeconfig: str, directory: Any, twin: str = 
 
 
 @asynccontextmanager
-async def natively(sandbox: Any, kubeconfig: str, directory: Any, twin: str = "twin") -> AsyncIterator[None]:
+async def by_api_server(sandbox: Any, kubeconfig: str, directory: Any, twin: str = "twin") -> AsyncIterator[None]:
     """The API server's own policies move pods to the twin."""
-    await need_admission_policies(sandbox.client)
     meta = ObjectMeta(name=f"{sandbox.id}-twin", annotations={CAN_BE_PREEMPTED: "true"})
     classes = [PriorityClass(metadata=meta, value=100, preemption_policy="Never")]
-    found = compile_policies(load_texts([("e2e", of_sandbox(sandbox, twin))]).policies, classes, SETTINGS, time.time())
-    async with applied(sandbox.client, limited(found.objects, sandbox.id)):
+    async with natively(sandbox, load_texts([("e2e", of_sandbox(sandbox, twin))]).policies, classes):
         yield
 
 
@@ -74,7 +74,7 @@ async def at_work(sandbox: Any, class_name: str) -> bool:
     "spelled", [{}, {"preemptionPolicy": "PreemptLowerPriority"}], ids=["class", "class-and-policy"]
 )
 @pytest.mark.parametrize("how", [(), ("--server-side", "--force-conflicts")], ids=["by-client", "by-server"])
-@pytest.mark.parametrize("by", [by_webhook, natively])
+@pytest.mark.parametrize("by", [by_webhook, by_api_server])
 async def test_a_pod_is_applied_again(  # noqa: PLR0917 - fixtures and cases
     sandbox, kubeconfig, tmp_path, kubectl, by, how, spelled
 ):
@@ -86,10 +86,7 @@ async def test_a_pod_is_applied_again(  # noqa: PLR0917 - fixtures and cases
     )
     async with by(sandbox, kubeconfig, tmp_path):
         await eventually(lambda: at_work(sandbox, old), 60, "pods are moved")
-        # What else the API server fills in only when a pod is made, so that replace has it
-        plain = {"automountServiceAccountToken": False, "tolerations": [{"operator": "Exists"}]}
-        plain |= {"serviceAccountName": "default", "serviceAccount": "default"}
-        body = pod("tp", schedulerName="nobody", priorityClassName=old, **plain, **spelled)
+        body = pod("tp", schedulerName="nobody", priorityClassName=old, **PLAIN, **spelled)
         manifest = json.dumps(body)
         here = ("-n", sandbox.id, "-f", "-")
         await kubectl("apply", *how, *here, stdin=manifest)
@@ -114,16 +111,14 @@ async def test_a_pod_is_applied_again(  # noqa: PLR0917 - fixtures and cases
 
 
 @pytest.mark.parametrize("later", ["", "other"], ids=["no-twin", "another-twin"])
-@pytest.mark.parametrize("by", [by_webhook, natively])
+@pytest.mark.parametrize("by", [by_webhook, by_api_server])
 async def test_a_pod_whose_twin_left_the_policy_is_applied_again(  # noqa: PLR0917 - fixtures and cases
     sandbox, kubeconfig, tmp_path, kubectl, by, later
 ):
     """Its manifest with the class of which it had the twin stays what it is: no difference, and no refusal."""
     old = await sandbox.priority_class("old", 100)
     twin = await sandbox.priority_class("twin", 100, preemptionPolicy="Never")
-    plain = {"automountServiceAccountToken": False, "tolerations": [{"operator": "Exists"}]}
-    plain |= {"serviceAccountName": "default", "serviceAccount": "default"}
-    manifest = json.dumps(pod("tp", schedulerName="nobody", priorityClassName=old, **plain))
+    manifest = json.dumps(pod("tp", schedulerName="nobody", priorityClassName=old, **PLAIN))
     here = ("-n", sandbox.id, "-f", "-")
     async with by(sandbox, kubeconfig, tmp_path):
         await eventually(lambda: at_work(sandbox, old), 60, "pods are moved")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import pytest
 
-from tests.e2e.native import applied, limited, need_admission_policies
+from tests.e2e.native import natively
 from tests.e2e.software import policies
-from tests.e2e.test_native import SETTINGS
 from tests.e2e.users import TENANT, may_edit
 from tests.policy.builders import engine
 from tests.workloads import deployment, eventually, pod
 from webhook.kube.errors import ApiError
-from webhook.native.compiler import compile_policies
 from webhook.policy.model.values import MANAGED, MARK
 
 pytestmark = pytest.mark.kubectl
@@ -67,11 +64,9 @@ async def test_with_the_webhook(sandbox, giveway, kubectl):
 
 async def test_natively(sandbox, kubectl):
     """The template gets in, as templates are not judged there; its pods are refused."""
-    await need_admission_policies(sandbox.client)
     await may_edit(sandbox, TENANT, sandbox.id)
     rules = engine(preemption=f"preemptors: {{priorityClasses: ['{sandbox.id}-managed*']}}").policies
-    compiled = compile_policies(rules, [], SETTINGS, time.time())
-    async with applied(sandbox.client, limited(compiled.objects, sandbox.id)):
+    async with natively(sandbox, rules):
         body = marked(pod("probe", schedulerName="nobody"))
 
         async def in_force() -> bool:

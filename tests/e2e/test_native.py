@@ -5,32 +5,21 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
-
 from tests.e2e.conftest import LABEL
-from tests.e2e.native import applied, limited, need_admission_policies
+from tests.e2e.native import natively
 from tests.policy.builders import engine, rules
-from tests.workloads import eventually, pod
-from webhook.kube.errors import ApiError
+from tests.workloads import eventually, pod, refused, until_refused
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import PRIORITY_CLASS
-from webhook.native.compiler import compile_policies
-from webhook.native.objects import Settings
+from webhook.policy.model.policies import Policies
 from webhook.policy.model.values import CAN_BE_PREEMPTED, DECISION, GIVEN, MANAGED, MARK, PLAN
 
-SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")
 FORGED = '{"id":"x","node":"n","attempt":-1000000}'
 
 
-@pytest.fixture(autouse=True)
-async def api(client):
-    """These tests need MutatingAdmissionPolicies."""
-    await need_admission_policies(client)
-
-
-def compiled(sandbox: Any, classes: list[PriorityClass]) -> list[dict[str, Any]]:
-    """A band, a default, copies and a managed class, for this sandbox alone."""
+def policies(sandbox: Any) -> Policies:
+    """A band, a default, copies and a managed class."""
     spec = rules(
         "{name: band, reserve: {from: 500000, to: 600000, use: {namespaces: [nobody]}}}",
         f"{{name: default, defaultPriorityClass: {sandbox.id}-standard}}",
@@ -38,28 +27,7 @@ def compiled(sandbox: Any, classes: list[PriorityClass]) -> list[dict[str, Any]]
         "{name: named, validate: {expression: \"object.metadata.name != 'bad'\", message: call it good}}",
         match=f"{{namespaces: [{sandbox.id}]}}",
     )
-    policies = engine(spec, preemption=f"preemptors: {{priorityClasses: ['{sandbox.id}-managed*']}}").policies
-    found = compile_policies(policies, classes, SETTINGS, time.time())
-    assert not found.inexpressible
-    return limited(found.objects, sandbox.id)
-
-
-async def in_force(sandbox: Any) -> bool:
-    """Whether the API server has taken the new policies into use: this takes it some seconds."""
-    body = pod("bad", nodeSelector={LABEL: sandbox.id})
-    body["metadata"]["annotations"] = {PLAN: FORGED}
-    try:
-        await sandbox.client.create(sandbox.pods, body, dryRun="All")
-    except ApiError as error:
-        return "call it good (rule p/named)" in error.message
-    return False
-
-
-async def refused(call: Any, words: str) -> None:
-    with pytest.raises(ApiError) as caught:
-        await call
-    assert caught.value.status == 403, caught.value.message
-    assert words in caught.value.message
+    return engine(spec, preemption=f"preemptors: {{priorityClasses: ['{sandbox.id}-managed*']}}").policies
 
 
 async def test_without_a_webhook(sandbox):
@@ -70,8 +38,11 @@ async def test_without_a_webhook(sandbox):
     await client.patch(PRIORITY_CLASS.path(name=standard), annotated)
     high = await sandbox.priority_class("high", 550000)
     known = PriorityClass(metadata=ObjectMeta(name=standard, annotations={CAN_BE_PREEMPTED: "true"}), value=100)
-    async with applied(client, compiled(sandbox, [known])):
-        await eventually(lambda: in_force(sandbox), 60, "the policies are in force")
+    async with natively(sandbox, policies(sandbox), [known], whole=True):
+        body = pod("bad", nodeSelector={LABEL: sandbox.id})
+        body["metadata"]["annotations"] = {PLAN: FORGED}
+        words = "call it good (rule p/named)"
+        await until_refused(lambda: client.create(sandbox.pods, body, dryRun="All"), words, 60)
         managed = await sandbox.priority_class("managed", 200)
         assert (await client.get(PRIORITY_CLASS.path(name=managed)))["preemptionPolicy"] == "Never"
         await refused(
@@ -114,8 +85,7 @@ async def test_a_thousand_classes_and_two_hundred_rules(sandbox):
     )
     took = {}
     for count in (5, 1000):
-        found = compile_policies(engine(spec).policies, classes[:count], SETTINGS, time.time())
-        async with applied(sandbox.client, limited(found.objects, sandbox.id)):
+        async with natively(sandbox, engine(spec).policies, classes[:count]):
             body = pod("probe", nodeSelector={LABEL: sandbox.id})
             body["metadata"]["annotations"] = {PLAN: FORGED}
 

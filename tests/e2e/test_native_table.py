@@ -9,19 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from tests.e2e.conftest import LABEL, Sandbox
-from tests.e2e.native import RESOURCES, applied, limited, need_admission_policies
+from tests.e2e.native import RESOURCES, SETTINGS, applied, limited, need_admission_policies
 from tests.policy.builders import engine, rules
-from tests.workloads import eventually, pod, priority_class
+from tests.workloads import eventually, pod, priority_class, refusal, until_refused
 from webhook.clusters.demo.scenarios import class_is_usable
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
-from webhook.native.objects import MUTATING, Settings
+from webhook.native.objects import MUTATING
 from webhook.policy.model.values import CAN_BE_PREEMPTED
-
-SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler")
 
 
 @pytest.fixture(autouse=True)
@@ -66,15 +64,8 @@ async def replaced(sandbox: Sandbox, name: str, value: int | None, **fields: Any
     full = f"{sandbox.id}-{name}"
     await sandbox.client.delete(PRIORITY_CLASS.path(name=full))
 
-    async def gone() -> bool:
-        body = pod("probe", nodeSelector={LABEL: sandbox.id}, priorityClassName=full)
-        try:
-            await sandbox.client.create(sandbox.pods, body, dryRun="All")
-        except ApiError as error:
-            return "no PriorityClass" in error.message
-        return False
-
-    await eventually(gone, 10, "the API server's plugin has seen that the class is gone")
+    body = pod("probe", nodeSelector={LABEL: sandbox.id}, priorityClassName=full)
+    await until_refused(lambda: sandbox.client.create(sandbox.pods, body, dryRun="All"), "no PriorityClass", 10)
     if value is not None:
         await sandbox.client.create(PRIORITY_CLASS.path(), priority_class(full, value, **fields))
         await class_is_usable(sandbox.client, full, sandbox.id)
@@ -93,11 +84,7 @@ async def test_a_table_that_is_old_refuses_nobody(sandbox):
             """What fills in and what judges are two policies, and may be taken into use one after the other."""
             if (await made(sandbox))["said"] != "true":
                 return False
-            try:
-                await made(sandbox, "false")
-            except ApiError as error:
-                return "rule p/keep" in error.message
-            return False
+            return "rule p/keep" in await refusal(made(sandbox, "false"))
 
         await eventually(in_force, 60, "the policies are in force")
         assert await made(sandbox) == {"said": "true", "class": "standard", "priority": 100}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import policies
-from tests.workloads import Json, deployment, eventually
+from tests.workloads import Json, deployment, eventually, until_refused
 from webhook.kube.errors import ApiError
 from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import NODE
@@ -83,15 +83,9 @@ async def denied(sandbox, name: str) -> None:
     await sandbox.client.create(_BINDINGS, binding)
     sandbox.cleans_up(f"{_BINDINGS}/{full}")
 
-    async def in_force() -> bool:
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": sandbox.id}}
-        try:
-            await sandbox.client.create(f"{sandbox.pods}/{name}/eviction", body, dryRun="All")
-        except ApiError as error:
-            return "it is kept" in error.message
-        return False
-
-    await eventually(in_force, 30)
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": sandbox.id}}
+    path = f"{sandbox.pods}/{name}/eviction"
+    await until_refused(lambda: sandbox.client.create(path, body, dryRun="All"), "it is kept")
 
 
 async def test_one_victim_that_is_denied_costs_nobody_else(sandbox, giveway):
@@ -154,8 +148,7 @@ async def test_nobody_is_evicted_for_pods_in_front(sandbox, giveway):
     for number in (1, 2):
         await sandbox.victim(f"v{number}", low, nodeName=await sandbox.node(f"n{number}", cpu="4"))
     for name in ("front1", "front2"):
-        await sandbox.pod(name, cpu="4", priorityClassName=top)
-        await sandbox.unschedulable(name)
+        await sandbox.stuck(name, "4", priorityClassName=top)
     process = await giveway.reconcile(policies(high))
     await sandbox.preemptor(high, nodeSelector={LABEL: sandbox.id})
     told = await eventually(lambda: process.lines("no preemption"), 30)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.workloads import eventually
-from webhook.kube.errors import ApiError
+from tests.workloads import until_refused
 from webhook.kube.resources import DEPLOYMENT, PRIORITY_CLASS
 
+TOO_LARGE = "rule builtin/size: the review of this request is larger than 8388608 bytes"
 POLICIES = """
 apiVersion: giveway.dev/v1alpha1
 kind: PriorityPolicy
@@ -21,7 +21,7 @@ async def test_a_padded_object_is_refused_by_a_verdict(sandbox, giveway):
     """A review spends six bytes on each `<`, so that an object which an API server takes can be too large for it."""
     padded = {"metadata": {"name": f"{sandbox.id}-padded"}, "value": 7, "description": "<" * 1_430_000}
     await giveway.serve(POLICIES)
-    await eventually(lambda: refused(sandbox.client.create(PRIORITY_CLASS.path(), padded, dryRun="All")), 20)
+    await until_refused(lambda: sandbox.client.create(PRIORITY_CLASS.path(), padded, dryRun="All"), TOO_LARGE, 20)
 
 
 async def test_a_padded_workload_does_not_pass_unjudged(sandbox, giveway):
@@ -32,14 +32,4 @@ async def test_a_padded_workload_does_not_pass_unjudged(sandbox, giveway):
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "padded"}, "spec": spec}
     await giveway.serve(POLICIES)
     path = DEPLOYMENT.path(sandbox.id)
-    await eventually(lambda: refused(sandbox.client.create(path, deployment, dryRun="All")), 20)
-
-
-async def refused(request) -> bool:
-    """Whether a request is refused for its size. An API server may take a moment to learn of a webhook."""
-    try:
-        await request
-    except ApiError as error:
-        text = "rule builtin/size: the review of this request is larger than 8388608 bytes"
-        return error.status == 403 and text in error.message
-    return False
+    await until_refused(lambda: sandbox.client.create(path, deployment, dryRun="All"), TOO_LARGE, 20)

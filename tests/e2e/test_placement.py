@@ -95,8 +95,7 @@ async def test_pods_go_where_the_scores_say(sandbox, seed):
     for number in range(PODS):
         name = f"p{number}"
         before = await seen(sandbox)
-        await sandbox.pod(name, **wanted(dice))
-        node = await sandbox.running(name)
+        node = await sandbox.run(name, **wanted(dice))
         incoming = compile_pod(await sandbox.client.get(f"{sandbox.pods}/{name}", Pod))
         incoming.pod.spec.node_name = ""
         failures = run_filters(prefilter(before.snapshot, incoming))

@@ -15,17 +15,15 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import LABEL
-from tests.e2e.native import applied, limited, need_admission_policies
-from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, installed
-from tests.e2e.test_protected import at_work, refused
+from tests.e2e.native import natively
+from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, installed, manifest, policies
+from tests.e2e.test_protected import at_work
 from tests.e2e.users import may_edit
 from tests.policy.builders import engine, rules
-from tests.workloads import eventually, pod
+from tests.workloads import eventually, pod, refused, until_refused
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, POD
-from webhook.native.compiler import compile_policies
-from webhook.native.objects import Settings
 
 ROOT = "/apis/scheduling.k8s.io/v1alpha2"
 RESERVED, LOW, MANAGED = 876_544_000, 876_543_000, 876_543_500
@@ -44,18 +42,13 @@ async def groups(client: Client) -> None:
 async def served(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator[tuple[str, str, str]]:
     """The webhook at work: a reserved class that nobody may use, a low one, and a managed one; their names."""
     band = {"name": "band", "reserve": {"from": RESERVED, "to": RESERVED, "define": {"names": [f"{sandbox.id}-*"]}}}
-    documents = [
-        {"apiVersion": "giveway.dev/v1alpha1", "kind": kind, "metadata": {"name": "groups"}, "spec": spec}
-        for kind, spec in (
-            ("PriorityPolicy", {"match": {"namespaces": [sandbox.id]}, "rules": [band]}),
-            ("PreemptionPolicy", {"preemptors": {"priorityClasses": [f"{sandbox.id}-managed"]}}),
-        )
-    ]
+    judged = {"match": {"namespaces": [sandbox.id]}, "rules": [band]}
+    manage = {"preemptors": {"priorityClasses": [f"{sandbox.id}-managed"]}}
     high = await sandbox.priority_class("high", RESERVED)
     low = await sandbox.priority_class("low", LOW)
     managed = await sandbox.priority_class("managed", MANAGED, preemptionPolicy="Never")
     async with installed(sandbox.client, kubeconfig, directory) as giveway:
-        await giveway.serve("\n---\n".join(map(json.dumps, documents)))
+        await giveway.serve(manifest(PriorityPolicy=judged, PreemptionPolicy=manage))
         await eventually(lambda: at_work(sandbox), 20, "the webhook is at work")
         yield high, low, managed
 
@@ -87,7 +80,7 @@ async def test_a_group_is_no_way_round_a_reserved_class(sandbox, kubeconfig, tmp
             (workload, f"{ROOT}/namespaces/{sandbox.id}/workloads"),
         ]
         for make, path in paths:
-            await refused(sandbox.client.create(path, make("wrong", priorityClassName=high)), "groups/band")
+            await refused(sandbox.client.create(path, make("wrong", priorityClassName=high)), "e2e/band")
             made = await sandbox.client.create(path, make("right", priorityClassName=low))
             assert low in json.dumps(made["spec"])
         with pytest.raises(ApiError, match="priority"):
@@ -132,9 +125,7 @@ async def test_invented_groups_hold_up_nobody_else(sandbox, giveway, watched):
         rules = (await sandbox.client.get(role))["rules"]
         verbs = [{**rule, "verbs": ["get"]} if rule["resources"] == ["podgroups"] else rule for rule in rules]
         await sandbox.client.patch(role, {"rules": verbs})
-    policy = {"preemptors": {"priorityClasses": [f"{sandbox.id}-managed"]}}
-    head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PreemptionPolicy", "metadata": {"name": "groups"}}
-    process = await giveway.serve(json.dumps({**head, "spec": policy}))
+    process = await giveway.serve(policies(f"{sandbox.id}-managed"))
     await eventually(lambda: at_work(sandbox), 20, "the webhook is at work")
     assert any("counts as empty" in line["message"] for line in process.lines()) is not watched
     await giveway.account("e2e-tenant")
@@ -159,25 +150,14 @@ async def test_invented_groups_hold_up_nobody_else(sandbox, giveway, watched):
 @pytest.mark.usefixtures("groups")
 async def test_native_policies_judge_groups_as_well(sandbox):
     """Without a webhook the API server refuses a group of a class that the tenant may not use."""
-    await need_admission_policies(sandbox.client)
     high, low = await sandbox.priority_class("high", RESERVED), await sandbox.priority_class("low", LOW)
     spec = rules(
         f"{{name: band, reserve: {{from: {RESERVED}, to: {RESERVED}}}}}", match=f"{{namespaces: [{sandbox.id}]}}"
     )
-    settings = Settings(
-        namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler"
-    )
-    found = compile_policies(engine(spec).policies, (), settings, 0.0)
     path = f"{ROOT}/namespaces/{sandbox.id}/podgroups"
 
-    async def in_force() -> bool:
-        try:
-            await sandbox.client.create(path, group("wrong", priorityClassName=high), dryRun="All")
-        except ApiError as error:
-            return "p/band" in error.message
-        return False
-
-    async with applied(sandbox.client, limited(found.objects, sandbox.id)):
-        await eventually(in_force, 20, "the policies are in force")
+    async with natively(sandbox, engine(spec).policies):
+        wrong = group("wrong", priorityClassName=high)
+        await until_refused(lambda: sandbox.client.create(path, wrong, dryRun="All"), "p/band", 20)
         made = await sandbox.client.create(path, group("right", priorityClassName=low))
         assert made["spec"]["priority"] == LOW

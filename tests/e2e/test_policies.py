@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.software import SYSTEM, installed
 from tests.e2e.users import PIPELINE, TENANT, may_edit
-from tests.workloads import eventually, pod
+from tests.workloads import eventually, pod, refusal
 from webhook.admission.own_reviews import review_of
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP
@@ -41,15 +41,8 @@ async def test_what_is_in_force_outlives_broken_files(sandbox, giveway, no_polic
     forbidden = await sandbox.priority_class("forbidden", 7)
     tried = pod("tried", priorityClassName=forbidden)
 
-    async def refused() -> str:
-        try:
-            await sandbox.client.create(sandbox.pods, tried, dryRun="All")
-        except ApiError as error:
-            return error.message
-        return ""
-
     server = await giveway.serve(FORBIDDEN)
-    assert "e2e/none" in await refused()
+    assert "e2e/none" in await refusal(sandbox.client.create(sandbox.pods, tried, dryRun="All"))
     body = {"metadata": {"name": "giveway-policies"}, "data": {"policies.yaml": FORBIDDEN}}
     await sandbox.client.create(CONFIG_MAP.path(SYSTEM), body)
     for text, words in (
@@ -61,7 +54,7 @@ async def test_what_is_in_force_outlives_broken_files(sandbox, giveway, no_polic
 
     assert await server.stop(signal.SIGKILL) == -signal.SIGKILL
     server = await giveway.serve(FORBIDDEN.replace("deny", "denny"))
-    assert "e2e/none" in await refused()
+    assert "e2e/none" in await refusal(sandbox.client.create(sandbox.pods, tried, dryRun="All"))
 
     async def told() -> bool:
         return any("the set in force stays" in line["message"] for line in server.lines())

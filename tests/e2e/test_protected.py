@@ -11,8 +11,8 @@ import pytest
 
 from tests.clusters.embedded.webhook_server import WebhookServer, configuration, patching, set_field
 from tests.e2e.conftest import LABEL
-from tests.e2e.software import PATHS, RECONCILER, Software, installed
-from tests.workloads import eventually, pod
+from tests.e2e.software import PATHS, RECONCILER, Software, installed, manifest
+from tests.workloads import eventually, pod, refused
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.policy.model.values import (
@@ -36,12 +36,8 @@ async def served(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator
     """The webhook at work: the sandbox's class `managed` is managed, and both annotations are copied from classes."""
     manage = {"preemptors": {"priorityClasses": [f"{sandbox.id}-managed"]}}
     copy = {"rules": [{"name": "copy", "copyAnnotations": [CAN_BE_PREEMPTED, PROTECTION_DURATION]}]}
-    documents = [
-        {"apiVersion": "giveway.dev/v1alpha1", "kind": kind, "metadata": {"name": "e2e"}, "spec": spec}
-        for kind, spec in (("PreemptionPolicy", manage), ("PriorityPolicy", copy))
-    ]
     async with installed(sandbox.client, kubeconfig, directory) as giveway:
-        await giveway.serve("\n---\n".join(map(json.dumps, documents)))
+        await giveway.serve(manifest(PreemptionPolicy=manage, PriorityPolicy=copy))
         await eventually(lambda: at_work(sandbox), 20, "the webhook is at work")
         yield giveway
 
@@ -62,13 +58,6 @@ async def at_work(sandbox: Any) -> bool:
     return False
 
 
-async def refused(call: Any, rule: str) -> None:
-    """The call is refused with the name of the rule."""
-    with pytest.raises(ApiError) as caught:
-        await call
-    assert (caught.value.status, rule in caught.value.message) == (403, True), caught.value.message
-
-
 def rule_for(key: str) -> str:
     if key == MARK:
         return "builtin/mark"
@@ -84,8 +73,7 @@ async def test_status_writes_are_judged_for_the_protected_keys_alone(sandbox, ku
     """An annotation set through the status is refused; a kubelet's update of the status, and the reconciler's, pass."""
     async with served(sandbox, kubeconfig, tmp_path) as giveway:
         await sandbox.node("n1")
-        await sandbox.pod("p")
-        await sandbox.running("p")
+        await sandbox.run("p", "100m")
         path = f"{sandbox.pods}/p"
         for key in (*ANNOTATIONS, MARK):
             body = {"metadata": metadata_with(key)}

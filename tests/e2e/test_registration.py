@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.e2e.software import FORBIDDEN_IMAGE
-from tests.workloads import eventually, pod
+from tests.workloads import eventually, pod, refusal, until_refused
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE
@@ -23,11 +23,7 @@ LEADER = {"control-plane.alpha.kubernetes.io/leader": "me"}
 
 async def makes(sandbox) -> str:
     """Why a pod cannot be made now, or nothing."""
-    try:
-        await sandbox.client.create(sandbox.pods, pod("tried"), dryRun="All")
-    except ApiError as error:
-        return error.message
-    return ""
+    return await refusal(sandbox.client.create(sandbox.pods, pod("tried"), dryRun="All"))
 
 
 async def test_who_waits_for_a_webhook_that_is_gone(sandbox, giveway):
@@ -126,7 +122,8 @@ async def test_who_may_exempt_a_namespace(sandbox, giveway):
         made.append(f"{roles}/{account}")
         await giveway.bind(account, account)
         async with await Client.connect(await giveway.kubeconfig_of(account)) as tenant:
-            await eventually(lambda: is_refused(tenant, path), 15)
+            exempt = {"metadata": {"labels": {EXEMPT: ""}}}
+            await until_refused(lambda: tenant.patch(path, exempt, dryRun="All"), "giveway-exempt-label", 15)
             await tenant.patch(path, {"metadata": {"labels": {"other": "label"}}})
         await sandbox.client.patch(path, {"metadata": {"labels": {EXEMPT: ""}}})
     finally:
@@ -142,12 +139,3 @@ async def needs_policies(client: Client) -> None:
         if error.status != 404:
             raise
         pytest.skip("this API server has no ValidatingAdmissionPolicies")
-
-
-async def is_refused(tenant: Client, path: str) -> bool:
-    """Whether the policy, which takes a moment to hold, refuses the label by now."""
-    try:
-        await tenant.patch(path, {"metadata": {"labels": {EXEMPT: ""}}}, dryRun="All")
-    except ApiError as error:
-        return "giveway-exempt-label" in error.message
-    return False

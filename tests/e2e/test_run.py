@@ -6,12 +6,9 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
-from datetime import UTC, datetime
 
 import pytest
 
-from certs.files import maintain_files
-from certs.rotation import CertificateSettings
 from tests.e2e.software import policies
 from tests.ports import free_port
 from tests.workloads import eventually
@@ -29,26 +26,15 @@ async def test_both_halves_in_one_process(sandbox, giveway, tmp_path):
     node = await sandbox.node("n1", cpu="8")
     low, high = await sandbox.classes()
     await sandbox.victim("victim", low, "6", node=node)
-    directory, certificates = tmp_path / "policies", tmp_path / "certs"
+    directory = tmp_path / "policies"
     directory.mkdir()
     file = directory / "policies.yaml"
     file.write_text(policies("nobody"))
-    maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
     secure, health, private = free_port(), free_port(), free_port()
     await giveway.register()
-    process = await giveway.start(
-        "run",
-        f"--policies={directory}",
-        f"--tls-cert-file={certificates / 'tls.crt'}",
-        f"--tls-private-key-file={certificates / 'tls.key'}",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={secure}",
-        f"--ca-file={certificates / 'ca.crt'}",
-        f"--url=https://127.0.0.1:{secure}",
-        "--entries=keep",
-        f"--health-port={health}",
-        f"--debug-port={private}",
-    )
+    url = f"https://127.0.0.1:{secure}"
+    ports = (*giveway.listening(secure), f"--health-port={health}", f"--debug-port={private}")
+    process = await giveway.start("run", f"--policies={directory}", *ports, f"--url={url}", "--entries=keep")
 
     async def ready() -> bool:
         try:
@@ -57,7 +43,7 @@ async def test_both_halves_in_one_process(sandbox, giveway, tmp_path):
             return False
 
     await eventually(ready, 20)
-    await eventually(lambda: giveway.in_force(f"https://127.0.0.1:{secure}/"), 20)
+    await eventually(lambda: giveway.in_force(f"{url}/"), 20)
 
     async def leads() -> bool:
         try:

@@ -15,10 +15,8 @@ async def test_never_pod_that_does_not_fit_says_why(sandbox):
     """A pod of a Never class that fits nowhere says so, and that preemption is not for it."""
     await sandbox.node("n1", cpu="1")
     meek = await sandbox.priority_class("meek", 1000, preemptionPolicy="Never")
-    await sandbox.pod("low", cpu="800m")
-    await sandbox.running("low")
-    await sandbox.pod("big", cpu="800m", priorityClassName=meek)
-    message = await sandbox.unschedulable("big")
+    await sandbox.run("low", "800m")
+    message = await sandbox.stuck("big", "800m", priorityClassName=meek)
     assert "nodes are available: " in message
     assert "1 Insufficient cpu" in message
     assert message.endswith("preemption: not eligible due to preemptionPolicy=Never.")
@@ -29,8 +27,7 @@ async def test_scheduler_preempts_for_pods_that_may(sandbox):
     """A pod that may preempt takes the place of a lower one: nominated, victim marked and gone, bound."""
     node = await sandbox.node("n1", cpu="1")
     high = await sandbox.priority_class("high", 1000)
-    await sandbox.pod("low", cpu="800m")
-    await sandbox.running("low")
+    await sandbox.run("low", "800m")
     await sandbox.pod("big", cpu="800m", priorityClassName=high)
     await sandbox.gone("low")
     assert await sandbox.bound("big") == node
@@ -41,10 +38,8 @@ async def test_outside_nomination_is_kept_and_reserves_the_space(sandbox):
     node = await sandbox.node("n1", cpu="4")
     meek = await sandbox.priority_class("meek", 1000, preemptionPolicy="Never")
     higher = await sandbox.priority_class("higher", 2000, preemptionPolicy="Never")
-    await sandbox.pod("full", cpu="2")
-    await sandbox.running("full")
-    await sandbox.pod("nominated", cpu="3", priorityClassName=meek)
-    await sandbox.unschedulable("nominated")
+    await sandbox.run("full", "2")
+    await sandbox.stuck("nominated", "3", priorityClassName=meek)
     await sandbox.nominate("nominated", node)
     await asyncio.sleep(0.2)
     await sandbox.pod("lower", cpu="1")
@@ -62,10 +57,8 @@ async def test_victims_disappearance_wakes_the_nominated_pod(sandbox):
     await sandbox.node("n2", cpu="1")
     meek = await sandbox.priority_class("meek", 1000, preemptionPolicy="Never")
     for name, on in (("v1", "n1"), ("v2", "n2")):
-        await sandbox.pod(name, cpu="800m", node=f"{sandbox.id}-{on}")
-        await sandbox.running(name)
-    await sandbox.pod("big", cpu="800m", priorityClassName=meek)
-    await sandbox.unschedulable("big")
+        await sandbox.run(name, "800m", node=f"{sandbox.id}-{on}")
+    await sandbox.stuck("big", "800m", priorityClassName=meek)
     await sandbox.nominate("big", node)
 
     async def bound():
@@ -84,10 +77,8 @@ async def test_nominated_node_is_tried_first(sandbox):
     await sandbox.node("n2", cpu="1")
     meek = await sandbox.priority_class("meek", 1000, preemptionPolicy="Never")
     for number in (1, 2):
-        await sandbox.pod(f"v{number}", cpu="800m", node=f"{sandbox.id}-n{number}")
-        await sandbox.running(f"v{number}")
-    await sandbox.pod("big", cpu="800m", priorityClassName=meek)
-    await sandbox.unschedulable("big")
+        await sandbox.run(f"v{number}", "800m", node=f"{sandbox.id}-n{number}")
+    await sandbox.stuck("big", "800m", priorityClassName=meek)
     await sandbox.nominate("big", f"{sandbox.id}-n2")
     await sandbox.client.delete(f"{sandbox.pods}/v2", {"gracePeriodSeconds": 0})
     assert await sandbox.bound("big") == f"{sandbox.id}-n2"
@@ -97,8 +88,7 @@ async def test_nobody_clears_a_nomination_that_was_never_used(sandbox):
     """A nomination to a node that does not exist stays, and the pod is still bound where it fits later."""
     await sandbox.node("n1", cpu="1")
     meek = await sandbox.priority_class("meek", 1000, preemptionPolicy="Never")
-    await sandbox.pod("big", cpu="2", priorityClassName=meek)
-    await sandbox.unschedulable("big")
+    await sandbox.stuck("big", "2", priorityClassName=meek)
     await sandbox.nominate("big", f"{sandbox.id}-nowhere")
 
     async def cleared():
@@ -137,8 +127,7 @@ async def test_higher_priority_is_scheduled_first(sandbox):
     await sandbox.node("n1", cpu="1")
     meek = await sandbox.priority_class("meek", 100, preemptionPolicy="Never")
     above = await sandbox.priority_class("above", 200, preemptionPolicy="Never")
-    await sandbox.pod("occupant", cpu="800m")
-    await sandbox.running("occupant")
+    await sandbox.run("occupant", "800m")
     await sandbox.pod("early-low", cpu="800m", priorityClassName=meek)
     await sandbox.pod("late-high", cpu="800m", priorityClassName=above)
     await sandbox.unschedulable("early-low")

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 from tests.e2e.conftest import LABEL
-from tests.e2e.native import applied, limited, need_admission_policies
-from tests.e2e.software import installed
-from tests.e2e.test_protected import refused
+from tests.e2e.native import natively
+from tests.e2e.software import installed, manifest
 from tests.inspection.command import giveway
-from tests.workloads import eventually, pod
+from tests.workloads import eventually, pod, refused
 from webhook.kube.errors import ApiError
 from webhook.kube.pods import POD_DELETION_COST
-from webhook.native.compiler import compile_policies
-from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 
@@ -36,15 +32,8 @@ def documents(sandbox: Any) -> str:
         ],
     }
     rule = {"name": "grace", "validate": {"expression": GRACE.format(CAN_BE_PREEMPTED), "message": "end soon"}}
-    specs = {
-        "PreemptionPolicy": {"preemptors": {"priorityClasses": [f"{sandbox.id}-managed"]}, "victims": victims},
-        "PriorityPolicy": {"match": {"namespaces": [sandbox.id]}, "rules": [rule]},
-    }
-    made = [
-        {"apiVersion": "giveway.dev/v1alpha1", "kind": kind, "metadata": {"name": "e2e"}, "spec": spec}
-        for kind, spec in specs.items()
-    ]
-    return "\n---\n".join(map(json.dumps, made))
+    managed = {"preemptors": {"priorityClasses": [f"{sandbox.id}-managed"]}, "victims": victims}
+    return manifest(PreemptionPolicy=managed, PriorityPolicy={"match": {"namespaces": [sandbox.id]}, "rules": [rule]})
 
 
 def lasting(sandbox: Any, name: str, seconds: int) -> dict[str, Any]:
@@ -112,13 +101,9 @@ async def test_the_webhook_keeps_what_costs_and_signals_say(sandbox, kubeconfig,
 
 async def test_native_policies_keep_what_costs_and_signals_say(sandbox, tmp_path):
     """The same without a webhook."""
-    await need_admission_policies(sandbox.client)
     (tmp_path / "policies.yaml").write_text(documents(sandbox))
-    settings = Settings(namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:reconciler")
-    found = compile_policies(load_or_raise(tmp_path), [], settings, time.time())
-    assert not found.inexpressible
     await sandbox.pod("p", schedulerName="nobody")
-    async with applied(sandbox.client, limited(found.objects, sandbox.id)):
+    async with natively(sandbox, load_or_raise(tmp_path), whole=True):
         await eventually(lambda: at_work(sandbox), 60, "the policies are in force")
         await nobody_writes_them(sandbox)
 

@@ -16,7 +16,8 @@ import msgspec
 import pytest
 
 from tests.e2e.conftest import LABEL, Sandbox
-from tests.workloads import condition, eventually, pod
+from tests.e2e.software import policies
+from tests.workloads import condition, deployment, eventually, pod
 from webhook.clusters.simulated.history import SimulatedDecision
 from webhook.clusters.simulated.objects import ClusterObjects
 from webhook.kube.instants import epoch
@@ -71,18 +72,10 @@ class Real:
         template = pod(name, cpu="1", priorityClassName=self.low, nodeSelector={LABEL: self.sandbox.id})
         template["spec"]["tolerations"] = [{"operator": "Exists"}]
         template["spec"]["terminationGracePeriodSeconds"] = self.dice.choice((1, 30))
-        body = {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
-            "metadata": {"name": name},
-            "spec": {
-                "replicas": replicas,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {
-                    "metadata": {"labels": {"app": name}, "annotations": annotations},
-                    "spec": template["spec"],
-                },
-            },
+        body = deployment(name, replicas, kind="ReplicaSet")
+        body["spec"]["template"] = {
+            "metadata": {"labels": {"app": name}, "annotations": annotations},
+            "spec": template["spec"],
         }
         await self.sandbox.client.create(REPLICA_SET.path(self.sandbox.id), body)
 
@@ -105,13 +98,7 @@ class Real:
             "limits": limits,
             "waitForTerminating": dice.choice(("0s", "10s")),
         }
-        kind = {
-            "apiVersion": "giveway.dev/v1alpha1",
-            "kind": "PreemptionPolicy",
-            "metadata": {"name": "p"},
-            "spec": spec,
-        }
-        loaded = load_texts([("p.yaml", msgspec.json.encode(kind).decode())])
+        loaded = load_texts([("p.yaml", policies("", **spec))])
         assert not loaded.errors, loaded.errors
         return loaded.policies
 

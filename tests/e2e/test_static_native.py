@@ -10,8 +10,7 @@ from ruamel.yaml import YAML
 
 from tests.e2e.native import RESOURCES, applied, need_admission_policies
 from tests.inspection.command import giveway
-from tests.workloads import eventually, pod, priority_class
-from webhook.kube.errors import ApiError
+from tests.workloads import eventually, pod, priority_class, refusal
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.values import CAN_BE_PREEMPTED
 
@@ -106,8 +105,4 @@ async def test_old_native_policies_are_told(sandbox, kubeconfig, directory):
 
 async def refuses(sandbox, name):
     """Whether a pod of that name is refused."""
-    try:
-        await sandbox.client.create(sandbox.pods, pod(name), dryRun="All")
-    except ApiError as error:
-        return "/named" in error.message
-    return False
+    return "/named" in await refusal(sandbox.client.create(sandbox.pods, pod(name), dryRun="All"))

@@ -5,20 +5,17 @@ Nothing that they write is refused: controllers relabel running pods all the tim
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.e2e.native import applied, limited, need_admission_policies
+from tests.e2e.native import natively
 from tests.e2e.software import SYSTEM, Software, installed, policies
 from tests.workloads import eventually, never, pod
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
-from webhook.native.compiler import compile_policies
-from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.values import CREATION, PROTECTION_DURATION
 
@@ -68,9 +65,7 @@ async def recording(sandbox: Any, giveway: Software, given: str, mode: str) -> A
         await eventually(recorded, 20, "the webhook is at work")
         yield
         return
-    settings = Settings(namespace=SYSTEM, reconciler=f"system:serviceaccount:{SYSTEM}:giveway-reconciler")
-    found = compile_policies(load_texts([("p.yaml", given)]).policies, [], settings, time.time())
-    async with applied(sandbox.client, limited(found.objects, sandbox.id)):
+    async with natively(sandbox, load_texts([("p.yaml", given)]).policies):
         await eventually(recorded, 60, "the policies are in force")
         yield
 
@@ -79,8 +74,6 @@ async def recording(sandbox: Any, giveway: Software, given: str, mode: str) -> A
 @pytest.mark.parametrize("mode", ["webhook", "native"])
 async def test_what_is_written_into_the_status_decides_nothing(sandbox, kubeconfig, tmp_path, mode, what):
     """Of two pods the one goes that went without it: by its label, its group, the end of its protection."""
-    if mode == "native":
-        await need_admission_policies(sandbox.client)
     high = await sandbox.priority_class("high", 1000, preemptionPolicy="Never")
     low = await sandbox.priority_class("low", 10)
     by_label = [{"victims": {"labels": {"matchLabels": {"tier": "batch"}}}}]

@@ -10,8 +10,7 @@ import json
 import pytest
 
 from tests.e2e.software import installed
-from tests.workloads import deployment, eventually, pod
-from webhook.kube.errors import ApiError
+from tests.workloads import deployment, eventually, pod, until_refused
 from webhook.kube.resources import NAMESPACE
 
 pytestmark = pytest.mark.kubectl
@@ -143,14 +142,8 @@ async def serve(software, tenancy) -> None:
     await software.serve(POLICIES.format(id=tenancy.id))
     probe = pod("probe", priorityClassName=tenancy.urgent)
 
-    async def judges() -> bool:
-        try:
-            await tenancy.sandbox.client.create(tenancy.sandbox.pods, probe, dryRun="All")
-        except ApiError as error:
-            return "bands/urgent" in error.message
-        return False
-
-    await eventually(judges, 20, "the webhook judges")
+    client, pods = tenancy.sandbox.client, tenancy.sandbox.pods
+    await until_refused(lambda: client.create(pods, probe, dryRun="All"), "bands/urgent", 20)
 
 
 async def test_a_workload_that_nobody_judged_gains_nothing(tenancy, kubeconfig, tmp_path):

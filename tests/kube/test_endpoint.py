@@ -5,9 +5,11 @@ import os
 import stat
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from certs.authority import make_authority, pem
 from tests.kube.server import answer, write_kubeconfig
 from webhook.kube import endpoint as endpoints
 from webhook.kube.client import Client
@@ -135,7 +137,7 @@ async def test_a_server_below_a_path(server, tmp_path):
 def account(monkeypatch, tmp_path):
     """The directory of a pod's service account."""
     (tmp_path / "token").write_text("mounted\n")
-    (tmp_path / "ca.crt").write_text(CERTIFICATE)
+    (tmp_path / "ca.crt").write_bytes(pem(make_authority(datetime.now(UTC), timedelta(days=1)).certificate))
     monkeypatch.setattr(endpoints, "SERVICE_ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
@@ -220,15 +222,3 @@ print(asyncio.run(endpoint.discover()).authorization, *sys.modules)
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout.startswith("Bearer mounted")
     assert not {"kubernetes", "pydantic", "requests"} & set(finished.stdout.split())
-
-
-CERTIFICATE = """\
------BEGIN CERTIFICATE-----
-MIIBCzCBs6ADAgECAgEBMAoGCCqGSM49BAMCMA8xDTALBgNVBAMMBHRlc3QwIBcN
-MjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMA8xDTALBgNVBAMMBHRlc3Qw
-WTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAR2KtgNuOSQR/Pn0vpR7S7vQRHbM7cp
-ym42d5bH6keElrL7ap1c9hnn/MmVNpYERjRA+mPQtFqAMau3IAO7lvtpMAoGCCqG
-SM49BAMCA0cAMEQCIHFqcP6LsxjkGVkNwDgOcB3fcvhgFhFhphCgkb73IhQlAiAu
-iWm7T0O1TurfP6Zp47HAapBjpRlviBCr69TFXSp4Kg==
------END CERTIFICATE-----
-"""

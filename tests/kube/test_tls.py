@@ -5,12 +5,8 @@ import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.authority import KeyPair, make_authority, make_serving, pem
+from certs.authority import make_authority, make_client, make_serving, pem
 from tests.kube.server import Server, write_kubeconfig
 from webhook.kube import endpoint as endpoints
 from webhook.kube.client import Client
@@ -19,15 +15,6 @@ from webhook.kube.errors import ApiError
 NAMESPACES = "/api/v1/namespaces"
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
-
-
-def client_pair(authority, user):
-    """A certificate that authenticates a user."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
-    builder = x509.CertificateBuilder(authority.certificate.subject, subject, key.public_key(), 1, NOW - DAY, NOW + DAY)
-    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
-    return KeyPair(builder.add_extension(usage, critical=False).sign(authority.key, hashes.SHA256()), key)
 
 
 @pytest.fixture
@@ -59,7 +46,7 @@ def encoded(content):
 
 def embedded_in(authority, user="alice"):
     """Cluster and user with certificates inside the kubeconfig."""
-    pair = client_pair(authority, user)
+    pair = make_client(authority, user, NOW, DAY)
     cluster = {"certificate-authority-data": encoded(pem(authority.certificate))}
     return cluster, {
         "client-certificate-data": encoded(pem(pair.certificate)),
@@ -112,7 +99,7 @@ async def test_a_server_reached_by_another_name(server, authority, tmp_path, set
 async def test_certificate_files_that_change_are_used(server, authority, tmp_path, monkeypatch):
     """A client certificate or an authority replaced on disk is taken up without a restart."""
     monkeypatch.setattr(endpoints, "_RENEW_AFTER", 0.0)
-    stranger = client_pair(make_authority(NOW, DAY), "stranger")
+    stranger = make_client(make_authority(NOW, DAY), "stranger", NOW, DAY)
     (tmp_path / "u.crt").write_bytes(pem(stranger.certificate))
     (tmp_path / "u.key").write_bytes(stranger.key_pem())
     cluster = {"certificate-authority": str(tmp_path / "ca")}
@@ -120,7 +107,7 @@ async def test_certificate_files_that_change_are_used(server, authority, tmp_pat
     async with await Client.connect(write_kubeconfig(tmp_path / "k", server.url, user, **cluster)) as client:
         with pytest.raises(ApiError, match="Unreachable"):
             await client.list(NAMESPACES)
-        known = client_pair(authority, "alice")
+        known = make_client(authority, "alice", NOW, DAY)
         (tmp_path / "u.crt").write_bytes(pem(known.certificate))
         (tmp_path / "u.key").write_bytes(known.key_pem())
         assert await client.list(NAMESPACES) == ([], "100")

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.manager.choosing import KEPT, RANGE, SYSTEM, TEAMS, allow_removal, files, held, names, put
-from tests.manager.test_reload import until
 from tests.policy.builders import table
+from tests.workloads import eventually as until
 from webhook.inspection.reading import read_policies
 from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
@@ -249,11 +249,7 @@ async def test_the_server_serves_what_is_kept(start, client, directory):
     put(directory, "kind: nonsense")
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
     async with start(policies=directory, kept=kept) as running:
-
-        async def ready() -> bool:
-            return (await running.get("/readyz"))[0] == 200
-
-        await until(ready)
+        await until(running.ready)
         _, report = await running.get("/readyz?verbose")
         assert "2 PriorityPolicies and 0 PreemptionPolicies in use; the files are broken" in report
 
@@ -262,12 +258,8 @@ async def test_a_healthy_start_says_nothing_is_broken(start, client, directory):
     """Before it is known which policies are in force, that is said, and no file is called broken."""
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
     async with start(policies=directory, kept=kept) as running:
-
-        async def ready() -> bool:
-            return (await running.get("/readyz"))[0] == 200
-
         _, first = await running.get("/readyz?verbose")
-        await until(ready)
+        await until(running.ready)
     assert "broken" not in first
     assert not [line for line in running.lines() if "broken" in str(line) or line.get("level") == "error"]
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.admission.builders import make_class, make_context, make_pod, make_review
-from tests.manager.test_reload import until
+from tests.workloads import eventually as until
 from webhook.admission.context import Objects
 from webhook.component_base import supervision
 from webhook.kube.backoff import Backoff

@@ -15,6 +15,7 @@ from tests.admission.builders import make_class, make_pod, make_review
 from tests.policy.builders import table
 from tests.serving.certificates import Authority
 from tests.serving.conftest import trusting
+from tests.workloads import eventually as until
 from webhook.admission.context import Objects
 from webhook.component_base import file_watcher
 from webhook.policy.shapes.findings import PolicyError
@@ -37,15 +38,6 @@ RESOLVED = make_review(
 
 def allow(name: str) -> str:
     return POLICY.replace("CLASS", name)
-
-
-async def until(check, seconds=5.0):
-    """Wait until a coroutine function says True."""
-    for _ in range(int(seconds / 0.02)):
-        if await check():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it never came true")
 
 
 async def peer_name(running, authority) -> str:
@@ -227,7 +219,7 @@ async def test_a_broken_certificate_leaves_the_last_good_one_in_use(start, autho
 
 async def test_only_clients_of_the_given_ca_get_in(start, authority, tmp_path):
     """With --client-ca-file a client without a certificate of that CA is turned away at the handshake."""
-    callers = Authority("callers")
+    callers = Authority()
     ca = callers.write_ca(tmp_path / "callers.crt")
     mine, foreign = callers.issue(tmp_path, "apiserver"), authority.issue(tmp_path, "stranger")
     async with start(client_ca_file=ca, client=mine) as running:
@@ -242,7 +234,7 @@ async def test_only_clients_of_the_given_ca_get_in(start, authority, tmp_path):
 
 async def test_a_client_ca_that_is_replaced_is_forgotten(start, tmp_path):
     """After a reload clients of the old CA do not get in any more."""
-    old, new = Authority("old"), Authority("new")
+    old, new = Authority(), Authority()
     ca = old.write_ca(tmp_path / "callers.crt")
     client = old.issue(tmp_path, "apiserver")
     async with start(client_ca_file=ca, client=client) as running:
@@ -296,10 +288,6 @@ async def test_an_expired_certificate_is_not_ready(start, authority, tmp_path):
         expired = authority.issue(tmp_path, "expired", days=-1)
         for source, name in zip(expired, ("server.crt", "server.key"), strict=True):
             source.replace(tmp_path / name)
-
-        async def unready() -> bool:
-            return (await running.get("/readyz"))[0] == 503
-
-        await until(unready)
+        await until(lambda: running.ready(503))
         _, report = await running.get("/readyz")
     assert "[-]certificate failed: expires" in report

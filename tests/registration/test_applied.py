@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.policy.builders import engine, rules
-from tests.registration.test_keeper import until
+from tests.workloads import eventually as until
 from webhook.admission.configmaps import PROBE, answers
 from webhook.clusters.embedded.admission_chain.registered_webhooks import conditions_hold
 from webhook.kube.errors import ApiError

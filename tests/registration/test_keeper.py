@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.policy.builders import engine, rules, table
+from tests.workloads import eventually as until
 from webhook.admission.configmaps import answers
 from webhook.kube.errors import ApiError
 from webhook.policy.model.policies import Policies
@@ -101,12 +102,6 @@ async def keeping(api, server=None, **settings):
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(check, seconds=5):
-    async with asyncio.timeout(seconds):
-        while not check():  # noqa: ASYNC110 - another task brings it about
-            await asyncio.sleep(0.005)
 
 
 def complete(api, policies=None, target=None):

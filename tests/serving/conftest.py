@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from certs.authority import pem
 from tests.admission.builders import make_class
 from tests.serving.certificates import Authority
 from webhook.admission.context import Objects
@@ -47,6 +48,10 @@ class Running:
         async with self.session.get(self.health + path) as answer:
             return answer.status, await answer.text()
 
+    async def ready(self, status: int = 200) -> bool:
+        """Whether the probe of readiness answers so."""
+        return (await self.get("/readyz"))[0] == status
+
     def lines(self) -> list[dict[str, Any]]:
         """What was logged so far."""
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
@@ -63,14 +68,11 @@ class Running:
 
 @pytest.fixture(scope="session")
 def authority() -> Authority:
-    return Authority("test-ca")
+    return Authority()
 
 
 def trusting(authority: Authority, client: tuple[Path, Path] | None = None) -> ssl.SSLContext:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-
-    pem = authority.certificate.public_bytes(serialization.Encoding.PEM).decode()
-    context = ssl.create_default_context(cadata=pem)
+    context = ssl.create_default_context(cadata=pem(authority.certificate).decode())
     if client is not None:
         context.load_cert_chain(*client)
     return context

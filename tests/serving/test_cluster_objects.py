@@ -10,7 +10,6 @@ import pytest
 
 from tests.admission.builders import make_pod, make_review, patch_of
 from tests.kube.server import Server, answer
-from tests.manager.test_reload import until
 from tests.workloads import eventually
 from webhook.admission.context import Objects
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
@@ -58,17 +57,13 @@ def policies(tmp_path) -> Path:
     return directory
 
 
-async def ready(running) -> bool:
-    return (await running.get("/readyz"))[0] == 200
-
-
 async def test_classes_and_namespaces_of_a_cluster_decide(start, cluster, policies):
     """The server is ready once it knows the cluster, and follows it: classes, defaults, namespaces' labels."""
     _, client = cluster
     await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a", "labels": {"env": "prod"}}})
     await client.create(PRIORITY_CLASS.path(), make_body("high", 100))
     async with start(source=CachedObjects(client), policies=policies) as running:
-        await until(lambda: ready(running))
+        await eventually(running.ready)
         _, answer = await running.post("/validate", make_review(make_pod(**RESOLVED)))
         assert "teams/allowed" in answer["status"]["message"]
         await client.patch(NAMESPACE.path(name="team-a"), {"metadata": {"labels": {"env": "dev"}}})
@@ -79,7 +74,7 @@ async def test_classes_and_namespaces_of_a_cluster_decide(start, cluster, polici
             _, mutated = await running.post("/mutate", make_review(make_pod()))
             return validated["allowed"] and {"op": "add", "path": "/spec/priority", "value": 7} in patch_of(mutated)
 
-        await until(followed)
+        await eventually(followed)
         _, metrics = await running.get("/metrics")
     assert 'giveway_cache_age_seconds{resource="priorityclasses"}' in metrics
 
@@ -88,7 +83,7 @@ async def test_what_was_made_a_moment_ago_is_known(start, cluster):
     """A class and a namespace that the cache has not heard of yet are looked up live, every time."""
     _, client = cluster
     async with start(source=CachedObjects(client)) as running:
-        await until(lambda: ready(running))
+        await eventually(running.ready)
         for number in range(10):
             name = f"new-{number}"
             await client.create(PRIORITY_CLASS.path(), make_body(name, number))
@@ -107,7 +102,7 @@ async def test_a_class_deleted_a_moment_ago_is_no_default(start, cluster):
     await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a"}})
     await client.create(PRIORITY_CLASS.path(), make_body("std", 7, globalDefault=True))
     async with start(source=CachedObjects(client)) as running:
-        await until(lambda: ready(running))
+        await eventually(running.ready)
         await client.delete(PRIORITY_CLASS.path(name="std"))
         pod = make_pod(priority=0, preemptionPolicy="PreemptLowerPriority")
         _, answer = await running.post("/validate", make_review(pod))
@@ -120,18 +115,18 @@ async def test_reviews_go_on_while_the_api_server_restarts(start, cluster):
     await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a"}})
     await client.create(PRIORITY_CLASS.path(), make_body("high", 100))
     async with start(source=CachedObjects(client)) as running:
-        await until(lambda: ready(running))
+        await eventually(running.ready)
         restart = asyncio.create_task(running_cluster.restart())
         status, _ = await running.post("/validate", make_review(make_pod(**RESOLVED)))
         assert status == 200
         await restart
-        assert await ready(running)
+        assert await running.ready()
         await client.create(PRIORITY_CLASS.path(), make_body("later", 5))
 
         async def known() -> bool:
             return running.server.source.lookup.priority_class("later") is not None
 
-        await until(known, 15)
+        await eventually(known, 15)
 
 
 ASKER = ("127.0.0.1", "team-a")

@@ -12,8 +12,8 @@ import time
 import pytest
 
 from tests.admission.builders import make_class, make_pod, make_review
-from tests.manager.test_reload import until
 from tests.policy.builders import table
+from tests.workloads import eventually as until
 from webhook.admission.context import Objects
 from webhook.component_base import listener
 from webhook.serving import bodies, connections
@@ -276,20 +276,16 @@ async def test_a_server_that_cannot_accept_is_not_ready(running, connect, monkey
         patched.setattr(running.server._acceptor, "serve", no_file)
         with pytest.raises(OSError):
             await connect(running)
-        await until(lambda: ready(running, 503))
+        await until(lambda: running.ready(503))
         _, report = await running.get("/readyz")
         assert "[-]listener failed: [Errno 24] Too many open files" in report
-    await until(lambda: ready(running, 200))
+    await until(running.ready)
     assert await ask(*await connect(running)) == 200
 
 
 async def no_file(connection):
     connection.close()
     raise OSError(errno.EMFILE, "Too many open files")
-
-
-async def ready(running, status: int) -> bool:
-    return (await running.get("/readyz"))[0] == status
 
 
 async def test_a_connection_must_begin_a_request_in_time(running, connect, monkeypatch):

@@ -38,15 +38,11 @@ async def test_a_review_is_answered_over_tls(running):
 
 
 async def test_another_content_type_is_a_415(running):
-    """A body of another type is not looked at."""
+    """A body of another type is not looked at; `application/json; charset=utf-8` is JSON."""
     status, answer = await running.post("/mutate", GOOD, headers={"Content-Type": "text/plain"})
     assert status == 415
     text = "Content-Type is 'text/plain'; application/json was expected"
     assert answer == error(415, "UnsupportedMediaType", text)
-
-
-async def test_a_content_type_may_have_parameters(running):
-    """`application/json; charset=utf-8` is JSON."""
     status, _ = await running.post("/mutate", GOOD, headers={"Content-Type": "application/json; charset=utf-8"})
     assert status == 200
 
@@ -138,45 +134,29 @@ class Live(GivenObjects):
         return await self._ask(self.lookup)
 
 
-async def test_a_class_missing_from_the_cache_is_looked_up_live_once(start):
-    """A class made a moment ago is found before its first pod is refused."""
-
-    async def found(below):
-        return below.corrected({"priorityclasses": {"high": HIGH}})
-
-    source = Live(found)
-    async with start(source=source) as running:
-        status, answer = await running.post("/mutate", GOOD)
-    assert status == 200
-    assert len(patch_of(answer)) == 2
-    assert source.asked == [[("priorityclasses", "high")]]
-
-
-async def test_a_pod_is_refused_when_the_live_lookup_finds_nothing(start):
-    """Looked up and not there: refused, and asked only once."""
-
-    async def nothing(below):
-        return below.corrected({"priorityclasses": {"high": None}})
-
-    source = Live(nothing)
-    async with start(source=source) as running:
-        status, answer = await running.post("/validate", GOOD)
-    assert status == 200
-    assert "no PriorityClass with name high was found" in answer["status"]["message"]
-    assert len(source.asked) == 1
-
-
-async def test_without_an_answer_from_the_api_server_there_is_no_verdict(start):
+@pytest.mark.parametrize(
+    ("there", "path", "status", "words"),
+    [
+        pytest.param(HIGH, "/mutate", 200, "", id="found before its first pod is refused"),
+        pytest.param(None, "/validate", 200, "no PriorityClass with name high was found", id="looked up and not there"),
+        pytest.param(ApiError(500, "x", "etcd is away"), "/validate", 503, "etcd is away", id="nobody answers"),
+    ],
+)
+async def test_a_class_missing_from_the_cache_is_looked_up_live_once(start, there, path, status, words):
     """Nobody is refused because the API server is silent: 503, and failurePolicy decides."""
 
-    async def silent(below):
-        raise ApiError(500, "InternalError", "etcd is away")
+    async def asked(below):
+        if isinstance(there, ApiError):
+            raise there
+        return below.corrected({"priorityclasses": {"high": there}})
 
-    async with start(source=Live(silent)) as running:
-        status, answer = await running.post("/validate", GOOD)
-    assert status == 503
-    assert answer["uid"] == UID
-    assert "etcd is away" in answer["status"]["message"]
+    source = Live(asked)
+    async with start(source=source) as running:
+        found, answer = await running.post(path, GOOD)
+    assert (found, answer["uid"]) == (status, UID)
+    assert words in answer.get("status", {}).get("message", "")
+    assert answer["allowed"] is not bool(words)
+    assert source.asked == [[("priorityclasses", "high")]]
 
 
 async def test_a_review_ends_within_its_share_of_the_timeout(start):

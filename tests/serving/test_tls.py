@@ -61,7 +61,7 @@ async def test_a_handshake_takes_the_newest_certificate(start, authority, tmp_pa
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 async def test_an_old_client_ca_is_forgotten(start, authority, tmp_path, name, version):
     """Neither a connection that was accepted before lets its clients in, nor a TLS session that they began."""
-    old, new = Authority("old"), Authority("new")
+    old, new = Authority(), Authority()
     ca = old.write_ca(tmp_path / "callers.crt")
     mine, others = (
         client_context(authority, version, one.issue(tmp_path, word)) for one, word in ((old, "mine"), (new, "others"))
