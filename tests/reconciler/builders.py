@@ -23,6 +23,8 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.outcomes import Evicts
 from webhook.reconciler.metrics import ReconcilerMetrics
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
@@ -144,6 +146,14 @@ class ClassesOfPods(ObjectTable[PriorityClass]):
     def get(self, name: str, default: Any = None) -> Any:
         known = super().get(name, default)
         return known or PriorityClass(metadata=ObjectMeta(name=name), value=_Whichever())
+
+
+def under_way(*plans: Plan) -> PlanIndex:
+    """These plans, and no others."""
+    index = PlanIndex()
+    for plan in plans:
+        index.add(plan)
+    return index
 
 
 class Setting:

@@ -358,7 +358,7 @@ class Reconciler:
         now = self.clock.monotonic()
         pod = self.state.pod_of(plan.key, plan.uid)
         self.reporter.ended(plan, ending, now - plan.started, note, pod)
-        if plan.record.gang and not self.plan_manager.siblings.of(plan):
+        if plan.record.gang and not self.plan_manager.index.siblings(plan):
             self.reporter.metrics.gangs_ended.labels(ending.value).inc()
         self.store.write_soon()
         # 2. Take plan and nomination off, as long as the pod exists and this process leads.
@@ -367,7 +367,7 @@ class Reconciler:
         # 3. A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.
         entry, node = self.queue.get(plan.key), plan.record.node
         shunned = ending is Ending.TIMED_OUT and pod is not None and self.evaluator.fits_on(pod, node)
-        evicted = self.plan_manager.siblings.have_evicted(plan)
+        evicted = self.plan_manager.index.have_evicted(plan)
         if entry is not None and (shunned or (ENDINGS[ending].lost_room and evicted)):
             left = entry.nodes.plan_failed(node, now - plan.started, now, taken=not shunned)
             self.reporter.left_out(plan.key, left, now)

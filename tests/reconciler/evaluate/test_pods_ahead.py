@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor, under_way
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.scheduling import PodGroup
 from webhook.kube.objects.storage import PersistentVolume, PersistentVolumeClaim
@@ -284,7 +284,7 @@ def test_what_was_decided_stands_before_the_first_eviction(
     record = PlanRecord(id="plan", node=outcome.node, victims=victims, policy="test")
     plan = Plan(record, "default/p", "uid-p", 100, 0.0, 300.0, nominated=True, displaced=True)
     plan.look = PlanLook(setting.state.snapshot.version - 1)
-    action = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), setting.at)
+    action = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), setting.at)
     assert isinstance(action, Ask | Try)
 
 

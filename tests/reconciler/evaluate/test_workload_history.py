@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
+from webhook.kube.pods import workload_of
 from webhook.policy.model.cost import EvictionCost
 from webhook.policy.model.limits import Limits, WorkloadLimit
 from webhook.policy.model.victims import Victims
@@ -127,8 +128,8 @@ def test_recent_evictions_count_as_a_cost():
 @pytest.mark.parametrize("owner", [("K" * 64, "db"), ("Job", "n" * 254)], ids=["kind", "name"])
 def test_an_owner_that_no_object_can_be_has_no_history(owner):
     """The API server takes any owner reference; one of a megabyte would leave no room for others on the Lease."""
-    setting = Setting(node("n1"))
-    setting.evaluator.note_past(pod("a", owner=owner, node="n1"), "default/p")
-    assert setting.evaluator.limiter.history.counts(1e9, 0.0) == {}
-    setting.evaluator.note_past(pod("b", owner=("Job", "n" * 253), node="n1"), "default/p")
-    assert len(setting.evaluator.limiter.history.counts(1e9, 0.0)) == 1
+    history = WorkloadHistory()
+    history.note(workload_of(pod("a", owner=owner, node="n1")), 0.0, API)
+    assert history.counts(1e9, 0.0) == {}
+    history.note(workload_of(pod("b", owner=("Job", "n" * 253), node="n1")), 0.0, API)
+    assert len(history.counts(1e9, 0.0)) == 1

@@ -91,7 +91,7 @@ async def test_a_member_that_joins_depends_on_those_before_it():
     reconciler.turn()
     first, joined = (reconciler.plans[f"default/gang-{number}"] for number in (0, 2))
     assert joined.record.gang.members == ("gang-0", "gang-1", "gang-2")
-    assert manager.siblings.of(joined) == [first, reconciler.plans["default/gang-1"]]
+    assert manager.index.siblings(joined) == [first, reconciler.plans["default/gang-1"]]
     reconciler._end(joined, Ending.OUTDATED)
     assert not isinstance(manager.next_action(first), End)
     reconciler.turn()

@@ -6,7 +6,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor, under_way
 from webhook.kube.instants import rfc3339
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.schedule import Schedule
@@ -38,7 +38,7 @@ def begun(setting: Setting) -> Plan:
 
 def action(setting: Setting, plan: Plan) -> Action:
     """What to do next for the plan."""
-    return next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), setting.at)
+    return next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), setting.at)
 
 
 def objection(setting: Setting, plan: Plan) -> str:
@@ -143,7 +143,7 @@ def test_time_is_an_argument(nominated: bool, asked: tuple[str, ...]):
     plan.nominated, plan.gone, plan.look = nominated, set(asked), PlanLook()
     before = {field.name: copy.copy(getattr(plan, field.name)) for field in dataclasses.fields(Plan)}
     setting.evaluator.clock = NoClock()
-    todo = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), at)
+    todo = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), at)
     assert not isinstance(todo, End)
     assert {name: getattr(plan, name) for name in before} == before | {"look": plan.look}
 
@@ -163,6 +163,6 @@ def test_the_later_one_of_two_equal_plans_loses_the_room(asked: bool, taken: str
     ]
     plans[1].record = msgspec.structs.replace(record, id="later", victims=())
     plans[0].gone = {"uid-v"} if asked else set()
-    context = PlanContext(setting.evaluator, setting.policy_set, lambda _: plans)
+    context = PlanContext(setting.evaluator, setting.policy_set, under_way(*plans))
     ended = [plan.key for plan in plans if isinstance(next_action(plan, context, setting.at), End)]
     assert ended == [f"default/{name}" for name in lost]

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
-from webhook.kube.pods import workload_of
 from webhook.policy.model.preemption import EvictionMode, PreemptionPolicy
 from webhook.policy.model.values import PLAN
 from webhook.preemption.decision import fits, fits_on, victims_needed
@@ -41,7 +40,7 @@ from webhook.reconciler.evaluate.outcomes import (
     Unschedulable,
     Waits,
 )
-from webhook.reconciler.evaluate.past_evictions import BARE, PastEvictions, evictor_name
+from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates, too_large
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
@@ -195,12 +194,6 @@ class Evaluator:
     def exclusions(self, now: float) -> NDArray[np.bool_]:
         """The pods, by row, that evicting does not help now, whatever the rules say."""
         return immovable(self.state, *self.eviction_backoff.excluded(now))
-
-    def note_past(self, victim: Pod, preemptor: str) -> None:
-        """A victim was asked to leave for the pod `namespace/name`: note it in the history of the victim's workload."""
-        pod = self.state.pods.get(preemptor)
-        by = evictor_name(pod) if pod is not None else f"{BARE}{preemptor}"
-        self.limiter.history.note(workload_of(victim), self.clock.monotonic(), by)
 
     def leaving_soon(self, policy: PreemptionPolicy, at: Now) -> Rows:
         """The rows of the pods that leave so soon that decisions count on them and evict no others."""

@@ -28,7 +28,8 @@ _PATIENCE = 5.0
 """Seconds for a request."""
 _LONGEST_WAIT = 20.0
 """Seconds for which a plan stays on its pod although what was evicted cannot be written."""
-_RETRY = 1.0
+_RETRY, _LONGEST_RETRY = 1.0, 60.0
+"""Seconds before a request is made again that failed, at first and at most."""
 _LEAST_GAP = 0.25
 _SHARE = 0.05
 """How much of the time is spent on making the text, at most: of 10 000 workloads it takes a while."""
@@ -90,12 +91,16 @@ class EvictionStore:
 
     async def keep(self) -> None:
         """Write what is new, until cancelled."""
+        pause = _RETRY
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            if not await self.write():
+            if await self.write():
+                pause = _RETRY
+            else:
                 self._wanted.set()
-                await asyncio.sleep(_RETRY)
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_RETRY, 2 * pause)
             await asyncio.sleep(max(_LEAST_GAP, self._took / _SHARE))
 
     async def write(self) -> bool:

@@ -8,7 +8,8 @@ by the same rules. How far a plan has come is not stored: it follows from what w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from webhook.kube.objects.pod import Pod
@@ -24,6 +25,7 @@ from webhook.reconciler.plans.notices import askable, not_told
 from webhook.reconciler.plans.objections import basis, has_budget, objection
 from webhook.reconciler.plans.plan import Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
+from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.unneeded import unneeded
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.state.annotations import carries
@@ -36,19 +38,17 @@ _ASSEMBLY_PAUSE = 1.0
 
 
 class PlanContext(NamedTuple):
-    """What a plan is judged by, beside itself; `beside` are all plans for a node, `naming` those that name a victim.
+    """What a plan is judged by, beside itself.
 
-    `unanswered` are those that are over, whose victims are still being asked: they may leave, or stay. `siblings` are
-    the plans for the other members of a plan's gang; some may not be known yet while plans are `taking_over`.
+    `plans` are under way. `unanswered` are over, by id, and their victims are still being asked: they may leave, or
+    stay. As long as pods are `unseen` some plans may yet be taken over.
     """
 
     evaluator: Evaluator
     policy_set: PolicySet
-    beside: Callable[[str], Iterable[Plan]]
-    naming: Callable[[str], Iterable[Plan]] = lambda _: ()
-    unanswered: Callable[[], Iterable[Plan]] = tuple
-    siblings: Callable[[Plan], Iterable[Plan]] = lambda _: ()
-    taking_over: Callable[[], bool] = lambda: False
+    plans: PlanIndex
+    unanswered: Mapping[str, Plan] = MappingProxyType({})
+    unseen: Collection[str] = ()
 
 
 class Situation(NamedTuple):
@@ -112,7 +112,7 @@ def _next_step(situation: Situation) -> Action:
         return gap
     if not plan.nominated:
         return Nominate()
-    if any(not sibling.nominated for sibling in context.siblings(plan)):
+    if any(not sibling.nominated for sibling in context.plans.siblings(plan)):
         return Wait(now + _ASSEMBLY_PAUSE)
     # 2. If all have been asked, the room is there, or will be, or it was taken.
     if not left:
@@ -135,14 +135,14 @@ def _gap(situation: Situation) -> Action | None:
     plan, context, now = situation.plan, situation.context, situation.now
     if not (key := missing_member(plan, context)):
         return None
-    if context.taking_over():
+    if context.unseen:
         return Wait(now + _ASSEMBLY_PAUSE)
     return End(Ending.GANG, f"{key}, of the same gang, is not nominated")
 
 
 def missing_member(plan: Plan, context: PlanContext) -> str:
     """A member of a plan's gang, `namespace/name`, that has neither a plan of it nor a node; empty if all have one."""
-    known = {plan.key, *(sibling.key for sibling in context.siblings(plan))}
+    known = {plan.key, *(sibling.key for sibling in context.plans.siblings(plan))}
     for name in plan.record.gang.members if plan.record.gang else ():
         key = f"{plan.key.partition('/')[0]}/{name}"
         member = context.evaluator.state.pods.get(key)
@@ -156,11 +156,11 @@ def _too_few(situation: Situation) -> Action | None:
     plan, context, pod, (now, _), *_ = situation
     if not plan.record.gang:
         return None
-    nodes = [member.record.node for member in (plan, *context.siblings(plan))]
+    nodes = [member.record.node for member in (plan, *context.plans.siblings(plan))]
     gang = form_gang(context.evaluator.state.snapshot, [pod], nodes)
     if len(gang.secured) >= gang.minimum:
         return None
-    if context.taking_over():
+    if context.unseen:
         return Wait(now + _ASSEMBLY_PAUSE)
     return End(Ending.GANG, f"{gang.key} needs {gang.minimum} pods, and {len(gang.secured)} are nominated or bound")
 
@@ -174,7 +174,7 @@ def _look_again(situation: Situation) -> PreemptionPolicy | Action:
     # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-    siblings, later = list(context.siblings(plan)), later_equals(plan, context.beside)
+    siblings, later = context.plans.siblings(plan), later_equals(plan, context.plans)
     fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in siblings)
     evaluator, policy_set = context.evaluator, context.policy_set
     refused = objection(plan, evaluator, policy_set, policy, left, at=at, fresh=fresh, later=later, siblings=siblings)
@@ -209,7 +209,7 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     if not plan.displaced and (lower := to_displace(evaluator.state, plan)):
         return Displace(tuple(lower))
     # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
-    siblings = list(context.siblings(plan))
+    siblings = context.plans.siblings(plan)
     several = bool(siblings) or len(left) + len(_shared(situation)) + len(plan.gone) > 1
     if several and (untried := _to_try(situation)):
         return Try(untried)
@@ -242,7 +242,7 @@ def _holds_back(sibling: Plan, context: PlanContext) -> bool:
 def _room(situation: Situation) -> Action:
     """Wait for the room as long as it can come."""
     plan, context, pod = situation.plan, situation.context, situation.pod
-    evaluator, later = context.evaluator, later_equals(plan, context.beside)
+    evaluator, later = context.evaluator, later_equals(plan, context.plans)
     binding = evaluator.state.snapshot.device_claims.is_binding(plan.uid)
     if math.isinf(plan.roomy) and not binding and not evaluator.has_room(pod, plan.record.node, but=later):
         if refusal := refusal_of(evaluator.state.snapshot, pod, plan.record.node):
@@ -253,10 +253,10 @@ def _room(situation: Situation) -> Action:
     return Wait(plan.deadline)
 
 
-def later_equals(plan: Plan, beside: Callable[[str], Iterable[Plan]]) -> list[str]:
+def later_equals(plan: Plan, index: PlanIndex) -> list[str]:
     """The preemptors of the same priority for which the node was chosen later: if room was taken, theirs is lost."""
     order = plan.started, plan.record.id
-    equals = [other for other in beside(plan.record.node) if other.priority == plan.priority]
+    equals = [other for other in index.on_node(plan.record.node) if other.priority == plan.priority]
     return [other.key for other in equals if (other.started, other.record.id) > order]
 
 
@@ -299,8 +299,9 @@ def unasked(plan: Plan, context: PlanContext, asking: Collection[str] = ()) -> l
     order = plan.started, plan.record.id
 
     def is_anothers(uid: str) -> bool:
-        earlier = [other for other in context.naming(uid) if (other.started, other.record.id) < order]
-        return any(uid in other.gone for other in context.naming(uid)) or any(other.needs(uid) for other in earlier)
+        others = context.plans.naming(uid)
+        earlier = [other for other in others if (other.started, other.record.id) < order]
+        return any(uid in other.gone for other in others) or any(other.needs(uid) for other in earlier)
 
     left = remaining(context.evaluator.state, plan)
     return [victim for victim in left if victim.uid not in asking and not is_anothers(victim.uid)]
@@ -319,9 +320,11 @@ def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
     expected = {
         f"{pods.namespaces[row]}/{pods.names[row]}"
         for row in there[pods.node[there] == snapshot.nodes.find(plan.record.node)].tolist()
-        if any(other is not plan and other.needs(pods.uids[row]) for other in context.naming(pods.uids[row]))
+        if any(other is not plan and other.needs(pods.uids[row]) for other in context.plans.naming(pods.uids[row]))
     }
-    over = [victim for other in context.unanswered() for victim in other.record.victims if victim.uid in other.asking]
+    over = [
+        victim for other in context.unanswered.values() for victim in other.record.victims if victim.uid in other.asking
+    ]
     return expected | {victim.key for victim in over}
 
 

@@ -26,6 +26,7 @@ from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.clock import Now
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Waits
+from webhook.reconciler.evaluate.past_evictions import BARE, evictor_name
 from webhook.reconciler.plans.actions import Action, End, Promise, Spare, Wait
 from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.news import AllAsked, NominationCleared, PlanActs, PlanEnded, VictimsCountAsGone
@@ -64,21 +65,12 @@ class PlanManager:
         self.clock = evaluator.clock
         self.dry_run = dry_run
         self._state = evaluator.state
-        self.siblings = self.index.siblings
         self.unseen: dict[str, None] = {}
         """Pods that are yet to be looked at: preemptors come to the queue, plans of earlier leaders are taken over."""
         self._unanswered: dict[str, Plan] = {}
         """Plans that have ended, by id, as long as a victim that they asked has not been answered for."""
         self.notices = Notices(self.index, self._unanswered)
-        self.context = PlanContext(
-            evaluator,
-            policy_set,
-            self.index.on_node,
-            self.index.naming,
-            self._unanswered.values,
-            self.siblings.of,
-            lambda: bool(self.unseen),
-        )
+        self.context = PlanContext(evaluator, policy_set, self.index, self._unanswered, self.unseen)
         self._next_check = 0.0
 
     def begin(
@@ -167,7 +159,7 @@ class PlanManager:
         """What plans under way mean for a decision for this pod."""
         held: dict[str, list[Pod]] = {}
         for plan in self.plans.values():
-            if plan.priority < (pod.spec.priority or 0) and self.siblings.have_evicted(plan):
+            if plan.priority < (pod.spec.priority or 0) and self.index.have_evicted(plan):
                 below = self._state.pods.get(plan.key)
                 if below is not None and below.spec.scheduler_name == pod.spec.scheduler_name:
                     held.setdefault(plan.record.node, []).append(below)
@@ -175,7 +167,7 @@ class PlanManager:
 
     def touch_siblings(self, plan: Plan) -> None:
         """Something happened to a plan that those of its gang may have waited for."""
-        self.unchecked |= {sibling.key: None for sibling in self.siblings.of(plan)}
+        self.unchecked |= {sibling.key: None for sibling in self.index.siblings(plan)}
 
     def exclude(self, plan: Plan, unneeded: Collection[str]) -> None:
         """These victims, by uid, turned out not to be needed: they stay, and nothing counts them as leaving."""
@@ -189,7 +181,8 @@ class PlanManager:
         uid, now = victim.metadata.uid, self.clock.monotonic()
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
         ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
-        self.evaluator.note_past(victim, plan.key)
+        by = self._state.pods.get(plan.key)
+        self.evaluator.limiter.history.note(workload_of(victim), now, evictor_name(by) if by else f"{BARE}{plan.key}")
         # A victim of several plans counts once, by the ticket of the first one to name it
         holders = (plan, *self.plans.values(), *self._unanswered.values())
         known = next((given for holder in holders if (given := holder.give_ticket(uid)) is not None), None)
@@ -237,8 +230,8 @@ class PlanManager:
         plan.end(ending)
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
         self._touch_others(plan)
-        if ENDINGS[ending].lost_room and self.siblings.have_evicted(plan):
-            for owner in returning_owners(self.evaluator, plan, self.index.on_node):
+        if ENDINGS[ending].lost_room and self.index.have_evicted(plan):
+            for owner in returning_owners(self.evaluator, plan, self.index):
                 self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
         if ending is Ending.TIMED_OUT:
             for victim in plan.record.victims:

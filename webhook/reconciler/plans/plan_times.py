@@ -37,10 +37,10 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
     state = context.evaluator.state
     if awaits_deallocation(state, plan):
         return math.inf
-    if math.isfinite(plan.roomy) and any(math.isinf(sibling.roomy) for sibling in context.siblings(plan)):
+    if math.isfinite(plan.roomy) and any(math.isinf(sibling.roomy) for sibling in context.plans.siblings(plan)):
         return math.inf  # it waits for the room of another member, whose time counts
     if math.isinf(plan.roomy):
-        beside = [plan, *context.beside(plan.record.node)]
+        beside = [plan, *context.plans.on_node(plan.record.node)]
         asked = [
             (victim, other.ends[victim.uid])
             for other in beside
@@ -59,7 +59,7 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
 def fits_elsewhere(plan: Plan, context: PlanContext) -> bool:
     """Whether its scheduler finds room for the preemptor now, though none comes up on the node of its plan."""
     evaluator, pod = context.evaluator, context.evaluator.state.pods.get(plan.key)
-    evicted = plan.gone or any(sibling.gone for sibling in context.siblings(plan))
+    evicted = context.plans.have_evicted(plan)
     if pod is None or plan.record.resize or not evicted or evaluator.has_room(pod, plan.record.node):
         return False
     return not plan.left_out.issuperset(fits(evaluator.state.snapshot, pod))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import workload_of
@@ -13,21 +11,22 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.next_action import later_equals
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import takers
+from webhook.reconciler.plans.plan_index import PlanIndex
 
 
-def returning_owners(evaluator: Evaluator, plan: Plan, beside: Callable[[str], Iterable[Plan]]) -> set[str]:
+def returning_owners(evaluator: Evaluator, plan: Plan, index: PlanIndex) -> set[str]:
     """The owners (`workload_of`) of victims of the plan that have put pods back in their place.
 
     Such a pod was made after the plan began to evict. It has devices of the plan, or is on the node, and the preemptor
     would fit there without it. If something else keeps the preemptor from the node, such as another owner's pod, nobody
-    has put anything back. `beside` gives the plans for a node.
+    has put anything back.
     """
     state, node, victims = evaluator.state, plan.record.node, {victim.uid for victim in plan.record.victims}
     preemptor, snapshot = state.pods.get(plan.key), evaluator.state.snapshot
     keys = [known.key for known in state.pods_on(node)]
     keys += [key for owner in plan.owners for key in state.index.owned.get(owner, ())] if plan.room else []
     there = [pod for key in keys if (pod := state.pods.get(key)) is not None]
-    others, evicting = later_equals(plan, beside), plan.evicting
+    others, evicting = later_equals(plan, index), plan.evicting
 
     def is_put_back(pod: Pod) -> bool:
         came = evicting is not None and evicting.is_before(pod)
