@@ -13,6 +13,8 @@ from webhook.policy.shapes.shapes import DURATION, duration_up_to, integer
 
 MANY = 1_000_000
 """The most that a count in a policy may be."""
+_RATES = ("per_owner", "per_node", "per_namespace", "per_label", "per_cluster")
+_WHEN = "When it holds; always if absent. It counts evictions always."
 _EVICTIONS = integer("a number of evictions", 1, MANY)
 _MONTH = duration_up_to(30 * 86_400.0)
 """For as long the reconciler remembers evictions of workloads."""
@@ -24,11 +26,7 @@ class Rate(msgspec.Struct, frozen=True):
 
     evictions: Annotated[int, _EVICTIONS, "How many."]
     window: Annotated[float, DURATION, "Within which time."] = 60.0
-    schedule: Annotated[Schedule | None, "When it holds; always if absent. It counts evictions always."] = None
-
-    def holds(self, now: float) -> bool:
-        """Whether it holds at this time, in seconds since the epoch."""
-        return self.schedule is None or self.schedule.holds(now)
+    schedule: Annotated[Schedule | None, _WHEN] = None
 
 
 @mapping("label rate")
@@ -38,11 +36,7 @@ class LabelRate(msgspec.Struct, frozen=True):
     label: Annotated[str, LABEL_KEY, "The label's key, such as team; pods without it do not count."]
     evictions: Annotated[int, _EVICTIONS, "How many."]
     window: Annotated[float, DURATION, "Within which time."] = 60.0
-    schedule: Annotated[Schedule | None, "When it holds; always if absent. It counts evictions always."] = None
-
-    def holds(self, now: float) -> bool:
-        """Whether it holds at this time, in seconds since the epoch."""
-        return self.schedule is None or self.schedule.holds(now)
+    schedule: Annotated[Schedule | None, _WHEN] = None
 
 
 @mapping("workload limit")
@@ -91,16 +85,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rates(self) -> dict[str, Rate | LabelRate]:
         """The rates that are set, by their field."""
-        rates = {
-            "per_owner": self.per_owner,
-            "per_node": self.per_node,
-            "per_namespace": self.per_namespace,
-            "per_label": self.per_label,
-            "per_cluster": self.per_cluster,
-        }
+        rates = {field: getattr(self, field) for field in _RATES}
         return {field: rate for field, rate in rates.items() if rate is not None}
 
     def at(self, now: float) -> Limits:
         """The limits without the rates that do not hold at this time, in seconds since the epoch."""
-        off = {field: None for field, rate in self.rates.items() if not rate.holds(now)}
+        off = {field: None for field, rate in self.rates.items() if rate.schedule and not rate.schedule.holds(now)}
         return msgspec.structs.replace(self, **off) if off else self

@@ -24,8 +24,6 @@ _NUMBER = re.compile(
 _OCTAL11 = re.compile(r"[-+]?0[0-7_]+", re.ASCII)
 _BINARY11 = re.compile(r"[-+]?0b[01_]+", re.ASCII)
 _GROUPED11 = re.compile(r"[-+]?(?:[1-9][0-9]*_[0-9_]*|0x[0-9a-fA-F]*_[0-9a-fA-F_]*|[0-9]+\.[0-9]*_[0-9_]*)", re.ASCII)
-_SIXTIES11 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?", re.ASCII)
-_DATE11 = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?", re.ASCII)
 _DURATION = re.compile(r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?(?:([0-9]+)ms)?", re.ASCII)
 _LONGEST = 32
 _FOREVER = 10 * 365 * 24 * 3600
@@ -104,7 +102,7 @@ def kind(node: YamlNode) -> str:
 
 
 def yaml11(scalar: YamlScalar) -> str:
-    """What a YAML 1.1 reader takes an unquoted scalar for, if that is something else; else nothing."""
+    """What a YAML 1.1 reader such as kubectl takes an unquoted scalar for, if that is something else; else nothing."""
     text = scalar.text
     if not scalar.plain or len(text) > _LONGEST:
         return ""
@@ -116,17 +114,7 @@ def yaml11(scalar: YamlScalar) -> str:
         return f"the octal number {int(text.replace('_', ''), 8)}"
     if _BINARY11.fullmatch(text):
         return f"the binary number {int(text.replace('_', ''), 2)}"
-    if _GROUPED11.fullmatch(text):
-        return f"the number {text.replace('_', '')}"
-    if _SIXTIES11.fullmatch(text):
-        whole, dot, fraction = text.replace("_", "").lstrip("+-").partition(".")
-        total = 0
-        for digits in whole.split(":"):
-            total = total * 60 + int(digits)
-        return f"the base-60 number {'-' if text.startswith('-') else ''}{total}{dot if fraction else ''}{fraction}"
-    if _DATE11.fullmatch(text):
-        return "a date"
-    return ""
+    return f"the number {text.replace('_', '')}" if _GROUPED11.fullmatch(text) else ""
 
 
 def seconds(text: str) -> float | None:
