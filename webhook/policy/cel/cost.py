@@ -102,6 +102,8 @@ class _Value(msgspec.Struct, frozen=True):
 
 
 _NUMBER = _Value((_SCALAR,), 0)
+_COLLECTED = _Value((0.0,), 0)
+"""What a loop has made so far: the loop itself charges what it copies of that."""
 _Scope: TypeAlias = dict[str, _Value]
 
 
@@ -178,6 +180,8 @@ class _Estimate:
         """The value of a function or operator; its result is as long as its arguments together unless known better."""
         name, sizes = call.function, [value.size for value in values]
         result = _Value(self._sum(*sizes), sum(value.elements for value in values))
+        if name == "_+_" and values[0] is _COLLECTED and not call.scalar:
+            return result
         if name in DECLARED:
             self._charge((_CALL,))
         if name in _COMPARISONS:
@@ -226,18 +230,12 @@ class _Estimate:
         often = (min(count * steps, all_ / _SMALLEST_ELEMENT) for count, all_ in zip(outside, size, strict=True))
         self._repeated = (*(min(count, _ITERATIONS) for count in often), 1.0)
         element = _Value((*size, size[-1]), range_.elements)
-        inner = {**scope, loop.variable: element, loop.accumulator: _NUMBER}
+        inner = {**scope, loop.variable: element, loop.accumulator: _COLLECTED}
         self._value(loop.condition, inner)
-        collected, made = _collected(loop), _NUMBER
-        if collected is None:
-            self._value(loop.step, inner)
-        else:
-            condition, kept = collected
-            if condition is not None:
-                self._value(condition, inner)
-            value = self._value(kept, inner)
-            self._charge((_STEP + _COPY * steps,))
-            made = _Value(self._sum(value.size, (2.0,))[:-1], max(steps, value.elements))
+        value, made = self._value(loop.step, inner), _NUMBER
+        if isinstance(loop.init, ListOrMap):  # `map` and `filter` put each element behind those that they have
+            self._charge((_COPY * steps,))
+            made = _Value(self._here(value.size)[:-1], max(steps, value.elements))
         self._repeated = outside
         return self._value(loop.result, {**scope, loop.accumulator: made})
 
@@ -265,26 +263,6 @@ class _Estimate:
         return tuple(
             min(sum_, first[place] * there[last]) if place <= last else sum_ for place, sum_ in enumerate(least)
         )
-
-
-def _collected(loop: Comprehension) -> tuple[Tree | None, Tree] | None:
-    """The condition and the element of a loop that makes a list (`map`, `filter`); None for one that makes a scalar.
-
-    Raises CostError for a loop that no known macro makes.
-    """
-    own = Identifier(loop.accumulator)
-    match loop.step:
-        case FunctionCall("_&&_" | "_||_", (first, _)) if first == own:
-            return None
-        case FunctionCall("_+_", (first, ListOrMap((element,)))) if first == own:
-            return None, element
-        case FunctionCall("_?_:_", (condition, FunctionCall("_+_", (first, ListOrMap((element,)))), last)) if (
-            first == last == own
-        ):
-            return condition, element
-        case FunctionCall("_?_:_", (_, FunctionCall("_+_", (first, Constant())), last)) if first == last == own:
-            return None
-    raise CostError("the expression has a macro whose cost is not known")
 
 
 def _steps_of_pattern(pattern: str) -> float:
