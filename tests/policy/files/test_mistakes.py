@@ -145,11 +145,6 @@ def test_errors(spec, place, words):
             "lables",
             '; did you mean "labels"?',
         ),
-        "account as a user": (
-            reserve("define: {subjects: [{kind: User, name: 'system:serviceaccount:a:b'}]}"),
-            "'system:serviceaccount:a:b'",
-            "kind: ServiceAccount",
-        ),
         "unknown annotation": (
             rule("copyAnnotations: [godel.bytedance.com/can-be-preemted]"),
             "godel.bytedance.com/can-be-preemted",

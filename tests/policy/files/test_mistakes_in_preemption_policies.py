@@ -86,8 +86,6 @@ NIGHT = "schedule: {cron: 0 23 * * *, duration: 4h}"
 @table(
     "spec, place, words",
     {
-        "always": (schedule("cron: 0 * * * *", "1h"), "1h", "it begins again before it ends, every time: it"),
-        "overlap": (schedule("cron: '0 6,8 * * *'", "3h"), "3h", "it begins again after 2h, before it ends"),
         "rate that never holds": (
             preemption(f"{DAY}\nlimits: {{perNode: {{evictions: 1, {NIGHT}}}}}"),
             f"{{perNode: {{evictions: 1, {NIGHT}}}}}",
@@ -101,7 +99,7 @@ NIGHT = "schedule: {cron: 0 23 * * *, duration: 4h}"
     },
 )
 def test_warnings_of_schedules(spec, place, words):
-    """Windows that run together, and what holds at no time at which its policy does."""
+    """What holds at no time at which its policy does."""
     found = loaded(spec, kind="PreemptionPolicy")
     check(found.findings, Severity.WARNING, place, words)
     assert len(found.policies.preemption) == 1

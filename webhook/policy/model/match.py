@@ -118,11 +118,6 @@ class Subject(Checked, frozen=True):
             reader.error(nodes["kind"], 'a ServiceAccount needs "namespace"; "*" is any')
         if not account and "namespace" in nodes and "kind" in values:
             reader.error(nodes["namespace"], f'a {values["kind"]} has no "namespace"; only ServiceAccounts do')
-        name = values.get("name", "")
-        if values.get("kind") == "User" and name.startswith(SERVICE_ACCOUNT) and "*" not in name:
-            reader.warn(
-                nodes["name"], "this is a service account; kind: ServiceAccount with namespace and name says it plainly"
-            )
 
     def __str__(self) -> str:
         """`Group a`, or `ServiceAccount kube-system/b`."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
-from itertools import islice, pairwise, takewhile
+from itertools import islice
 from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -29,8 +29,6 @@ from webhook.policy.shapes.yaml_nodes import YamlScalar, duration
 _MINUTE, _DAY = 60, 24 * 3600
 _LONGEST = 31 * _DAY
 """Seconds that a window may last, at most."""
-_WINDOWS = 64
-"""Windows that are looked at to find out how they lie to each other."""
 _STEPS = 500
 """Windows that are looked at to find where those that are open end, and whether two schedules ever meet."""
 _SHIFT = 3 * 3600
@@ -81,21 +79,10 @@ class Schedule(Checked, frozen=True, kw_only=True):
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """The duration is one of minutes, and windows do not run together unnoticed."""
-        lasts = values.get("duration")
-        if lasts is None:
-            return
+        """The duration is one of minutes."""
+        lasts = values.get("duration", _MINUTE)
         if not _MINUTE <= lasts <= _LONGEST or lasts % _MINUTE:
             reader.error(nodes["duration"], f"{duration(lasts)}: whole minutes, from 1m to {duration(_LONGEST)}")
-        elif "cron" in values and ("time_zone" in values or "time_zone" not in nodes):
-            schedule = Schedule(**values)
-            windows = takewhile(lambda window: window[0] < _END, islice(_windows(schedule, _BEGIN), _WINDOWS))
-            gaps = [later - earlier for (earlier, _), (later, _) in pairwise(windows)]
-            if gaps and max(gaps) <= lasts:
-                reader.warn(nodes["duration"], "it begins again before it ends, every time: it always holds")
-            elif gaps and min(gaps) < lasts:
-                text = f"it begins again after {duration(min(gaps))}, before it ends: such windows are one"
-                reader.warn(nodes["duration"], text)
 
     def __str__(self) -> str:
         """`0 6 * * MON-FRI Europe/Berlin for 14h`."""

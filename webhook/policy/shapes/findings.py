@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import unicodedata
 from bisect import bisect
 from collections.abc import Iterable
 from enum import StrEnum
@@ -156,19 +155,10 @@ class Reader:
             shown = "…" + shown[1:]
         if start + _WIDEST < len(text):
             shown = shown[:-1] + "…"
-        before = shown[: column - 1 - start]
-        marked = shown[column - 1 - start :][: max(1, width)]
-        number = f"{source.line:>5}"
-        return f"{number} | {shown.rstrip()}\n{'':>5} | {' ' * _cells(before)}{'^' * max(1, _cells(marked.rstrip()))}"
+        begin = column - 1 - start
+        marked = shown[begin:][: max(1, width)].rstrip()
+        return f"{source.line:>5} | {shown.rstrip()}\n{'':>5} | {' ' * begin}{'^' * max(1, len(marked))}"
 
     def line(self, number: int) -> str:
         """A line of the file, from 1; empty past the end."""
         return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
-
-
-def _cells(text: str) -> int:
-    """Columns that a text takes in a terminal: wide East Asian characters take two, combining ones none."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
