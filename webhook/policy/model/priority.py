@@ -8,7 +8,7 @@ from webhook.policy.cel.program import VARIABLES, compile_bool
 from webhook.policy.model.declarations import reads_user
 from webhook.policy.model.match import MEND, RIGHT, RequestMatch, check_rights
 from webhook.policy.model.rules import Enforcement, PriorityRule
-from webhook.policy.model.values import Name, expression, warn_of_unknown_fields
+from webhook.policy.model.values import Name, expression, warn_of
 from webhook.policy.shapes.findings import Reader, Severity
 from webhook.policy.shapes.object_shape import FILLED, REQUIRED, Checked, Nodes, Values, mapping
 from webhook.policy.shapes.shapes import INSTANT, string
@@ -28,7 +28,7 @@ class MatchCondition(Checked, frozen=True):
         """It reads fields that there are."""
         if "expression" in values:
             about = ("pods", "priorityclasses")
-            warn_of_unknown_fields(compile_bool(values["expression"]), nodes["expression"], reader, about)
+            warn_of(compile_bool(values["expression"]), nodes["expression"], reader, about)
 
 
 @mapping("exception")

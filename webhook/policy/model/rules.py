@@ -20,7 +20,7 @@ from webhook.policy.model.values import (
     Name,
     NewClassGlob,
     expression,
-    warn_of_unknown_fields,
+    warn_of,
 )
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import (
@@ -160,7 +160,7 @@ class Validate(RuleBody, Checked, frozen=True, kw_only=True):
         about = values.get("resources", ("pods",))
         for field, compiled in (("expression", compile_bool), ("message_expression", compile_text)):
             if values.get(field):
-                warn_of_unknown_fields(compiled(values[field]), nodes[field], reader, about)
+                warn_of(compiled(values[field]), nodes[field], reader, about)
         if "expression" in values and "message" not in nodes and "message_expression" not in nodes:
             reader.warn(
                 nodes["expression"], 'without "message" the author is told the expression; say what would be right'

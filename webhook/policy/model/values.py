@@ -135,25 +135,24 @@ def expression(compile_: Callable[[str], Program]) -> Scalar:
             for problem in error.problems:
                 reader.at(Severity.ERROR, _place(scalar, problem, reader), f"CEL: {problem.message}")
             return INVALID
-        for word, offset, what in differences(text):
-            _warn_at(scalar, text, offset, f"{word} {what}", len(word), reader)
         return text
 
     return Scalar(plain.what, {**plain.json_schema, "maxLength": LONGEST_EXPRESSION}, convert)
 
 
-def warn_of_unknown_fields(program: Program, node: YamlNode, reader: Reader, about: Collection[str]) -> None:
-    """Point out what an expression that stands at `node` reads and no object of these kinds has."""
+def warn_of(program: Program, node: YamlNode, reader: Reader, about: Collection[str]) -> None:
+    """Point out what an expression that stands at `node` reads and no object of these kinds has.
+
+    Also, what the API server answers otherwise.
+    """
+    rows = [(word, offset, f"{word} {what}") for word, offset, what in differences(program.text)]
     for unknown in unknown_fields(program.text, program.tree, about):
-        message = f"{unknown}{reader.nearest(unknown.name, unknown.known)}"
-        _warn_at(node, program.text, unknown.offset, message, len(unknown.name), reader)
-
-
-def _warn_at(node: YamlNode, text: str, offset: int, message: str, width: int, reader: Reader) -> None:  # noqa: PLR0917
-    """Warn of a place in the expression `text` that stands at `node`."""
-    before = text[:offset]
-    problem = CelProblem(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1, "")
-    reader.at(Severity.WARNING, _place(node, problem, reader), f"CEL: {message}", width=width)
+        near = reader.nearest(unknown.name, unknown.known)
+        rows.append((unknown.name, unknown.offset, f"{unknown}{near}"))
+    for word, offset, message in rows:
+        before = program.text[:offset]
+        problem = CelProblem(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1, "")
+        reader.at(Severity.WARNING, _place(node, problem, reader), f"CEL: {message}", width=len(word))
 
 
 def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePosition:
@@ -172,7 +171,7 @@ def _place(node: YamlNode, problem: CelProblem, reader: Reader) -> SourcePositio
     return source
 
 
-def _key(what: str, name: str, longest: int, *, recognises: bool | None = None, **described: Any) -> Scalar:
+def _key(what: str, longest: int, *, recognises: bool | None = None, **described: Any) -> Scalar:
     """The key of a label, or of an annotation, which is noted for the check of spellings.
 
     `recognises` says that naming it makes it known; None for a label.
@@ -186,23 +185,18 @@ def _key(what: str, name: str, longest: int, *, recognises: bool | None = None, 
         prefix, slash, last = text.rpartition("/")
         fits = re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", last, re.ASCII)
         if not fits or (slash and not re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
-            raise ShapeError(f'"{text[:80]}" is not {name} such as {CAN_BE_PREEMPTED}')
+            raise ShapeError(f'"{text[:80]}" is not {what} such as {CAN_BE_PREEMPTED}')
         if recognises is not None:
             reader.annotations.append((text, scalar, recognises))
 
     return string(what, longest=longest, check=check, **described)
 
 
-def _annotation(*, recognises: bool) -> Scalar:
-    """A key with the known ones as examples for editors."""
-    named = "an annotation key"
-    return _key(named, named, 317, recognises=recognises, examples=list(KNOWN_ANNOTATIONS))
-
-
-Annotation = Annotated[str, _annotation(recognises=False)]
+_EXAMPLES = list(KNOWN_ANNOTATIONS)
+Annotation = Annotated[str, _key("an annotation key", 317, recognises=False, examples=_EXAMPLES)]
 """A key that is expected to be a known one."""
-RECOGNISED_ANNOTATION = _annotation(recognises=True)
+RECOGNISED_ANNOTATION = _key("an annotation key", 317, recognises=True, examples=_EXAMPLES)
 RecognisedAnnotation = Annotated[str, RECOGNISED_ANNOTATION]
 """A key that becomes known by being named here."""
-LABEL_KEY = _key("a label's key", "a label key", 1024)
+LABEL_KEY = _key("a label's key", 1024)
 LABEL_VALUE = string("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$", longest=63, may_be_empty=True)
