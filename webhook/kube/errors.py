@@ -95,15 +95,12 @@ def status_error(body: bytes, *, http_status: int = 0, retry_after: str | None =
     if status.kind != "Status":
         text = body[:_EXCERPT].decode(errors="replace").strip()
         return ApiError(http_status, "", text or "no explanation", retry_after=_seconds(retry_after))
-    seconds = _seconds(retry_after)
-    if seconds is None:
-        seconds = _seconds((status.details or {}).get("retryAfterSeconds"))
     return ApiError(
         http_status or status.code,
         status.reason,
         status.message,
         details=status.details,
-        retry_after=seconds,
+        retry_after=_seconds(retry_after) or _seconds((status.details or {}).get("retryAfterSeconds")),
         continue_token=(status.metadata or {}).get("continue", ""),
     )
 

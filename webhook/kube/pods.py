@@ -115,7 +115,6 @@ def sync_failure(status: PodDisruptionBudgetStatus) -> Condition | None:
 
 def is_deferred(pod: Pod) -> bool:
     """Whether the pod is on a node and wants to grow, for which there is no room now."""
-    for condition in pod.status.conditions or () if pod.spec.node_name else ():
-        if condition.type == RESIZE_PENDING:
-            return condition.reason == "Deferred" and condition.status != "False"
-    return False
+    pending = (condition for condition in pod.status.conditions or () if condition.type == RESIZE_PENDING)
+    told = next(pending, None) if pod.spec.node_name else None
+    return told is not None and told.reason == "Deferred" and told.status != "False"

@@ -66,12 +66,8 @@ def _scaled(text: str, scale: int) -> int:
             " such as 250m, 2, 1.5 or 64Mi"
         )
     number, suffix, exponent = match.groups()
-    if suffix:
-        parsed = _EXACT.multiply(Decimal(number), _SUFFIX[suffix])
-    else:
-        power = max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, int(exponent))) if exponent else 0
-        parsed = _EXACT.scaleb(Decimal(number), power)
-    amount = _EXACT.multiply(parsed, Decimal(scale))
+    power = max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, int(exponent or 0)))
+    amount = _EXACT.multiply(_EXACT.scaleb(Decimal(number), power), _SUFFIX.get(suffix, Decimal(1)) * scale)
     whole = int(amount.to_integral_value(rounding=ROUND_UP, context=_EXACT))
     most = INT64_MAX * NANOS if scale == NANOS else INT64_MAX
     return max(-most, min(most, whole))

@@ -83,19 +83,18 @@ def parse_selector(text: str) -> Matcher:
     Raises SelectorError with the part that does not parse.
     """
     checks: list[Matcher] = []
-    for part in _COMMA.split(text):
-        if not part.strip():
-            continue
-        match = _PART.fullmatch(part.strip())
+    for part in filter(None, map(str.strip, _COMMA.split(text))):
+        match = _PART.fullmatch(part)
         if match is None or (match["absent"] and (match["op"] or match["set"])):
-            raise SelectorError(f"unable to parse requirement: {part.strip()!r}")
+            raise SelectorError(f"unable to parse requirement: {part!r}")
+        values: list[str] = []
         if match["op"]:
             operator, values = _OPERATORS[match["op"]], [match["value"]]
         elif match["set"]:
             operator = "In" if match["set"] == "in" else "NotIn"
             values = [value.strip() for value in match["values"].split(",")]
         else:
-            operator, values = ("DoesNotExist" if match["absent"] else "Exists"), []
+            operator = "DoesNotExist" if match["absent"] else "Exists"
         checks.append(_check(Requirement(key=match["key"], operator=operator, values=values)))
     return _all_of(checks)
 
@@ -110,47 +109,42 @@ def _all_of(checks: list[Matcher]) -> Matcher:
 
 def _check(row: Requirement) -> Matcher:
     """The matcher of one requirement. Raises SelectorError for values that do not go with its operator."""
-    key, values = row.key, frozenset(row.values or ())
-    match row.operator:
-        case "In" | "NotIn":
-            if not values:
-                raise SelectorError(f"operator {row.operator} of key {key!r} needs at least one value")
-            if row.operator == "In":
-                return lambda labels: labels.get(key) in values
+    key, values, operator = row.key, frozenset(row.values or ()), row.operator
+    if operator in ("In", "NotIn") and not values:
+        raise SelectorError(f"operator {operator} of key {key!r} needs at least one value")
+    if operator in ("Exists", "DoesNotExist") and values:
+        raise SelectorError(f"operator {operator} of key {key!r} takes no values")
+    match operator:
+        case "In":
+            return lambda labels: labels.get(key) in values
+        case "NotIn":
             return lambda labels: labels.get(key) not in values
-        case "Exists" | "DoesNotExist":
-            if values:
-                raise SelectorError(f"operator {row.operator} of key {key!r} takes no values")
-            if row.operator == "Exists":
-                return lambda labels: key in labels
+        case "Exists":
+            return lambda labels: key in labels
+        case "DoesNotExist":
             return lambda labels: key not in labels
         case "Gt" | "Lt":
             bound = integer(row.values[0]) if row.values and len(row.values) == 1 else None
             if bound is None:
-                raise SelectorError(f"operator {row.operator} of key {key!r} needs exactly one integer")
-            greater = row.operator == "Gt"
-
-            def compare(labels: Labels) -> bool:
-                number = integer(labels.get(key, ""))
-                if number is None:
-                    return False
-                return number > bound if greater else number < bound
-
-            return compare
-    raise SelectorError(f"operator {row.operator!r} of key {key!r} is not In, NotIn, Exists, DoesNotExist, Gt or Lt")
+                raise SelectorError(f"operator {operator} of key {key!r} needs exactly one integer")
+            sign = 1 if operator == "Gt" else -1
+            return lambda labels: (number := integer(labels.get(key, ""))) is not None and sign * (number - bound) > 0
+    raise SelectorError(f"operator {operator!r} of key {key!r} is not In, NotIn, Exists, DoesNotExist, Gt or Lt")
 
 
 def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
-    if not term.match_expressions and not term.match_fields:
+    expressions, fields = term.match_expressions or (), term.match_fields or ()
+    known = (row.key == "metadata.name" and row.operator in ("In", "NotIn") for row in fields)
+    parses = (
+        (expressions or fields)
+        and all(is_label_value(value) for row in expressions for value in row.values or ())
+        and all(known)
+        and all(len(row.values or ()) == 1 for row in fields)
+    )
+    if not parses:
         return lambda _name, _labels: False
     try:
-        if not all(is_label_value(value) for row in term.match_expressions or () for value in row.values or ()):
-            return lambda _name, _labels: False
-        by_labels = _all_of([_check(row) for row in term.match_expressions or ()])
-        for row in term.match_fields or ():
-            if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(row.values or ()) != 1:
-                return lambda _name, _labels: False  # matchFields knows nothing else
-        by_fields = _all_of([_check(row) for row in term.match_fields or ()])
+        by_labels, by_fields = (_all_of([_check(row) for row in rows]) for rows in (expressions, fields))
     except SelectorError:
         return lambda _name, _labels: False
     return lambda name, labels: by_labels(labels) and by_fields({"metadata.name": name})
@@ -161,9 +155,9 @@ def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
     for toleration in tolerations or ():
         if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
             continue
-        if toleration.operator == "Exists" or (
-            toleration.operator in ("", "Equal") and toleration.value == taint.value
-        ):
+        if toleration.operator == "Exists":
+            return True
+        if toleration.operator in ("", "Equal") and toleration.value == taint.value:
             return True
     return False
 

@@ -46,6 +46,8 @@ class KeptPolicies:
         """The annotation that allows removals, as it was read since the last `read`."""
         self._served = ""
         """The annotation that served a change and is still to be taken off."""
+        self._told = ""
+        """Why it stays, as it was logged."""
 
     def __str__(self) -> str:
         return f"ConfigMap {self.namespace}/{self.name}"
@@ -97,19 +99,24 @@ class KeptPolicies:
     async def end_allowance(self) -> None:
         """Take the annotation that served a change off, so that it serves no other; one that changed meanwhile stays.
 
-        Raises ApiError; the next call tries again.
+        Raises no ApiError: the policies are in use all the same, it is told once, and the next call tries again.
         """
         if not self._served:
             return
         path = f"/metadata/annotations/{ALLOW_REMOVAL.replace('/', '~1')}"
         patch = [{"op": "test", "path": path, "value": self._served}, {"op": "remove", "path": path}]
         patched = self._client.patch(CONFIG_MAP.path(self.namespace, POLICIES), patch, kind="json")
-        if await unless_absent(patched, _NOT_FOUND, _INVALID) is not None:
-            log.info(
-                'taken off ConfigMap %s/%s: %s: "%s"; it served one change',
-                *(self.namespace, POLICIES, ALLOW_REMOVAL, self._served),
-            )
-        self._served = ""
+        try:
+            if await unless_absent(patched, _NOT_FOUND, _INVALID) is not None:
+                log.info(
+                    'taken off ConfigMap %s/%s: %s: "%s"; it served one change',
+                    *(self.namespace, POLICIES, ALLOW_REMOVAL, self._served),
+                )
+            self._served = self._told = ""
+        except ApiError as error:
+            if str(error) != self._told:
+                log.warning("%s stays on ConfigMap %s and allows more: %s", ALLOW_REMOVAL, POLICIES, error)
+            self._told = str(error)
 
     async def _get(self, name: str) -> _ConfigMap | None:
         return await unless_absent(self._client.get(CONFIG_MAP.path(self.namespace, name), _ConfigMap))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES, held_back, mend
+from webhook.admission.configmaps import held_back, mend
 from webhook.kube.errors import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_metrics import PolicyMetrics
@@ -76,8 +76,6 @@ class PolicyChooser:
         self._in_use = _Set({}, Loaded(Policies(), []))
         self._unreadable: dict[str, str] | None = None
         """What is kept, if this version cannot read it: parsed and logged once, not at every look."""
-        self._told = ""
-        """Why an annotation that served stays, as it was logged."""
         self.engine = Engine(Policies())
         self.problem = ""
         self.settled = asyncio.Event()
@@ -135,7 +133,8 @@ class PolicyChooser:
                         return
                 if choice is self._offered:
                     self._pending = False
-            await self._end_allowance()
+            if self._kept is not None:
+                await self._kept.end_allowance()
         except ApiError as error:
             problem = f"{self._kept} cannot be read or written: {error}"
         except Exception as error:
@@ -165,18 +164,6 @@ class PolicyChooser:
             else:
                 self._unreadable = choice.texts
             raise
-
-    async def _end_allowance(self) -> None:
-        """What served a change serves no other. If that cannot be written, the policies are in use all the same."""
-        if self._kept is None:
-            return
-        try:
-            await self._kept.end_allowance()
-            self._told = ""
-        except ApiError as error:
-            if str(error) != self._told:
-                log.warning("%s stays on ConfigMap %s and allows more: %s", ALLOW_REMOVAL, POLICIES, error)
-            self._told = str(error)
 
     async def _in_force(self) -> _Set | None:
         """The set that must not shrink: the kept one, or what is in use if nothing is kept, or not any more."""
