@@ -39,12 +39,9 @@ def test_server_side_apply_and_its_conflicts(kubectl):
         (("serviceaccount", "a"), "serviceaccount/a created"),
         (("deployment", "d", "--image=nginx"), "deployment.apps/d created"),
         (("job", "j", "--image=busybox"), "job.batch/j created"),
-        (("cronjob", "c", "--image=busybox", "--schedule=0 3 * * *"), "cronjob.batch/c created"),
         (("pdb", "b", "--selector=app=web", "--min-available=1"), "poddisruptionbudget.policy/b created"),
         (("role", "r", "--verb=get", "--resource=pods"), "role.rbac.authorization.k8s.io/r created"),
         (("rolebinding", "rb", "--role=r", "--user=alice"), "rolebinding.rbac.authorization.k8s.io/rb created"),
-        (("service", "clusterip", "v", "--tcp=80"), "service/v created"),
-        (("quota", "q", "--hard=pods=1"), "resourcequota/q created"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

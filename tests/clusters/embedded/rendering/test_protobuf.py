@@ -70,8 +70,9 @@ def test_bytes_quantities_and_times():
     """Secrets are base64, quantities texts, instants RFC 3339."""
     secret = metadata("s") + field(2, field(1, "k") + field(2, b"\x00\xff"))
     assert decode(envelope("v1", "Secret", secret))["data"] == {"k": base64.b64encode(b"\x00\xff").decode()}
-    hard = field(1, field(1, "cpu") + field(2, field(1, "100m")))
-    assert decode(envelope("v1", "ResourceQuota", metadata("q") + field(2, hard)))["spec"] == {"hard": {"cpu": "100m"}}
+    limits = field(8, field(1, field(1, "cpu") + field(2, field(1, "100m"))))
+    job = decode(envelope("batch/v1", "Job", field(2, field(6, field(2, field(2, limits))))))
+    assert job["spec"]["template"]["spec"]["containers"] == [{"resources": {"limits": {"cpu": "100m"}}}]
     fields = field(4, field(1, 1_767_225_600))
     owned = decode(envelope("v1", "ConfigMap", field(1, field(1, "m") + field(17, fields))))
     assert owned["metadata"]["managedFields"][0]["time"] == "2026-01-01T00:00:00Z"

@@ -7,7 +7,7 @@ from tests.clusters.embedded.bare import bare_server
 from webhook.clusters.embedded.object_types import defaulting
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES
 from webhook.clusters.embedded.protocol.calls import ApiCall
-from webhook.clusters.embedded.rendering.cells import human, pod_ready, pod_restarts, pod_status
+from webhook.clusters.embedded.rendering.tables import human, pod_ready, pod_restarts, pod_status
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 PODS = "/api/v1/namespaces/n/pods"

@@ -1,13 +1,13 @@
 """Bodies that kubectl's typed commands send as `application/vnd.kubernetes.protobuf`, as plain data.
 
-An envelope (`runtime.Unknown`) names version and kind; the fields follow the schema of that kind, their numbers come
-from `protobuf_numbers`. Answers are always JSON, which these clients accept as well.
+An envelope (`runtime.Unknown`) names version and kind; the fields follow the schema of that kind. Answers are always
+JSON, which these clients accept as well.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,6 @@ from webhook.clusters.embedded.object_types import schemas
 from webhook.clusters.embedded.object_types.schemas import Schema
 from webhook.clusters.embedded.protocol import statuses
 from webhook.clusters.embedded.protocol.api_resources import Object, by_kind
-from webhook.clusters.embedded.rendering.protobuf_numbers import NUMBERS
 from webhook.kube import protobuf_wire
 from webhook.kube.instants import rfc3339
 
@@ -25,15 +24,92 @@ _TRUNCATED = "the protobuf body is cut off"
 _OTHER_MODELS = {
     ("policy/v1", "Eviction"): "V1Eviction",
     ("autoscaling/v1", "Scale"): "V1Scale",
-    ("authentication.k8s.io/v1", "TokenRequest"): "AuthenticationV1TokenRequest",
 }
 _STRING_INT_OR_STRING = 1
 _ZERO_IS_UNSET = {
     *("hostIPC", "hostNetwork", "hostPID", "hostPort", "stdin", "stdinOnce", "tty"),
     *("generation", "globalDefault", "minReadySeconds", "paused"),
-    *("healthCheckNodePort", "nodePort", "publishNotReadyAddresses"),
 }
 """Fields that these messages always carry and JSON leaves out at zero or false."""
+
+_MESSAGES = """
+RbacV1Subject kind apiGroup name namespace
+V1ClusterRole metadata rules aggregationRule
+V1ClusterRoleBinding metadata subjects roleRef
+V1ConfigMap metadata data binaryData immutable
+V1Container name image command args workingDir ports env resources volumeMounts livenessProbe readinessProbe
+  lifecycle terminationMessagePath imagePullPolicy securityContext stdin stdinOnce tty envFrom
+  terminationMessagePolicy volumeDevices startupProbe resizePolicy restartPolicy
+V1ContainerPort name hostPort containerPort protocol hostIP
+V1DeleteOptions gracePeriodSeconds preconditions orphanDependents propagationPolicy dryRun
+  ignoreStoreReadErrorWithClusterBreakingPotential
+V1Deployment metadata spec status
+V1DeploymentSpec replicas selector template strategy minReadySeconds revisionHistoryLimit paused
+  9:progressDeadlineSeconds
+V1DeploymentStrategy type rollingUpdate
+V1Eviction metadata deleteOptions
+V1Job metadata spec status
+V1JobSpec parallelism completions activeDeadlineSeconds selector manualSelector template backoffLimit
+  ttlSecondsAfterFinished completionMode suspend podFailurePolicy backoffLimitPerIndex maxFailedIndexes
+  podReplacementPolicy managedBy successPolicy
+V1LabelSelector matchLabels matchExpressions
+V1LabelSelectorRequirement key operator values
+V1LocalObjectReference name
+V1ManagedFieldsEntry manager operation apiVersion time 6:fieldsType fieldsV1 subresource
+V1Namespace metadata spec status
+V1NamespaceSpec finalizers
+V1NonResourceAttributes path verb
+V1ObjectMeta name generateName namespace selfLink uid resourceVersion generation creationTimestamp deletionTimestamp
+  deletionGracePeriodSeconds labels annotations ownerReferences finalizers 17:managedFields
+V1ObjectReference kind namespace name uid apiVersion resourceVersion fieldPath
+V1OwnerReference kind 3:name uid apiVersion controller blockOwnerDeletion
+V1PodDisruptionBudget metadata spec status
+V1PodDisruptionBudgetSpec minAvailable selector maxUnavailable unhealthyPodEvictionPolicy
+V1PodSpec volumes containers restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds dnsPolicy
+  nodeSelector serviceAccountName serviceAccount nodeName hostNetwork hostPID hostIPC securityContext
+  imagePullSecrets hostname subdomain affinity schedulerName initContainers automountServiceAccountToken tolerations
+  hostAliases priorityClassName priority dnsConfig shareProcessNamespace readinessGates runtimeClassName
+  enableServiceLinks preemptionPolicy overhead topologySpreadConstraints ephemeralContainers setHostnameAsFQDN os
+  hostUsers schedulingGates resourceClaims resources
+V1PodTemplateSpec metadata spec
+V1PolicyRule verbs apiGroups resources resourceNames nonResourceURLs
+V1Preconditions uid resourceVersion
+V1PriorityClass metadata value globalDefault description preemptionPolicy
+V1ResourceAttributes namespace verb group version resource subresource name fieldSelector labelSelector
+V1ResourceRequirements limits requests claims
+V1Role metadata rules
+V1RoleBinding metadata subjects roleRef
+V1RoleRef apiGroup kind name
+V1RollingUpdateDeployment maxUnavailable maxSurge
+V1Scale metadata spec status
+V1ScaleSpec replicas
+V1Secret metadata data type stringData immutable
+V1SelfSubjectAccessReview metadata spec status
+V1SelfSubjectAccessReviewSpec resourceAttributes nonResourceAttributes
+V1SelfSubjectReview metadata status
+V1ServiceAccount metadata secrets imagePullSecrets automountServiceAccountToken
+"""
+
+"""Messages, each with its fields in the order of their numbers, which start at 1; `7:name` jumps.
+
+Messages are called as the official client's models are. A line that is indented continues the one before. Left out are
+statuses, which a new object does not bring, and what the pages have nobody create with kubectl alone.
+"""
+
+
+def _numbered(fields: Sequence[str]) -> dict[int, str]:
+    numbers: dict[int, str] = {}
+    number = 0
+    for field in fields:
+        jump, _, name = field.rpartition(":")
+        number = int(jump) if jump else number + 1
+        numbers[number] = name
+    return numbers
+
+
+_LINES = (line.split() for line in _MESSAGES.strip().replace("\n  ", " ").splitlines())
+NUMBERS = {message: _numbered(fields) for message, *fields in _LINES}
+"""By message and number: the names of the fields."""
 
 
 def decode(body: bytes) -> Object:
