@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.clusters.embedded.kubectl import DEPLOYMENT, pod, rows
+from tests.clusters.embedded.kubectl import DEPLOYMENT
 
 pytestmark = pytest.mark.kubectl
 
@@ -64,24 +64,6 @@ def test_created_objects_are_what_was_meant(kubectl):
     }
 
 
-def test_delete(kubectl):
-    """Delete waits until the object is gone, and knows what is not there."""
-    kubectl("apply", "-f", "-", stdin=pod("a"))
-    kubectl.eventually("Running", "get", "pod", "a")
-    assert kubectl("delete", "pod", "a") == 'pod "a" deleted\n'
-    output = kubectl("get", "pod", "a", code=1)
-    assert output == 'Error from server (NotFound): pods "a" not found\n'
-    assert kubectl("delete", "pod", "a", "--ignore-not-found") == ""
-
-
-def test_rollout_status(kubectl):
-    """Rollout status follows a deployment until its pods are there."""
-    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 3)
-    output = kubectl("rollout", "status", "deployment/web", "--timeout=20s")
-    assert 'deployment "web" successfully rolled out' in output
-    assert rows(kubectl("get", "deployment", "web"))[0][:4] == ["web", "3/3", "3", "3"]
-
-
 def test_drain(kubectl):
     """Drain cordons a node and evicts its pods, which come back elsewhere."""
     kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 4)
@@ -96,27 +78,6 @@ def test_drain(kubectl):
         assert nodes == {"node-2"}
     finally:
         assert kubectl("uncordon", "node-1") == "node/node-1 uncordoned\n"
-
-
-def test_drain_waits_for_a_budget(kubectl):
-    """Drain does not evict what a budget protects."""
-    kubectl("apply", "-f", "-", stdin=DEPLOYMENT % 1)
-    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
-    kubectl("create", "pdb", "all", "--selector=app=web", "--min-available=1")
-    kubectl.eventually(" 0 ", "get", "pdb", "all")
-    node = kubectl.json("get", "pods", "-l", "app=web")["items"][0]["spec"]["nodeName"]
-    output = kubectl("drain", node, "--ignore-daemonsets", "--force", "--timeout=2s", code=1)
-    kubectl("uncordon", node)
-    assert "Cannot evict pod as it would violate the pod's disruption budget." in output
-
-
-def test_auth_can_i(kubectl):
-    """Auth can-i answers for oneself and, by impersonation, for another."""
-    assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
-    assert kubectl("auth", "can-i", "create", "pods", "--as", "alice", code=1) == "no\n"
-    kubectl("create", "rolebinding", "alice", "--clusterrole=edit", "--user=alice")
-    assert kubectl("auth", "can-i", "create", "pods", "--as", "alice") == "yes\n"
-    assert "alice" in kubectl("auth", "whoami", "--as", "alice")
 
 
 def test_forbidden(kubectl):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, share, strategy_of
+from webhook.clusters.model.deployments import share
 from webhook.clusters.model.jobs import JobProgress
 from webhook.clusters.model.pods import by_deletion_order, template_hash
 from webhook.clusters.model.workloads import WorkloadSpec
@@ -13,49 +13,11 @@ from webhook.kube.objects.meta import Condition, ObjectMeta
 from webhook.kube.objects.pod import Pod, PodSpec, PodStatus
 
 
-@pytest.mark.parametrize(
-    ("spec", "replicas", "expected"),
-    [
-        pytest.param(None, 10, RolloutStrategy(recreate=False, surge=3, unavailable=2), id="default"),
-        pytest.param({"type": "Recreate"}, 10, RolloutStrategy(recreate=True, surge=0, unavailable=0), id="Recreate"),
-        pytest.param(
-            {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "5%"}},
-            10,
-            RolloutStrategy(recreate=False, surge=0, unavailable=1),
-            id="neither",
-        ),
-    ],
-)
-def test_a_strategy_is_rounded_as_kubernetes_rounds_it(spec, replicas, expected):
-    """Surge is rounded up and unavailable down; one pod may be missing if both come to nothing."""
-    assert strategy_of(spec, replicas) == expected
-
-
 @pytest.mark.parametrize("amount", ["x", "x%", ""], ids=["word", "percentage", "empty"])
 def test_an_amount_that_is_none_is_refused(amount):
     """Neither a number nor a percentage."""
     with pytest.raises(ValueError, match="neither a number nor a percentage"):
         share(amount, 10)
-
-
-ROLLING = RolloutStrategy(recreate=False, surge=1, unavailable=1)
-
-
-@pytest.mark.parametrize(
-    ("newest", "old", "expected"),
-    [
-        pytest.param((0, 0), (4, 4), {"new": 1}, id="up first"),
-        pytest.param((1, 0), (4, 4), {"old": 3}, id="then down, by what is available"),
-        pytest.param((1, 0), (4, 2), {"old": 3}, id="first what is not available goes, and no more than there is room"),
-        pytest.param((2, 0), (3, 3), {}, id="stuck"),
-        pytest.param((4, 4), (1, 1), {"old": 0}, id="the last one"),
-        pytest.param((6, 6), (0, 0), {"new": 4}, id="scaled down"),
-    ],
-)
-def test_a_rolling_update_goes_step_by_step(newest, old, expected):
-    """At most one over and one under four, one ReplicaSet at a time."""
-    counts = ReplicaCounts("new", *newest), [ReplicaCounts("old", *old)]
-    assert rollout_step(4, ROLLING, *counts, has_old_pods=True) == expected
 
 
 def pod(name: str, node: str = "n", *, ready: str = "", cost: str = "", phase: str = "Running") -> Pod:

@@ -15,7 +15,6 @@ from tests.workloads import namespace, priority_class
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES
 from webhook.clusters.embedded.protocol.calls import ApiCall
-from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 from webhook.policy.evaluation.request import UserInfo
 
@@ -210,17 +209,3 @@ async def test_update_and_delete_carry_what_the_recorded_ones_carry(server, verb
     assert request["oldObject"]["metadata"]["name"] == "bare"
     assert list(request["oldObject"])[:3] == ["kind", "apiVersion", "metadata"]
     assert request["options"]["kind"] == recorded["options"]["kind"]
-
-
-async def test_denied_review_stops_the_request(server):
-    """What a webhook denies is not stored."""
-    server.answer = lambda _: {"allowed": False, "status": {"message": "no"}}
-    cluster = await start(server, plugin=True)
-    try:
-        await register(cluster, server)
-        with pytest.raises(ApiError, match=r'admission webhook "hook\.example\.com" denied the request: no'):
-            await cluster.api.local().create(NAMESPACE.path(), namespace("team-b"))
-        with pytest.raises(ApiError, match="not found"):
-            await cluster.api.local().get(NAMESPACE.path(None, "team-b"))
-    finally:
-        await cluster.stop()

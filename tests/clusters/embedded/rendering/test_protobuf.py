@@ -49,12 +49,6 @@ def test_metadata_and_scalars():
     }
 
 
-def test_negative_numbers():
-    """A negative number is one."""
-    decoded = decode(envelope("scheduling.k8s.io/v1", "PriorityClass", metadata("low") + field(2, -5)))
-    assert decoded["value"] == -5
-
-
 @pytest.mark.parametrize(
     ("sent", "value"),
     [(field(1, 0) + field(2, 2), 2), (field(1, 1) + field(2, 0) + field(3, "50%"), "50%")],

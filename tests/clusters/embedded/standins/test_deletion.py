@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.workloads import budget, deployment, eventually, namespace, pod
-from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
 
@@ -105,14 +102,3 @@ async def test_object_of_an_owner_that_never_was_is_collected(admin):
     await eventually(lambda: is_gone(admin, f"{MAPS}/lost"))
     await eventually(lambda: is_gone(admin, f"{MAPS}/mistaken"))
     assert not await is_gone(admin, f"{MAPS}/kept")
-
-
-async def test_switched_off_collector_leaves_dependents():
-    """Without the garbage stand-in dependents stay."""
-    async with EmbeddedCluster(nodes=0, without=("garbage",)) as cluster:
-        admin = cluster.api.local()
-        owner = await config_map(admin, "owner")
-        await config_map(admin, "child", reference(owner))
-        await admin.delete(f"{MAPS}/owner")
-        await asyncio.sleep(0.2)
-        assert not await is_gone(admin, f"{MAPS}/child")

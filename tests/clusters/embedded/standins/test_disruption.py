@@ -82,13 +82,6 @@ async def test_a_pod_whose_controller_has_no_scale_is_not_counted(api_version, k
         assert condition({"status": status}, "DisruptionAllowed")["reason"] == "SufficientPods"
 
 
-async def test_budget_without_pods_allows_nothing(admin):
-    """A budget that covers no pod allows no disruption, so that the first pods are safe."""
-    await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
-    status = await status_of(admin, expectedPods=0)
-    assert status["disruptionsAllowed"] == 0
-
-
 async def test_empty_selector_covers_the_namespace(admin):
     """An empty selector covers every pod of the namespace, and none of another."""
     await admin.create(POD.path(NS), pod("one"))
@@ -97,12 +90,3 @@ async def test_empty_selector_covers_the_namespace(admin):
     body["spec"]["selector"] = {}
     await admin.create(BUDGETS, body)
     await status_of(admin, expectedPods=1, currentHealthy=1)
-
-
-async def test_switched_off_controller_writes_nothing():
-    """Without the disruption stand-in a budget has no status."""
-    async with EmbeddedCluster(nodes=0, without=("disruption",)) as cluster:
-        admin = cluster.api.local()
-        await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
-        await admin.create(BUDGETS, budget("other", WEB, minAvailable=0))
-        assert not (await admin.get(f"{BUDGETS}/web")).get("status", {}).get("conditions")

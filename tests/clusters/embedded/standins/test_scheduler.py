@@ -10,11 +10,7 @@ import pytest
 from tests.failing import fail
 from tests.workloads import condition, eventually, never, pod, priority_class
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster, node
-from webhook.clusters.scheduling.queue import SchedulingQueue
-from webhook.kube.objects.meta import ObjectMeta
-from webhook.kube.objects.pod import Pod, PodSpec
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
-from webhook.preemption.snapshot.pod_info import compile_pod
 
 PODS = POD.path("default")
 
@@ -207,40 +203,3 @@ async def test_burst_on_many_nodes_is_handled_at_once():
 
     await eventually(two_bound)
     await cluster.stop()
-
-
-def queued(name: str, priority: int) -> tuple[str, Pod]:
-    made = Pod(metadata=ObjectMeta(name=name, namespace="default", uid=name), spec=PodSpec(priority=priority))
-    return name, made
-
-
-async def popped(queue: SchedulingQueue) -> str:
-    async with asyncio.timeout(3):
-        return (await queue.pop()).key
-
-
-async def test_failed_pod_waits_for_an_event_and_then_behind_fresh_ones():
-    """A failed pod is not tried again unless woken; then fresh pods go first while it backs off."""
-    queue = SchedulingQueue()
-    for name in ("old", "new"):
-        key, made = queued(name, 1)
-        queue.add(key, made, compile_pod(made))
-        if name == "old":
-            entry = await queue.pop()
-            queue.failed(entry)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await queue.pop()
-            queue.wake(lambda _: True)
-    assert [await popped(queue), await popped(queue)] == ["new", "old"]
-
-
-async def test_pod_whose_attempt_broke_serves_its_backoff():
-    """After an error a pod comes back after one second, not at once."""
-    queue = SchedulingQueue()
-    key, made = queued("p", 1)
-    queue.add(key, made, compile_pod(made))
-    queue.broke(await queue.pop())
-    begun = time.monotonic()
-    assert await popped(queue) == "p"
-    assert 0.9 < time.monotonic() - begun < 2

@@ -2,10 +2,8 @@
 
 import base64
 
-import msgspec
 import pytest
 
-from webhook.clusters.embedded.protocol.calls import ApiCall
 from webhook.kube.errors import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"
@@ -32,25 +30,6 @@ async def test_pages_name_one_revision(client):
     rest, second = await page(client, limit=10, **{"continue": first["continue"]})
     assert (names, rest) == (["a", "b"], ["bb", "d", "e"])
     assert first["resourceVersion"] == second["resourceVersion"]
-
-
-async def test_an_expired_page_can_be_gone_on_with(api, client):
-    """After compaction a token is a 410 that carries another, for the rest as it is now."""
-    _names, first = await page(client, limit=2)
-    await client.delete(f"{MAPS}/c")
-    api.store.compact()
-    with pytest.raises(ApiError) as refusal:
-        await page(client, **{"continue": first["continue"]})
-    assert (refusal.value.status, refusal.value.reason) == (410, "Expired")
-    reply = await api.handle(ApiCall("GET", MAPS, {"continue": first["continue"]}))
-    token = msgspec.json.decode(reply.body)["metadata"]["continue"]
-    assert (await page(client, **{"continue": token}))[0] == ["d", "e"]
-
-
-async def test_the_client_begins_anew(client):
-    """`list` of a client reads all pages."""
-    items, _version = await client.list(MAPS, limit=1)
-    assert len(items) == 5
 
 
 async def test_token_of_nothing(client):
