@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from webhook.cli.output import literal, people_console, print_rows
+from webhook.inspection.cluster_findings import counted
 from webhook.kube.instants import rfc3339, time_span
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -63,7 +64,7 @@ def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, deci
 
 def _said_of(decision: Decision, count: int) -> str:
     """The decision in one line, coloured, among so many nodes."""
-    nodes, anywhere = _nodes_text(count), "the only node" if count == 1 else f"any of {count} nodes"
+    nodes, anywhere = counted(count, "node"), "the only node" if count == 1 else f"any of {count} nodes"
     selected = decision.selected
     if not decision.eligible:
         colour, text = "yellow", f"No preemption: {decision.reason}"
@@ -78,9 +79,9 @@ def _said_of(decision: Decision, count: int) -> str:
         where = f"from {selected.node}"
         if _goes_elsewhere(selected):
             on = {victim.node for victim in selected.victims}
-            where = f"from {_nodes_text(len(on))} for room on {selected.node}"
+            where = f"from {counted(len(on), 'node')} for room on {selected.node}"
             where += f", {room}" if (room := decision.made_room(selected)) else ""
-        pods = f"{len(selected.victims)} pod{'s' * (len(selected.victims) > 1)}"
+        pods = counted(len(selected.victims), "pod")
         colour, text = "green", f"Plan: evict {pods} {where}, the {best} among {nodes}."
     return f"[{colour}]{literal(text)}[/{colour}]"
 
@@ -92,10 +93,6 @@ def _amount(name: str, amount: int) -> str:
         if amount >= size:
             return f"{name} {amount / size:.4g}{unit}"
     return f"{name} {amount}"
-
-
-def _nodes_text(count: int) -> str:
-    return f"{count} node{'s' * (count != 1)}"
 
 
 def _goes_elsewhere(candidate: Candidate) -> bool:
@@ -171,27 +168,26 @@ def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> No
         helps = "not of those who may go" if may_help else ""
         helps = "no" if name in hopeless else "yes" if name in candidates else helps
         groups[reasons.get(name, "nothing: it fits"), helps].append(name)
-    counted = sorted(groups.items(), key=lambda item: -len(item[1]))
-    counts = [(str(len(alike)), reason, helps, listed(alike)) for (reason, helps), alike in counted]
+    largest = sorted(groups.items(), key=lambda item: -len(item[1]))
+    counts = [(str(len(alike)), reason, helps, listed(alike)) for (reason, helps), alike in largest]
     heads = ("nodes", "what fails", "would evictions help", "such as")
-    print_rows(console, heads, counts, title=f"{_nodes_text(len(rest))} more, by what fails", numbers=(0,), ruled=True)
+    print_rows(
+        console, heads, counts, title=f"{counted(len(rest), 'node')} more, by what fails", numbers=(0,), ruled=True
+    )
 
 
 def _goers(decision: Decision, snapshot: Snapshot, plan: Candidate | None, node: str) -> str:
-    """The plan for the node, or who may go and why that is not enough."""
+    """The plan for the node, or who may go."""
     if plan is not None:
         beyond = f" ({plan.pdb_violations} beyond a budget)" if plan.pdb_violations else ""
         together = with_all_of(victim.group for victim in plan.victims)
         return f"{listed([victim.key for victim in plan.victims])}{together}{beyond}"
     protected = {excluded.pod for excluded in decision.excluded(node)}
     keys = [f"{pod.namespace}/{pod.name}" for pod in snapshot.pods_on(node)]
-    if not (free := [key for key in keys if key not in protected]):
-        return "nobody may go"
-    if node in decision.unresolvable:
-        return f"{len(free)} may go, which would not help"
-    if not decision.eligible or decision.fits:
-        return f"{len(free)} may go, and nobody has to"
-    return f"not enough: {listed(free)} may go"
+    free = [key for key in keys if key not in protected]
+    if free and not decision.fits and decision.eligible and node not in decision.unresolvable:
+        return f"not enough: {listed(free)} may go"
+    return f"{len(free) or 'nobody'} may go"
 
 
 def show(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -85,7 +84,7 @@ async def read_evictions(client: Client, namespace: str) -> EvictionRecord:
 
 
 def print_workload(workload: str, past: Past, policies: Policies) -> None:
-    """Print how often the workload was evicted, for whom, whom it evicted, and what the policies' limits leave."""
+    """Print how often the workload was evicted, for whom, and what the policies' limits leave."""
     console, now = people_console(), time.time()
     past = {key: [row for row in rows if row.at > now - KEPT_SECONDS] for key, rows in past.items()}
     evictions = past.get(workload, [])
@@ -102,34 +101,8 @@ def print_workload(workload: str, past: Past, policies: Policies) -> None:
             console.print(f"  {rfc3339(eviction.at)}  for {literal(eviction.preemptor or _NOBODY_KNOWS)}")
         if len(evictions) > _SHOWN:
             console.print(f"  and {len(evictions) - _SHOWN} before that")
-    own = Counter(victim for victim, rows in past.items() for row in rows if row.preemptor == workload)
-    if own:
-        names = ", ".join(f"{victim} ({count})" for victim, count in own.most_common(_SHOWN))
-        console.print(f"For its pods were evicted in the last 30 days: {literal(names)}.")
-    for cycle in cycles(workload, past):
-        console.print(f"[yellow]Cycle:[/yellow] {literal(' evicted '.join(cycle))}.")
     for policy in policies.preemption:
         if (limit := policy.limits.per_workload) is not None:
             used = sum(eviction.at > now - limit.window for eviction in evictions)
             left = f"{max(0, limit.evictions - used)} more of {limit.evictions}"
             console.print(f"Policy {literal(policy.name)} lets {left} go (limits.perWorkload).")
-
-
-def cycles(workload: str, past: Past) -> Iterator[list[str]]:
-    """The shortest ways on which evictions lead from a workload to itself, one a first victim."""
-    by: dict[str, set[str]] = {}
-    for victim, rows in past.items():
-        for row in rows:
-            if row.preemptor and row.preemptor != victim:
-                by.setdefault(row.preemptor, set()).add(victim)
-    for first in sorted(by.get(workload, ())):
-        before = {first: ""}
-        for evictor in (queue := [first]):
-            new = sorted(by.get(evictor, set()) - before.keys())
-            before |= dict.fromkeys(new, evictor)
-            queue += new
-        if workload in before:
-            way = [workload]
-            while way[-1] != first:
-                way.append(before[way[-1]])
-            yield [workload, *reversed(way)]
