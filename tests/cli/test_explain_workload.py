@@ -4,7 +4,7 @@ import click
 import pytest
 
 from tests.reconciler.builders import START
-from webhook.cli.explain_workload import kind_named, print_workload, read_evictions
+from webhook.cli.explain import kind_named, print_workload, read_evictions
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.policy.model.limits import Limits, WorkloadLimit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.inspection.canary import LABEL, examine_nominations
+from webhook.inspection.doctor import LABEL, examine_nominations
 from webhook.kube.resources import POD, PRIORITY_CLASS
 
 

@@ -17,8 +17,7 @@ from tests.manifests.objects import POLICIES, ROOT
 from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
-from webhook.inspection.canary import LABEL, examine_nominations
-from webhook.inspection.doctor import CHECKS
+from webhook.inspection.doctor import CHECKS, LABEL, examine_nominations
 from webhook.kube import resources
 
 OWN = "giveway-system"
@@ -148,7 +147,7 @@ async def test_a_scheduler_that_clears_nominations_is_found():
 
 async def test_no_scheduler_is_inconclusive(monkeypatch):
     """Nobody tries the pod: that is said, after a while."""
-    monkeypatch.setattr("webhook.inspection.canary._TRIED", 0.5)
+    monkeypatch.setattr("webhook.inspection.doctor._TRIED", 0.5)
     async with EmbeddedCluster(nodes=1, without=("scheduler",)) as cluster, cluster.client() as admin:
         [finding] = await examine_nominations(admin, "default")
         assert finding.severity == "not checked"
@@ -194,6 +193,6 @@ async def test_what_a_killed_canary_left_goes_at_the_next_run(cluster, monkeypat
     await cluster.admin.create(resources.POD.path(OWN), left)
     assert await examine_nominations(cluster.admin, OWN) == []
     assert await canaries(cluster.admin) == ["giveway-canary-left"]
-    monkeypatch.setattr("webhook.inspection.canary._LEFT_BEHIND", -5.0)
+    monkeypatch.setattr("webhook.inspection.doctor._LEFT_BEHIND", -5.0)
     await examine_nominations(cluster.admin, OWN)
     assert await canaries(cluster.admin) == []

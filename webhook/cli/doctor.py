@@ -15,9 +15,8 @@ import msgspec
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
 from webhook.cli.output import literal, people_console, shown_progress
 from webhook.cli.verdicts import fail_on_option, failing, print_verdict
-from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
-from webhook.inspection.doctor import CHECKS, examine, left_out
+from webhook.inspection.doctor import CHECKS, CanaryError, examine, examine_nominations, left_out
 from webhook.inspection.observed import observe
 from webhook.inspection.reading import NoPoliciesError, read_policies
 from webhook.kube.client import Client

@@ -10,9 +10,8 @@ import click
 from webhook.cli.install import installs
 from webhook.cli.options import options
 from webhook.installation.applier import ObjectApplier
-from webhook.installation.install import in_namespace
+from webhook.installation.install import in_namespace, keys_to_remove, remove
 from webhook.installation.kustomize import all_components, manifests, render
-from webhook.installation.uninstall import keys_to_remove, remove
 from webhook.kube.client import Client
 
 _AFTERWARDS = """\
