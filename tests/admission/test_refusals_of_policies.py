@@ -172,17 +172,13 @@ MISTAKES: dict[str, tuple[Files, str]] = {
         ":1:19999: error: YAML: more than 10000 values in one file; split it",
     ),
     "documents": ({"a.yaml": "---\n" * 1001}, ":1001:1: error: YAML: more than 1000 documents; split the file"),
-    "aliases": (
-        {"a.yaml": "a: &a b\nb: [" + "*a," * 201 + "]"},
-        ":2:605: error: YAML: more than 200 aliases; write the values out",
-    ),
     "what aliases make": (
         {
             "a.yaml": policy(
                 f"{{name: a, priorityClasses: {{deny: &d [{', '.join(map('x{}'.format, range(400)))}]}}}}, {SHARED}"
             )
         },
-        ":1:1: error: the aliases of this file make too much of it; write the values out",
+        ":5:8547: error: YAML: the aliases of this file make too much of it; write the values out",
     ),
     "a large file": (
         {"a.yaml": "#" * 140_000},
@@ -300,9 +296,13 @@ def texts_of(module: Any) -> set[str]:
     tree = ast.parse(inspect.getsource(module))
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         if function.name not in NO_REFUSALS:
-            nodes = (node for statement in function.body[1:] for node in ast.walk(statement))
+            nodes = (node for row in function.body if not _documents(row) for node in ast.walk(row))
             found |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return {text for text in found if len(text.split()) > 2}
+
+
+def _documents(row: ast.stmt) -> bool:
+    return isinstance(row, ast.Expr) and isinstance(row.value, ast.Constant)
 
 
 def test_every_kind_of_refusal_is_here():
