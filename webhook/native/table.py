@@ -80,12 +80,5 @@ def resolved(name: str, priority: str, preemption_policy: str) -> str:
 
 
 def value_variable(key: str, keys: Sequence[str]) -> str:
-    """The variable with what each class says for an annotation; numbered if several of the keys would give one name."""
-    name = _camel_case(key)
-    same = [other for other in keys if _camel_case(other) == name]
-    return f"{name}_{same.index(key) + 1}" if len(same) > 1 or name == "className" else name
-
-
-def _camel_case(key: str) -> str:
-    """The end of an annotation's key as a name: `classMayGo` for `example.com/may-go`."""
-    return "class" + "".join(word.capitalize() for word in re.split(r"[-._]", key.rpartition("/")[2]))
+    """The variable with what each class says for an annotation: `class1_may_go` for the second key, if it ends so."""
+    return f"class{keys.index(key)}_{re.sub('[^A-Za-z0-9]', '_', key.rpartition('/')[2])}"
