@@ -41,30 +41,32 @@ SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical":
 
 
 class Lookup:
-    """Objects by name, as last heard of; PodGroups by `namespace/name`. None stands for one that is not there.
+    """Objects by name, as last heard of; PodGroups by `namespace/name`.
 
     Where PodGroups are not watched, only one that was looked up live is known.
     """
 
     def __init__(
         self,
-        classes: Mapping[str, PriorityClass | None],
+        classes: Mapping[str, PriorityClass],
         namespaces: Mapping[str, Namespace | None],
         pod_groups: Mapping[str, PodGroup | None],
     ) -> None:
-        self.classes, self.namespaces, self.pod_groups = classes, namespaces, pod_groups
+        self.classes, self.namespaces = classes, namespaces
         self.priority_class, self.namespace, self.pod_group = classes.get, namespaces.get, pod_groups.get
+        self._pod_groups = pod_groups
 
     def default_priority_classes(self) -> list[PriorityClass]:
         """All classes with `globalDefault: true`."""
         classes = list(self.classes.values())  # at once, since a cache changes while threads look at it
-        return [item for item in classes if item is not None and item.global_default]
+        return [item for item in classes if item.global_default]
 
     def corrected(self, live: Mapping[str, Mapping[str, Any]]) -> Lookup:
-        """The same with what was just read live, by resource."""
-        classes = ChainMap(dict(live.get(CLASSES, {})), self.classes)  # type: ignore[arg-type]  # it is only read
-        namespaces = ChainMap(dict(live.get(NAMESPACES, {})), self.namespaces)  # type: ignore[arg-type]
-        return Lookup(classes, namespaces, ChainMap(dict(live.get(POD_GROUPS, {})), self.pod_groups))  # type: ignore[arg-type]
+        """The same with what was just read live, by resource; None says that the object is not there."""
+        classes = {**self.classes, **live.get(CLASSES, {})}
+        namespaces = ChainMap(dict(live.get(NAMESPACES, {})), self.namespaces)  # type: ignore[arg-type]  # only read
+        pod_groups = ChainMap(dict(live.get(POD_GROUPS, {})), self._pod_groups)  # type: ignore[arg-type]
+        return Lookup({name: item for name, item in classes.items() if item is not None}, namespaces, pod_groups)
 
 
 class Objects(Lookup):

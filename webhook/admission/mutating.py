@@ -125,7 +125,8 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     values: dict[str, str] = {}
     rules = [resolution.set_by] * bool(resolution.set_by)
     offered = (resolution.priority_class.metadata.annotations if resolution.priority_class else None) or {}
-    if resolution.settled:
+    settled = resolution.settled
+    if settled:
         request.priority_class, request.priority = resolution.priority_class, resolution.value
         if context.trace is not None:
             context.engine.judge(request, context.trace)
@@ -137,7 +138,7 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
                     values[key] = offered[key]
                     if present.get(key) != values[key]:
                         rules.append(rule)
-    managed = context.managed(resolution.name) if resolution.managed and resolution.settled else None
+    managed = context.managed(resolution.name) if settled and resolution.managed else None
     # Nodes wait, if neither the pod nor its class says how long
     if managed is not None and POD_SCALE_UP_DELAY not in {*present.keys() - ours, *offered}:
         waits = scale_up_delay(managed.policy.preemptors)
@@ -154,7 +155,7 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     said = context.engine.creation_record(meta.labels, meta.annotations)
     forged = () if _OF_RECONCILER.isdisjoint(present) else RECONCILER_ANNOTATIONS
     annotations = {**dict.fromkeys(ours), **values, **dict.fromkeys(forged), GIVEN: record, CREATION: said}
-    answer.patch = _patch(pod, resolution, annotations, _labels(review, meta, resolution, answer))
+    answer.patch = _patch(pod, resolution if settled else None, annotations, _labels(review, meta, resolution, answer))
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
 
@@ -239,13 +240,13 @@ def _labels(review: Review, meta: MetadataView, resolution: Resolution, answer: 
 
 
 def _patch(
-    pod: PodView, resolution: Resolution, annotations: dict[str, str | None], labels: dict[str, str | None]
+    pod: PodView, resolution: Resolution | None, annotations: dict[str, str | None], labels: dict[str, str | None]
 ) -> list[Operation]:
-    """The patch of a new pod."""
+    """The patch of a new pod; `resolution` is None if its priority cannot be filled in."""
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     metadata = _set("/metadata/annotations", meta.annotations, annotations)
     metadata += _set("/metadata/labels", meta.labels, labels)
-    if not resolution.settled:
+    if resolution is None:
         return metadata
     # Objects to make before anything can be put into them
     parents: list[Operation] = []
@@ -330,15 +331,17 @@ def _brief(value: str) -> str:
 
 def _set(parent: str, present: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> list[Operation]:
     """Set members of what is at `parent`, which is made if `present` is None; a value of None is absent."""
-    now = present or {}
-    changed = {key: value for key, value in wanted.items() if now.get(key) != value}
-    if changed and present is None:
-        return [{"op": "add", "path": parent, "value": changed}]
+    if present is None:
+        made = {key: value for key, value in wanted.items() if value is not None}
+        return [{"op": "add", "path": parent, "value": made}] if made else []
     operations: list[Operation] = []
-    for key, value in changed.items():
-        path = f"{parent}/{escape(key)}"
+    for key, value in wanted.items():
+        before = present.get(key)
+        if before == value:
+            continue
+        path = f"{parent}/{key if key.isalpha() else escape(key)}"
         if value is None:
             operations.append({"op": "remove", "path": path})
         else:
-            operations.append({"op": "add" if now.get(key) is None else "replace", "path": path, "value": value})
+            operations.append({"op": "add" if before is None else "replace", "path": path, "value": value})
     return operations

@@ -73,9 +73,7 @@ async def command(
     settings = Settings(
         namespace=namespace, reconciler=reconciler_user(namespace), mutates=not values["without_mutation"], kept=watch
     )
-    classes = None
-    if objects and not (cluster or watch):
-        classes = [item for item in read_objects(objects, warn).classes.values() if item is not None]
+    classes = list(read_objects(objects, warn).classes.values()) if objects and not (cluster or watch) else None
     if cluster or watch:
         async with await Client.connect(kubeconfig) as client:
             if watch:
