@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from webhook.kube.objects.devices import Device, DeviceAttribute, DeviceCapacity, DeviceConstraint
 from webhook.kube.objects.meta import Quantity
 from webhook.kube.quantity import NANOS, QuantityError, nanos
+from webhook.preemption.devices.device_selector import AttributeValue, value_of
 from webhook.preemption.devices.pools import PublishedDevice
 from webhook.preemption.devices.requests import Request
 
@@ -82,9 +83,6 @@ def _units(quantity: Quantity) -> int:
     return max(1, -(-nanos(quantity) // NANOS))
 
 
-_Value = tuple[str, object]
-
-
 class AttributeConstraint:
     """One constraint while a claim is being allocated."""
 
@@ -93,8 +91,8 @@ class AttributeConstraint:
         self._requests = frozenset(requests)
         self._distinct = distinct
         self._count = 0
-        self._common: _Value = ("", None)
-        self._of_request: dict[str, _Value] = {}
+        self._common: AttributeValue = ("", None)
+        self._of_request: dict[str, AttributeValue] = {}
 
     def add(self, request: Request, device: PublishedDevice) -> bool:
         """Whether the device may join the others; it is then one of them."""
@@ -103,7 +101,7 @@ class AttributeConstraint:
         attribute = attribute_of(device.device, device.id.driver, self._attribute)
         if attribute is None:
             return False
-        value = _value(attribute)
+        value = value_of(attribute)
         if self._count:
             if value[0] == "":
                 return False
@@ -150,14 +148,3 @@ def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | No
         return attribute
     domain, slash, own = name.partition("/")
     return attributes.get(own) if slash and domain == driver else None
-
-
-def _value(attribute: DeviceAttribute) -> _Value:
-    """The value with its type; an empty type for one that is not known."""
-    if attribute.text is not None:
-        return "string", attribute.text
-    if attribute.number is not None:
-        return "int", attribute.number
-    if attribute.flag is not None:
-        return "bool", attribute.flag
-    return ("version", attribute.version) if attribute.version is not None else ("", None)

@@ -10,14 +10,15 @@ URLs, IP addresses) are not known here: what uses them does not compile.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable
+from functools import cache, cached_property
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
 from webhook.kube.bounded import bounded_cache
+from webhook.kube.objects.devices import DeviceAttribute
 from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
 from webhook.policy.cel.cost import BUDGET
 from webhook.policy.cel.program import (
@@ -29,7 +30,10 @@ from webhook.policy.cel.program import (
     environment,
     evaluated,
 )
+from webhook.preemption.snapshot.device_index import DeviceShape
 
+AttributeValue = tuple[str, object]
+"""The type of an attribute's value, and the value."""
 _MARK = "\ue000" * 22  # 66 bytes: an attribute has at most 64
 _QUANTITY, _VERSION = f"{_MARK}quantity ", f"{_MARK}semver "
 _NUMERIC = r"(?:0|[1-9]\d*)"
@@ -198,24 +202,54 @@ _OWN = re.compile(r"\bdevice\s*\.\s*(driver|allowMultipleAllocations)\b")
 _DEVICE = re.compile(r"\bdevice\b")
 
 
-class DeviceFacts(Protocol):
-    """What an expression sees of a device: values by domain and name; their types are those of `devices.opaque`."""
+def value_of(attribute: DeviceAttribute) -> AttributeValue:
+    """The value with its type; an empty type for one that is not known."""
+    if attribute.text is not None:
+        return "string", attribute.text
+    if attribute.number is not None:
+        return "int", attribute.number
+    if attribute.flag is not None:
+        return "bool", attribute.flag
+    return ("version", attribute.version) if attribute.version is not None else ("", None)
 
-    @property
-    def driver(self) -> str:
-        """The driver's name."""
 
-    @property
-    def allow_multiple_allocations(self) -> bool:
-        """Whether several claims may have a share of it."""
+class ShapeFacts:
+    """What expressions see of a device. Raises CelRuntimeError for an attribute of a type that is not known."""
 
-    @property
-    def attributes(self) -> Mapping[str, Mapping[str, Any]]:
-        """The attributes. They are asked for only if the expression reads one."""
+    def __init__(self, shape: DeviceShape) -> None:
+        self.driver, self._device = shape
+        self.allow_multiple_allocations = self._device.allow_multiple_allocations
+        for name, attribute in (self._device.attributes or {}).items():
+            if not value_of(attribute)[0]:
+                raise CelRuntimeError(f"attribute {name}: unsupported attribute value")
 
-    @property
-    def capacity(self) -> Mapping[str, Mapping[str, Any]]:
-        """The capacities, likewise."""
+    @cached_property
+    def attributes(self) -> dict[str, dict[str, Any]]:
+        """The attributes' values by domain and name. Raises CelRuntimeError for what is no semantic version."""
+        by_domain: dict[str, dict[str, Any]] = {}
+        for name, attribute in (self._device.attributes or {}).items():
+            kind, value = value_of(attribute)
+            try:
+                self._put(by_domain, name, version_value(str(value)) if kind == "version" else value)
+            except OpaqueError as error:
+                raise CelRuntimeError(f"attribute {name}: parse semantic version: {error}") from error
+        return by_domain
+
+    @cached_property
+    def capacity(self) -> dict[str, dict[str, Any]]:
+        """The capacities as quantities. Raises CelRuntimeError for what is none."""
+        by_domain: dict[str, dict[str, Any]] = {}
+        for name, capacity in (self._device.capacity or {}).items():
+            try:
+                self._put(by_domain, name, quantity_value(str(capacity.value)))
+            except OpaqueError as error:
+                raise CelRuntimeError(f"capacity {name}: {error}") from error
+        return by_domain
+
+    def _put(self, by_domain: dict[str, dict[str, Any]], name: str, value: object) -> None:
+        """Note a value by its domain and own name; without a domain it is the driver's."""
+        domain, slash, own = name.partition("/")
+        by_domain.setdefault(domain if slash else self.driver, {})[own if slash else name] = value
 
 
 class SelectorProgram:
@@ -227,7 +261,7 @@ class SelectorProgram:
         self._reads = _reads(text)
         self._known: dict[tuple[Any, ...], bool | str] = {}
 
-    def matches(self, device: DeviceFacts) -> bool:
+    def matches(self, device: ShapeFacts) -> bool:
         """Whether the device is meant. Raises CelRuntimeError, also for a value that is no bool."""
         key = self._projection(device)
         answer = self._known.get(key)
@@ -239,7 +273,7 @@ class SelectorProgram:
             raise CelRuntimeError(answer)
         return answer
 
-    def _projection(self, device: DeviceFacts) -> tuple[Any, ...]:
+    def _projection(self, device: ShapeFacts) -> tuple[Any, ...]:
         if self._reads is None:
             read = (device.driver, device.allow_multiple_allocations, device.attributes, device.capacity)
             return (blake2b(msgspec.json.encode(read), digest_size=_DIGEST).digest(),)
@@ -250,7 +284,7 @@ class SelectorProgram:
             parts.append((type(value), value))  # true is not 1
         return tuple(parts)
 
-    def _evaluate(self, device: DeviceFacts) -> bool | str:
+    def _evaluate(self, device: ShapeFacts) -> bool | str:
         """The answer, or why there is none."""
         data: dict[str, Any] = {
             "driver": device.driver,

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.devices.constraints import attribute_of
+from webhook.preemption.devices.device_selector import value_of
 from webhook.preemption.devices.pools import NodePlace, Pool, consumption_of, gather_pools, judge_remote
 from webhook.preemption.devices.requests import ERROR, MATCHES, ClaimDemand, Request
 from webhook.preemption.snapshot.claim_index import SEVERAL
@@ -212,8 +213,8 @@ def _number_of(name: str, shape: DeviceShape) -> int:
     attribute = attribute_of(shape.device, shape.driver, name)
     if attribute is None:
         return _NO_VALUE
-    value = (attribute.text, attribute.number, attribute.flag, attribute.version)
-    return _NO_TYPE if all(part is None for part in value) else _digest(repr(value).encode(errors="surrogatepass"))
+    value = value_of(attribute)
+    return _digest(repr(value).encode(errors="surrogatepass")) if value[0] else _NO_TYPE
 
 
 def _capacity_of(shape: DeviceShape) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,13 +20,7 @@ from webhook.kube.objects.meta import key_of
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.kube.selectors import keep_off
 from webhook.policy.cel.program import CelError, CelRuntimeError
-from webhook.preemption.devices.device_selector import (
-    OpaqueError,
-    SelectorProgram,
-    device_selector,
-    quantity_value,
-    version_value,
-)
+from webhook.preemption.devices.device_selector import SelectorProgram, ShapeFacts, device_selector
 from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.device_index import DeviceShape
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -107,51 +100,6 @@ def compile_claim(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand:
     return ClaimDemand(key, tuple(requests), tuple(devices.constraints or ()))
 
 
-class ShapeFacts:
-    """What expressions see of a device. Raises CelRuntimeError for an attribute of a type that is not known."""
-
-    def __init__(self, shape: DeviceShape) -> None:
-        self.driver, self._device = shape
-        self.allow_multiple_allocations = self._device.allow_multiple_allocations
-        for name, attribute in (self._device.attributes or {}).items():
-            if (
-                attribute.text is None
-                and attribute.number is None
-                and attribute.flag is None
-                and attribute.version is None
-            ):
-                raise CelRuntimeError(f"attribute {name}: unsupported attribute value")
-
-    @cached_property
-    def attributes(self) -> dict[str, dict[str, object]]:
-        """The attributes' values. Raises CelRuntimeError for what is no semantic version."""
-        by_domain: dict[str, dict[str, object]] = {}
-        for name, attribute in (self._device.attributes or {}).items():
-            domain, own = _qualified(name, self.driver)
-            value: object = next(
-                (given for given in (attribute.number, attribute.flag, attribute.text) if given is not None), None
-            )
-            try:
-                by_domain.setdefault(domain, {})[own] = (
-                    version_value(attribute.version or "") if value is None else value
-                )
-            except OpaqueError as error:
-                raise CelRuntimeError(f"attribute {name}: parse semantic version: {error}") from error
-        return by_domain
-
-    @cached_property
-    def capacity(self) -> dict[str, dict[str, object]]:
-        """The capacities as quantities. Raises CelRuntimeError for what is none."""
-        by_domain: dict[str, dict[str, object]] = {}
-        for name, capacity in (self._device.capacity or {}).items():
-            domain, own = _qualified(name, self.driver)
-            try:
-                by_domain.setdefault(domain, {})[own] = quantity_value(str(capacity.value))
-            except OpaqueError as error:
-                raise CelRuntimeError(f"capacity {name}: {error}") from error
-        return by_domain
-
-
 def _alternatives(request: DeviceRequest) -> list[ExactDeviceRequest]:
     return [request.exactly] if request.exactly is not None else list(request.first_available or ())
 
@@ -220,9 +168,3 @@ def _judge(selectors: tuple[tuple[str, SelectorProgram], ...], shape: DeviceShap
         return MATCHES if facts is None or all(program.matches(facts) for _, program in selectors) else 0
     except CelRuntimeError:
         return ERROR
-
-
-def _qualified(name: str, driver: str) -> tuple[str, str]:
-    """Domain and name of an attribute; without a domain it is the driver's."""
-    domain, slash, own = name.partition("/")
-    return (domain, own) if slash else (driver, name)
