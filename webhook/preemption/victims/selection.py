@@ -32,7 +32,7 @@ from webhook.preemption.snapshot.columns import Mask, Rows
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.rules import Rules
-from webhook.preemption.victims.units import Followers, PodsOfNodes
+from webhook.preemption.victims.units import PodsOfNodes
 
 Meter = Usage | DeviceFilter
 _MOST_PODS, _MOST_CLEARED = 32, 1000
@@ -71,11 +71,11 @@ class _Shares(NamedTuple):
             for meter, share in zip(self.meters, self.values, strict=True)
         ]
 
-    def of_units(self, followers: Followers | None) -> _Shares:
+    def of_units(self, pods: PodsOfNodes) -> _Shares:
         """The same with what the pods of a unit add together at the place of its leader."""
-        if followers is None:
+        if pods.leaders is None:
             return self
-        step, column, to = followers
+        step, column, to = pods.followers()
         values = []
         for meter, share in zip(self.meters, self.values, strict=True):
             if meter.adds is None:
@@ -243,7 +243,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, meters: list[M
         columns = np.flatnonzero(fits)
         pods, shares = pods.only(columns), shares.only(columns)
         room = _Room(pods.nodes, shares)
-    shares = shares.of_units(pods.followers)
+    shares = shares.of_units(pods)
     # Put back whom it fits beside; a strict budget belongs to the least important of its pods
     violating = beyond(pods.rows, pods.may_go, from_end=rules.strict_budgets)
     evicted = _put_back(room, shares, violating, pods, victims.leaving)
@@ -270,7 +270,7 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     """Small sets of units on these nodes that make the room, as far as the meters tell."""
     shares, leads = _Shares.of_pods(meters, pods), pods.of_units(pods.may_go)
     # 1. Who has to go in any case: beside whom it does not fit even if everybody else goes
-    room, shares = _Room(pods.nodes, shares), shares.of_units(pods.followers)
+    room, shares = _Room(pods.nodes, shares), shares.of_units(pods)
     fits = room.fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
     forced = np.stack([fits & ~room.fits_beside(shares.at(step)) for step in range(len(pods.rows))]) & leads
     # 2. A few more, the small sets first, and the least important units
@@ -284,7 +284,7 @@ def _small_sets(state: PreFilterState, meters: list[Meter], pods: PodsOfNodes) -
     for number, (_, some) in enumerate(chosen):
         going[some, number] = True
     # 3. Those of them that are enough
-    going = np.take_along_axis(going, pods.leaders()[:, columns], axis=0) & pods.may_go[:, columns]
+    going = pods.only(columns).members(going) & pods.may_go[:, columns]
     rows = pods.rows[:, columns]
     sets = PodsOfNodes(pods.nodes[columns], rows, going, on=state.snapshot.pods.node[rows].astype(np.intp))
     shares = _Shares.of_pods(meters, sets)
