@@ -22,7 +22,7 @@ from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.preemption.filters.counters import Counter, PlacedPods
 from webhook.preemption.filters.placement import affinity_mask
 from webhook.preemption.filters.volume_limits import AttachLimits, attach_limits
-from webhook.preemption.snapshot.columns import Ints, Mask
+from webhook.preemption.snapshot.columns import Mask
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo, claim_name
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -63,13 +63,6 @@ NO_STORAGE = Storage("", [], [])
 """What a pod without volumes is told."""
 
 
-class _Claim(NamedTuple):
-    """A claim of the preemptor, and whether it is made for it (`ephemeral`) instead of named by it."""
-
-    claim: PersistentVolumeClaim
-    ephemeral: bool
-
-
 class Refusal(Exception):  # noqa: N818  # not an error of this program but Kubernetes' answer
     """No node will do, and why, in kube-scheduler's words."""
 
@@ -77,18 +70,15 @@ class Refusal(Exception):  # noqa: N818  # not an error of this program but Kube
 def check(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Storage:
     """Judge the preemptor's claims on all nodes."""
     try:
-        claims = [
-            _Claim(_claim(snapshot, incoming.pod, volume, name), volume.ephemeral is not None)
-            for volume in incoming.pod.spec.volumes or ()
-            if (name := claim_name(incoming.pod, volume)) is not None
-        ]
-        bound, unbound = _bound_and_waiting(snapshot, [entry.claim for entry in claims])
-        named = [entry.claim for entry in claims if not entry.ephemeral]
+        volumes = [volume for volume in incoming.pod.spec.volumes or () if claim_name(incoming.pod, volume) is not None]
+        claims = [_claim(snapshot, incoming.pod, volume) for volume in volumes]
+        bound, unbound = _bound_and_waiting(snapshot, claims)
+        named = [claim for claim, volume in zip(claims, volumes, strict=True) if volume.ephemeral is None]
         wrong_zone = wrong_zones(snapshot, named)
     except Refusal as refusal:
         return Storage(str(refusal), [], [])
     masks = [*_binding_masks(snapshot, bound, unbound), (_WRONG_ZONE, wrong_zone)]
-    limits = attach_limits(snapshot, [key_of(entry.claim) for entry in claims], live)
+    limits = attach_limits(snapshot, [key_of(claim) for claim in claims], live)
     return Storage("", masks, _exclusive_use(snapshot, named, live), limits)
 
 
@@ -116,8 +106,9 @@ def _binding_masks(
     return [*both, *failing, (_NOTHING_TO_BIND, unbindable)]
 
 
-def _claim(snapshot: Snapshot, pod: Pod, volume: Volume, name: str) -> PersistentVolumeClaim:
-    """The claim of that name behind a volume of the pod. Raises Refusal if it is missing or cannot be used."""
+def _claim(snapshot: Snapshot, pod: Pod, volume: Volume) -> PersistentVolumeClaim:
+    """The claim behind a volume of the pod. Raises Refusal if it is missing or cannot be used."""
+    name = claim_name(pod, volume)
     claim = snapshot.claims.get(f"{pod.metadata.namespace}/{name}")
     if claim is None:
         if volume.ephemeral is not None:
@@ -194,13 +185,12 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
     if not exclusive:
         return []
     pods, nodes = snapshot.pods, snapshot.nodes
-    uses: Ints = np.zeros(len(pods.claims), np.int64)
+    claim_set, taken = pods.claim_set, set[str]()
+    uses, present = np.zeros(len(pods.claims), np.int64), np.zeros(len(pods.claims), np.bool_)
+    present[claim_set[live.rows]] = True
     for identity, claims_there in pods.claims.used():
         uses[identity] = len(claims_there.named & exclusive)
-    users = live.rows[uses[pods.claim_set[live.rows]] > 0]
-    used = [pods.claims.values[pods.claim_set[row]] for row in users]
-    taken = {name for claims_there in used if claims_there for name in claims_there.named & exclusive}
-    claim_set = pods.claim_set
+        taken |= claims_there.named & exclusive if present[identity] else set()
     return [
         Counter(
             stage="claims",

@@ -359,9 +359,7 @@ class Pods(Columns):
     def _fit_slots(self, node: int, count: int) -> None:
         height, width = self.slots.shape
         if node >= height:
-            taller = np.zeros((max(2 * height, node + 1), width), np.int32)
-            taller[:height] = self.slots
-            self.slots = taller
+            self.slots = np.pad(self.slots, ((0, max(height, node + 1 - height)), (0, 0)))
         if count > width:
             self.slots = grown(self.slots, 2 * width)
 

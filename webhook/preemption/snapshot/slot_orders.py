@@ -6,7 +6,6 @@ A node is put in order again only if one of its pods has changed since.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,10 +72,9 @@ class SlotOrder:
     def _fit(self, shape: tuple[int, ...]) -> None:
         if self._slots.shape == shape:
             return
-        self._slots, self._leaders = _grown(self._slots, shape), _grown(self._leaders, shape)
-        made = np.full(shape[0], -1, np.int64)
-        made[: len(self._made)] = self._made
-        self._made = made
+        more = [(0, now - before) for now, before in zip(shape, self._slots.shape, strict=True)]
+        self._slots, self._leaders = np.pad(self._slots, more), np.pad(self._leaders, more)
+        self._made = np.pad(self._made, more[:1], constant_values=-1)
 
     def _compare(self, number: int, values: Ints) -> None:
         """Nodes of pods whose number has changed are stale."""
@@ -87,12 +85,6 @@ class SlotOrder:
         node = node[node >= 0]
         self._made[node[node < len(self._made)]] = -1
         self._outside[number] = values
-
-
-def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    larger = np.zeros(shape, array.dtype)
-    larger[: len(array), : array.shape[1]] = array
-    return larger
 
 
 def first_of_each(groups: NDArray[np.int32]) -> Rows:
