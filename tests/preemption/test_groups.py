@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.preemption.building import NOW, as_pod, budget, cluster, node, outcome, pod, rules, snapshot_of
+from tests.preemption.gangs.brute_force import closed, cost_of, cpu_of, pieces
 from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.decision import decide, fits_on, victims_needed
 from webhook.preemption.snapshot.pod_groups import GROUP_SOURCES, group_of
@@ -234,7 +235,7 @@ def random_cluster(seed):
             continue
         room[on] -= cpu
         made = {"on": on, "cpu": str(cpu), "priority": dice.choice((0, 10, 20, 150)), "started": dice.randint(1, 9999)}
-        name = f"p{number}"
+        name = f"p-{number}"
         pods.append(member(name, dice.choice(groups), **made) if dice.random() < 0.6 else pod(name, **made))
         pods[-1]["metadata"]["labels"] = {"app": dice.choice("xyz")}
     objects = [
@@ -254,73 +255,30 @@ def random_cluster(seed):
     )
 
 
-def units_of(data):
-    """The units by a second opinion: lists of pods, each with the priority that counts and the group that goes whole.
-
-    A group that is whole by the policy goes whole but for the pods above its minimum, which have the highest numbers.
-    """
-    objects = {one["metadata"]["name"]: one["spec"] for one in data["podGroups"]}
-    whole, single = {}, []
-    for one in data["pods"]:
-        name = one["spec"].get("schedulingGroup", {}).get("podGroupName")
-        mode = objects.get(name, {}).get("disruptionMode")
-        if name is None or mode == "Pod":
-            single.append([one])
-        else:
-            whole.setdefault(name, []).append(one)
-    found = [(pods, pods[0]["spec"]["priority"], "", "") for pods in single]
-    for name, pods in whole.items():
-        own = objects.get(name, {}).get("priority")
-        priority = max(one["spec"]["priority"] for one in pods) if own is None else own
-        least = objects.get(name, {}).get("schedulingPolicy", {}).get("gang", {}).get("minCount", len(pods))
-        least = len(pods) if objects.get(name, {}).get("disruptionMode") == "PodGroup" else least
-        pods.sort(key=lambda one: int(one["metadata"]["name"].removeprefix("p")))
-        found.append((pods[:least], priority, name, ""))
-        found += [([one], priority, "", name) for one in pods[least:]]
-    return found
-
-
-def is_closed(data, chosen):
-    """Whether with the core of a group all go that it could spare."""
-    going = {name for _, _, name, _ in chosen if name}
-    spared = [pods[0]["metadata"]["name"] for pods, _, _, above in units_of(data) if above in going and above]
-    return {pods[0]["metadata"]["name"] for pods, _, _, above in chosen if above}.issuperset(spared)
-
-
 def prices(data):
-    """What each possible set of units costs: (highest priority, groups, pods), for every node on which it helps."""
+    """What each possible set of units costs, for every node on which it helps."""
     allowed = {one["metadata"]["name"]: one["status"]["disruptionsAllowed"] for one in data["podDisruptionBudgets"]}
-    wanted = cpu_of(data["preemptor"])
-    usable = [unit for unit in units_of(data) if unit[1] < 100]
-    for one in data["nodes"]:
-        name = one["metadata"]["name"]
-        free = 8 - sum(cpu_of(there) for there in data["pods"] if there["spec"]["nodeName"] == name)
-        here = [unit for unit in usable if any(there["spec"]["nodeName"] == name for there in unit[0])]
+    everything, pods = pieces(data, "nobody's"), {one["metadata"]["name"]: one for one in data["pods"]}
+    for node_name in (one["metadata"]["name"] for one in data["nodes"]):
+        there = {name for name, one in pods.items() if one["spec"]["nodeName"] == node_name}
+        free = 8 - sum(cpu_of(pods[name]) for name in there)
+        here = [piece for piece in everything if piece.priority < 100 and piece.pods & there]
         for picked in chain.from_iterable(combinations(here, size) for size in range(1, len(here) + 1)):
-            going = {group for _, _, group, _ in picked if group}
-            also = [unit for unit in units_of(data) if unit[3] in going and unit[3] and unit not in picked]
-            chosen = [*picked, *also]
-            gone = [there for pods, *_ in chosen for there in pods]
-            freed = sum(cpu_of(there) for there in gone if there["spec"]["nodeName"] == name)
-            spent = sum(there["metadata"]["labels"]["app"] == "x" for there in gone)
-            if free + freed >= wanted and spent <= allowed.get("b", spent):
-                yield max(priority for _, priority, *_ in chosen), len(going), len(gone)
-
-
-def cpu_of(one):
-    return int(one["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+            chosen = closed(picked, everything)
+            gone = frozenset().union(*(piece.pods for piece in chosen))
+            freed = sum(cpu_of(pods[name]) for name in gone & there)
+            spent = sum(pods[name]["metadata"]["labels"]["app"] == "x" for name in gone)
+            if free + freed >= cpu_of(data["preemptor"]) and spent <= allowed.get("b", spent):
+                yield cost_of(chosen)
 
 
 def price_of(data, victims):
     """What the victims of a decision cost; fails if a unit is broken."""
-    names = {victim.name for victim in victims}
-    chosen = []
-    for unit in units_of(data):
-        taken = [one["metadata"]["name"] in names for one in unit[0]]
-        assert all(taken) or not any(taken), "a unit is broken"
-        chosen += [unit] if any(taken) else []
-    assert is_closed(data, chosen), "what a group could spare stays without it"
-    return max(priority for _, priority, *_ in chosen), sum(bool(name) for _, _, name, _ in chosen), len(names)
+    names, everything = {victim.name for victim in victims}, pieces(data, "nobody's")
+    chosen = [piece for piece in everything if piece.pods & names]
+    assert all(piece.pods <= names for piece in chosen), "a unit is broken"
+    assert set(closed(tuple(chosen), everything)) == set(chosen), "what a group could spare stays without it"
+    return cost_of(chosen)
 
 
 @pytest.mark.slow
