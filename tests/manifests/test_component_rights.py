@@ -119,10 +119,10 @@ class Meanwhile:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    async def pages(self, path: str, *arguments: Any, **more: Any) -> Any:
-        if path == resources.POD.path():
+    async def pages_of(self, resource: resources.Resource, *arguments: Any, **more: Any) -> Any:
+        if resource is resources.POD:
             await self._happens()
-        async for page in self._client.pages(path, *arguments, **more):
+        async for page in self._client.pages_of(resource, *arguments, **more):
             yield page
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import Console
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -29,6 +24,9 @@ from webhook.simulation.report.sections import differences, ending, figures, mar
 from webhook.simulation.report.summary import METRICS, Summary, summarize
 from webhook.simulation.simulation import Options, Running, Step, checkpoints_of, simulate
 from webhook.simulation.whatif import Apply, WhatIfError, applied, duration, read_scenario, step_of, timed
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXCEEDED, UNUSABLE = 1, 2
 """Exit codes: a threshold of --fail-on was exceeded; the simulation could not be made."""
@@ -90,7 +88,7 @@ def _instant(context: click.Context, parameter: click.Parameter, value: str | No
     "--fail-on", multiple=True, metavar="CONDITION", help="Exit with 1 if this holds, such as 'evictions > 50'."
 )
 @format_option("table", "json", "markdown", help_="For people, for programs, or for a comment under a pull request.")
-@click.option("--html", type=_PATH, metavar="FILE", help="Write one HTML file with pictures, too.")
+@click.option("--html", type=_PATH, metavar="FILE", help="Write one HTML file with a picture, too.")
 def command(
     files: tuple[Path, ...], policies: Path, against: Path | None, layout: str, html: Path | None, **more: Any
 ) -> None:
@@ -104,14 +102,13 @@ def command(
         steps, until = _steps(more)
         for remark in (remark for step in steps if isinstance(step, Apply) for remark in step.remarks):
             warn(remark)
+        sets = [(policies, load_or_raise(policies)), *([(against, load_or_raise(against))] if against else [])]
         options = Options(
             until=duration(more["until"]) if more["until"] else until or 7200.0,
             termination=duration(more["termination"]) if more["termination"] else None,
+            # Work that is lost is measured alike in both runs
+            checkpoints=tuple(key for _, loaded in sets for key in checkpoints_of(loaded)),
         )
-        sets = [(policies, load_or_raise(policies)), *([(against, load_or_raise(against))] if against else [])]
-        # Work that is lost is measured alike in both runs
-        checkpoints = tuple(key for _, loaded in sets for key in checkpoints_of(loaded))
-        options = msgspec.structs.replace(options, checkpoints=checkpoints)
         with shown_progress("reading") as show:
             objects = read_cluster(files, lambda done, total: show("bytes", done, total), now=more["now"])
         directories = [directory for directory, _ in sets]
@@ -126,15 +123,19 @@ def command(
     if html is not None:
         html.write_text(page(summaries, [str(file) for file in files]))
         click.echo(f"{html} written", err=True)
-    _print(summaries, layout)
+    if layout == "json":
+        both = {"differences": differences(*summaries)} if len(summaries) == 2 else {}
+        click.echo(msgspec.json.format(msgspec.json.encode({**both, "runs": summaries}), indent=2).decode())
+    elif layout == "markdown":
+        click.echo(markdown(summaries), nl=False)
+    else:
+        print_summaries(people_console(), summaries)
     if any(summary.errors for summary in summaries):
         click.echo(f"giveway itself failed: {summaries[0].errors or summaries[-1].errors}", err=True)
         sys.exit(UNUSABLE)
-    exceeded = [
-        f"{summary.name}: {text}" for summary in summaries for text, holds in thresholds if holds(summary.metrics)
-    ]
-    for text in exceeded:
-        click.echo(f"threshold: {text}", err=True)
+    exceeded = [(summary.name, text) for summary in summaries for text, holds in thresholds if holds(summary.metrics)]
+    for name, text in exceeded:
+        click.echo(f"threshold: {name}: {text}", err=True)
     sys.exit(EXCEEDED if exceeded else 0)
 
 
@@ -159,18 +160,6 @@ def _simulated(
             show(f"{time_span(at)}, {running.tracker.delivered} events")
 
         return summarize(name, simulate(objects, policies, steps, options, progress))
-
-
-def _print(summaries: Sequence[Summary], layout: str) -> None:
-    if layout == "json":
-        body: dict[str, Any] = {"runs": [msgspec.to_builtins(summary) for summary in summaries]}
-        if len(summaries) == 2:
-            body = {"differences": differences(*summaries), **body}
-        click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
-    elif layout == "markdown":
-        click.echo(markdown(summaries), nl=False)
-    else:
-        print_summaries(people_console(), summaries)
 
 
 def _threshold(text: str) -> tuple[str, Callable[[dict[str, float]], bool]]:

@@ -47,10 +47,8 @@ def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
             for rule in policy.rules:
                 paths = rule.declaration.fields
                 keys.update(path[2] for path in paths if path[:2] == ("metadata", "annotations") and len(path) == 3)
-                for program in _expressions(rule):
+                for program in _expressions(policy, rule):
                     keys.update(_annotations_in(program))
-            for condition in policy.conditions:
-                keys.update(_annotations_in(compile_bool(condition.expression)))
     return frozenset(keys - set(OWN_ANNOTATIONS))
 
 
@@ -81,17 +79,9 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
     left_out: dict[str, str] = {}
     kept: list[PriorityPolicy] = []
     for policy in policies.priority:
-        conditions = (compile_bool(condition.expression) for condition in policy.conditions)
-        if why := next(filter(None, (_lacking(condition, objects) for condition in conditions)), ""):
-            left_out |= {f"{policy.name}/{rule.name}": why for rule in policy.rules}
-            continue
-        rules = []
-        for rule in policy.rules:
-            if why := _unjudgeable(rule, objects):
-                left_out[f"{policy.name}/{rule.name}"] = why
-            else:
-                rules.append(rule)
-        kept.append(msgspec.structs.replace(policy, rules=tuple(rules)))
+        whys = {rule.name: _unjudgeable(policy, rule, objects) for rule in policy.rules}
+        left_out |= {f"{policy.name}/{name}": why for name, why in whys.items() if why}
+        kept.append(msgspec.structs.replace(policy, rules=tuple(rule for rule in policy.rules if not whys[rule.name])))
     preemption = []
     for preemption_policy in policies.preemption:
         if why := unreadable(preemption_policy, objects):
@@ -103,15 +93,16 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
     return Judgeable(Policies(priority=tuple(kept), preemption=tuple(preemption)), left_out)
 
 
-def _unjudgeable(rule: PriorityRule, objects: ClusterObjects) -> str:
+def _unjudgeable(policy: PriorityPolicy, rule: PriorityRule, objects: ClusterObjects) -> str:
     """Why a rule cannot be judged by these objects; empty if it can."""
     fields = rule.declaration.fields
     if unknown := sorted(".".join(path) for path in fields if not _KNOWN.issuperset(path[:2])):
         return f"it reads {', '.join(unknown)}, which the snapshot does not have"
-    return next(filter(None, (_lacking(program, objects) for program in _expressions(rule))), "")
+    return next(filter(None, (_lacking(program, objects) for program in _expressions(policy, rule))), "")
 
 
-def _expressions(rule: PriorityRule) -> Iterator[Program]:
+def _expressions(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[Program]:
+    yield from (compile_bool(condition.expression) for condition in policy.conditions)
     if rule.validate is not None:
         yield compile_bool(rule.validate.expression)
         if rule.validate.message_expression:

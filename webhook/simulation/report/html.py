@@ -1,4 +1,4 @@
-"""The answers as one HTML file: the look of the reconciler's own page, with pictures, and nothing loaded from outside.
+"""The answers as one HTML file: the look of the reconciler's own page, with a picture, and nothing loaded from outside.
 
 Pictures are stretched to the width there is, so what is written beside them is HTML and keeps its size.
 """
