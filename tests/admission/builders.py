@@ -6,6 +6,8 @@ import base64
 import json
 from typing import Any
 
+from jsonpatch import apply_patch
+
 from webhook.admission.context import Context, Objects
 from webhook.admission.own_reviews import review_of
 from webhook.admission.webhook import Reviewed, review
@@ -112,3 +114,20 @@ def patch_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
 def message_of(answer: dict[str, Any]) -> str:
     assert answer["allowed"] is False
     return answer["status"]["message"]
+
+
+def judged(context: Context, obj: Any, old: Any = None, **more: Any) -> dict[str, Any]:
+    """What validation answers."""
+    return response(ask(context, "validate", make_review(obj, old, **more)))
+
+
+def filled(context: Context, obj: Any, old: Any = None, **more: Any) -> dict[str, Any]:
+    """What mutation answers."""
+    return response(ask(context, "mutate", make_review(obj, old, **more)))
+
+
+def mutated(context: Context, obj: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The object after mutation; running it through again must change nothing."""
+    result = apply_patch(obj, patch_of(filled(context, obj, old)))
+    assert patch_of(filled(context, result, old)) == []
+    return result

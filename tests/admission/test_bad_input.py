@@ -9,6 +9,7 @@ import pytest
 from tests.admission.builders import (
     UID,
     ask,
+    filled,
     make_class,
     make_context,
     make_pod,
@@ -128,14 +129,14 @@ def test_nesting_without_a_uid_is_a_400():
 def test_a_pod_of_three_megabytes_is_answered():
     """Size alone is no reason to fail."""
     pod = make_pod(meta={"annotations": {f"k{n}": "x" * 1000 for n in range(3000)}}, priorityClassName="high")
-    answer = response(ask(CONTEXT, "mutate", make_review(pod)))
+    answer = filled(CONTEXT, pod)
     assert [op["path"] for op in patch_of(answer)] == ["/spec/priority", "/spec/preemptionPolicy"]
 
 
 def test_ten_thousand_labels_are_answered():
     """A pod with very many labels resolves like any other."""
     pod = make_pod(meta={"labels": {f"label-{n}": "x" for n in range(10_000)}}, priorityClassName="high")
-    answer = response(ask(CONTEXT, "mutate", make_review(pod)))
+    answer = filled(CONTEXT, pod)
     assert len(patch_of(answer)) == 2
 
 

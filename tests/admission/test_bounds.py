@@ -10,6 +10,7 @@ import pytest
 from tests.admission.builders import (
     UID,
     ask,
+    judged,
     make_class,
     make_context,
     make_pod,
@@ -139,6 +140,6 @@ def test_an_annotation_that_is_changed_is_shown_in_part():
     key = "godel.bytedance.com/can-be-preempted"
     old = make_pod(meta={"annotations": {key: LONG}}, priorityClassName="high", **RESOLVED)
     new = make_pod(meta={"annotations": {key: LONG + "x"}}, priorityClassName="high", **RESOLVED)
-    found = response(ask(CONTEXT, "validate", make_review(new, old=old, operation="UPDATE")))
+    found = judged(CONTEXT, new, old=old, operation="UPDATE")
     assert "builtin/shield" in found["status"]["message"]
     assert len(found["status"]["message"]) < 2000

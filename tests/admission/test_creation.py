@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsonpatch
 import msgspec
 import pytest
 
-from tests.admission.builders import HERE, ask, make_context, make_pod, make_review, message_of, patch_of, response
+from tests.admission.builders import HERE, judged, make_context, make_pod, message_of, mutated
 from tests.policy.builders import table
 from webhook.kube.objects.meta import LabelSelector, Requirement
 from webhook.policy.model.limits import LabelRate, Limits
@@ -43,9 +42,8 @@ ZONE = PodsMatch(labels=LabelSelector(match_expressions=[Requirement(key="zone",
 def recorded(by: PreemptionPolicy, pod: dict[str, Any]) -> str | None:
     """The record on the pod after mutation, which changes nothing a second time, and which validation lets in."""
     context = make_context(policies=(by,))
-    result = jsonpatch.apply_patch(pod, patch_of(response(ask(context, "mutate", make_review(pod)))))
-    assert patch_of(response(ask(context, "mutate", make_review(result)))) == []
-    assert response(ask(context, "validate", make_review(result)))["allowed"] is True
+    result = mutated(context, pod)
+    assert judged(context, result)["allowed"] is True
     return (result["metadata"].get("annotations") or {}).get(CREATION)
 
 
@@ -92,7 +90,7 @@ def test_a_record_that_a_client_sends_is_replaced(by):
 def test_a_mirror_pod_has_no_record():
     """Mutation leaves mirror pods alone, so nothing else would take a forged record off."""
     pod = make_pod(meta={"annotations": {"kubernetes.io/config.mirror": "x", CREATION: ABSENT}}, **SPEC)
-    answer = response(ask(make_context(policies=(BY_TIER,)), "validate", make_review(pod)))
+    answer = judged(make_context(policies=(BY_TIER,)), pod)
     assert f"annotation {CREATION} is giveway's record" in message_of(answer)
 
 
@@ -103,4 +101,4 @@ def test_labels_and_groups_of_running_pods_change_freely():
     old = make_pod(meta=record, **SPEC)
     new = make_pod(meta={**record, "labels": {"tier": "batch", JOB_SET: "a"}}, **SPEC)
     for more in ({}, {"subResource": "status"}):
-        assert response(ask(context, "validate", make_review(new, old, **more)))["allowed"] is True
+        assert judged(context, new, old, **more)["allowed"] is True

@@ -8,6 +8,7 @@ import pytest
 
 from tests.admission.builders import (
     ask,
+    filled,
     make_class,
     make_context,
     make_pod,
@@ -143,7 +144,7 @@ def test_the_author_of_a_workload_is_told_what_its_groups_will_meet():
 
 def mutated(spec, *objects, policies=()):
     context = make_context(*objects, policies=policies)
-    answer = response(ask(context, "mutate", make_review(group(**spec))))
+    answer = filled(context, group(**spec))
     return apply_json_patch(group(**spec), patch_of(answer))["spec"] if "patch" in answer else {**group(**spec)["spec"]}
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.admission.builders import (
     ask,
+    filled,
+    judged,
     make_class,
     make_context,
     make_pod,
@@ -16,6 +18,7 @@ from tests.admission.builders import (
     make_review,
     make_rule,
     manage,
+    mutated,
     patch_of,
     response,
 )
@@ -29,13 +32,6 @@ BATCH = make_class("batch", 10, never=True, preemptible="true", protection="30")
 ONLINE, TWIN = make_class("online", 500), make_class("online-managed", 500, never=True)
 DEFAULTS = make_policy("teams", make_rule("default", default_priority_class="batch"), namespaces=("team-*",))
 COPIES = make_policy("copy", make_rule("both", copy_annotations=(CAN_BE_PREEMPTED, PROTECTION_DURATION)))
-
-
-def mutated(context, pod: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The pod after mutation; running it through again must change nothing."""
-    result = jsonpatch.apply_patch(pod, patch_of(response(ask(context, "mutate", make_review(pod, old)))))
-    assert patch_of(response(ask(context, "mutate", make_review(result, old)))) == []
-    return result
 
 
 def priority_of(pod: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -183,7 +179,7 @@ def test_pods_of_managed_classes_are_marked(objects, policies, spec, mark):
 )
 def test_what_mutation_could_not_do_is_a_warning(objects, policies, spec, words):
     """Mutation never refuses; it says what it left undone."""
-    answer = response(ask(make_context(*objects, policies=policies), "mutate", make_review(make_pod(**spec))))
+    answer = filled(make_context(*objects, policies=policies), make_pod(**spec))
     assert answer["allowed"] is True
     assert any(words in warning for warning in answer["warnings"])
 
@@ -212,7 +208,7 @@ def test_keys_are_escaped_in_paths():
     """A slash in an annotation's key is ~1 in the patch, as RFC 6901 asks."""
     context = make_context(BATCH, policies=(COPIES,))
     pod = make_pod(meta={"annotations": {"a": "b"}}, priorityClassName="batch", priority=10, preemptionPolicy="Never")
-    paths = [op["path"] for op in patch_of(response(ask(context, "mutate", make_review(pod))))]
+    paths = [op["path"] for op in patch_of(filled(context, pod))]
     assert paths == [
         "/metadata/annotations/godel.bytedance.com~1can-be-preempted",
         "/metadata/annotations/godel.bytedance.com~1protection-duration-from-preemption",
@@ -223,14 +219,14 @@ def test_keys_are_escaped_in_paths():
 def test_the_patch_is_minimal():
     """Only fields that change are in the patch."""
     pod = make_pod(priorityClassName="high", priority=100)
-    answer = response(ask(make_context(HIGH), "mutate", make_review(pod)))
+    answer = filled(make_context(HIGH), pod)
     assert patch_of(answer) == [{"op": "add", "path": "/spec/preemptionPolicy", "value": PREEMPT}]
 
 
 def test_mirror_pods_are_never_patched():
     """A mirror pod is the picture of a static pod; nothing about it may change."""
     pod = make_pod(meta={"annotations": {"kubernetes.io/config.mirror": "abc"}}, priorityClassName="batch")
-    answer = response(ask(make_context(BATCH, policies=(COPIES, manage("batch"))), "mutate", make_review(pod)))
+    answer = filled(make_context(BATCH, policies=(COPIES, manage("batch"))), pod)
     assert answer == {"uid": answer["uid"], "allowed": True}
 
 
@@ -269,7 +265,7 @@ def test_deletion_always_passes(phase, operation):
 def test_the_applied_rules_are_in_the_audit_annotations():
     """Who reads the audit log sees which rules filled something in, and nothing of a call that finds it there."""
     context = make_context(BATCH, policies=(DEFAULTS, COPIES))
-    answer = response(ask(context, "mutate", make_review(make_pod())))
+    answer = filled(context, make_pod())
     assert answer["auditAnnotations"] == {"applied": "teams/default,copy/both"}
     again = make_review(jsonpatch.apply_patch(make_pod(), patch_of(answer)))
     assert "auditAnnotations" not in response(ask(context, "mutate", again))
@@ -323,9 +319,7 @@ def test_a_class_with_a_generated_name_becomes_never(patterns, prefix, expected)
 def test_who_makes_a_managed_class_is_told(meta, given, words):
     """A class that was made Never comes with a warning: what, why, and what to write."""
     body = {"kind": "PriorityClass", "metadata": meta, "value": 5, **given}
-    warnings = response(ask(make_context(policies=(manage("online-*"),)), "mutate", make_review(body))).get(
-        "warnings", []
-    )
+    warnings = filled(make_context(policies=(manage("online-*"),)), body).get("warnings", [])
     assert len(warnings) == len(words)
     assert all(text in warnings[0] and len(warnings[0]) < 256 for text in words)
 
@@ -338,9 +332,9 @@ def test_the_manifest_of_a_class_that_was_made_never_can_be_applied_again(given)
     applied = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, **given}
     after = mutated(context, applied, stored)
     assert after == stored
-    warnings = response(ask(context, "mutate", make_review(applied, stored)))["warnings"]
+    warnings = filled(context, applied, stored)["warnings"]
     assert "stays Never" in warnings[0]
-    assert response(ask(context, "validate", make_review(after, stored)))["allowed"] is True
+    assert judged(context, after, stored)["allowed"] is True
 
 
 def test_a_class_that_nobody_manages_is_left_to_the_api_server():
@@ -389,5 +383,5 @@ def test_the_author_is_told_of_a_class_that_mutation_gave(policies, spec, warnin
     """What the author did not write is said once, where `kubectl` shows it; what was written is not commented."""
     context = make_context(HIGH, BATCH, ONLINE, TWIN, policies=policies)
     pod = make_pod(**spec)
-    assert response(ask(context, "mutate", make_review(pod))).get("warnings") == ([warning] if warning else None)
+    assert filled(context, pod).get("warnings") == ([warning] if warning else None)
     assert len(warning or "") <= 256

@@ -9,16 +9,16 @@ import jsonpatch
 import pytest
 
 from tests.admission.builders import (
-    ask,
+    filled,
+    judged,
     make_class,
     make_context,
     make_pod,
     make_policy,
-    make_review,
     make_rule,
     manage,
+    mutated,
     patch_of,
-    response,
 )
 from tests.policy.builders import table
 from webhook.policy.model.values import (
@@ -61,13 +61,6 @@ def sent(pod: dict[str, Any]) -> dict[str, Any]:
     return {**pod, "metadata": {**metadata, "managedFields": [entry]}}
 
 
-def mutated(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod after one call; a further one changes nothing."""
-    result = jsonpatch.apply_patch(pod, patch_of(response(ask(CONTEXT, "mutate", make_review(pod)))))
-    assert patch_of(response(ask(CONTEXT, "mutate", make_review(result)))) == []
-    return result
-
-
 def reclassed(pod: dict[str, Any], name: str | None, *, numbers: bool = True) -> dict[str, Any]:
     """The pod after another webhook gave it another class; with `numbers` it left priority and policy to others."""
     changed = deepcopy(pod)
@@ -81,7 +74,7 @@ def reclassed(pod: dict[str, Any], name: str | None, *, numbers: bool = True) ->
 
 
 def refusals(pod: dict[str, Any]) -> list[str]:
-    answer = response(ask(CONTEXT, "validate", make_review(pod)))
+    answer = judged(CONTEXT, pod)
     return [] if answer["allowed"] else answer["status"]["message"].split("; ")
 
 
@@ -112,9 +105,9 @@ CASES = {
 def test_what_giveway_gave_follows_the_class(given, name, annotations, mark, fields, numbers):  # noqa: PLR0917
     """After the class changed the pod is as if it had been sent with the new class, and nobody is blamed."""
     pod = make_pod(meta={"annotations": given} if given else {}, priorityClassName="offline")
-    first = mutated(sent(pod) if fields else pod)
+    first = mutated(CONTEXT, sent(pod) if fields else pod)
     assert first["metadata"]["labels"] == {MARK: "managed"}
-    second = mutated(reclassed(first, name, numbers=numbers))
+    second = mutated(CONTEXT, reclassed(first, name, numbers=numbers))
     assert annotations_of(second) == annotations
     assert (second["metadata"].get("labels") or {}).get(MARK) == mark
     waits = (second["metadata"].get("annotations") or {}).get(POD_SCALE_UP_DELAY)
@@ -127,9 +120,9 @@ def test_what_giveway_gave_follows_the_class(given, name, annotations, mark, fie
 
 def test_a_default_gives_way_to_the_class_of_another_webhook():
     """A class that another webhook names after giveway's default stays, also where it is the global default."""
-    first = mutated(sent(make_pod()))
+    first = mutated(CONTEXT, sent(make_pod()))
     assert first["spec"]["priorityClassName"] == "offline"
-    second = mutated(reclassed(first, "standard"))
+    second = mutated(CONTEXT, reclassed(first, "standard"))
     assert second["spec"]["priorityClassName"] == "standard"
     assert annotations_of(second) == {}
     assert refusals(second) == []
@@ -137,10 +130,10 @@ def test_a_default_gives_way_to_the_class_of_another_webhook():
 
 def test_a_value_that_another_webhook_changed_is_its_own():
     """A copied annotation that somebody set to something else afterwards is not giveway's to take back."""
-    first = mutated(sent(make_pod(priorityClassName="offline")))
+    first = mutated(CONTEXT, sent(make_pod(priorityClassName="offline")))
     changed = reclassed(first, "prod")
     changed["metadata"]["annotations"][CAN_BE_PREEMPTED] = "false"
-    assert annotations_of(mutated(changed)) == {CAN_BE_PREEMPTED: "false"}
+    assert annotations_of(mutated(CONTEXT, changed)) == {CAN_BE_PREEMPTED: "false"}
 
 
 FORGED = f'{{"class":"offline","copied":{{"{CAN_BE_PREEMPTED}":"true","guard.example.com/key":"x"}}}}'
@@ -149,14 +142,14 @@ FORGED = f'{{"class":"offline","copied":{{"{CAN_BE_PREEMPTED}":"true","guard.exa
 def test_a_record_that_a_client_sends_counts_for_nothing():
     """By managedFields a client set it: it is taken off, and every annotation stays as it was."""
     own = {CAN_BE_PREEMPTED: "true", "guard.example.com/key": "x"}
-    result = mutated(sent(make_pod(meta={"annotations": {**own, GIVEN: FORGED}}, priorityClassName="prod")))
+    result = mutated(CONTEXT, sent(make_pod(meta={"annotations": {**own, GIVEN: FORGED}}, priorityClassName="prod")))
     assert result["metadata"]["annotations"] == own
 
 
 def test_a_record_touches_no_annotation_that_policies_do_not_copy():
     """Without managedFields a record is believed, but only about keys that a copyAnnotations rule names."""
     own = {"guard.example.com/key": "x"}
-    result = mutated(make_pod(meta={"annotations": {**own, GIVEN: FORGED}}, priorityClassName="prod"))
+    result = mutated(CONTEXT, make_pod(meta={"annotations": {**own, GIVEN: FORGED}}, priorityClassName="prod"))
     assert annotations_of(result) == own
 
 
@@ -167,7 +160,7 @@ def test_a_record_touches_no_annotation_that_policies_do_not_copy():
 )
 def test_a_record_that_is_none_is_taken_off(text):
     """Whatever a pod carries in its place, the answer is a verdict and the record goes."""
-    result = mutated(make_pod(meta={"annotations": {GIVEN: text}}, priorityClassName="prod"))
+    result = mutated(CONTEXT, make_pod(meta={"annotations": {GIVEN: text}}, priorityClassName="prod"))
     assert result["metadata"]["annotations"] == {}
 
 
@@ -176,17 +169,17 @@ def test_long_values_are_recorded_in_short():
     text = "x" * 5000
     context = make_context(make_class("long", 5, preemptible=text), PROD, policies=(COPIES,))
     pod = sent(make_pod(priorityClassName="long"))
-    first = jsonpatch.apply_patch(pod, patch_of(response(ask(context, "mutate", make_review(pod)))))
+    first = jsonpatch.apply_patch(pod, patch_of(filled(context, pod)))
     assert first["metadata"]["annotations"][CAN_BE_PREEMPTED] == text
     assert len(first["metadata"]["annotations"][GIVEN]) < 300
     changed = reclassed(first, "prod")
-    again = jsonpatch.apply_patch(changed, patch_of(response(ask(context, "mutate", make_review(changed)))))
+    again = jsonpatch.apply_patch(changed, patch_of(filled(context, changed)))
     assert annotations_of(again) == {}
 
 
 def test_nothing_is_recorded_where_nothing_was_given():
     """A pod that got no more than its numbers carries no record."""
-    assert "annotations" not in mutated(sent(make_pod(priorityClassName="prod")))["metadata"]
+    assert "annotations" not in mutated(CONTEXT, sent(make_pod(priorityClassName="prod")))["metadata"]
 
 
 @pytest.mark.parametrize("name", ["prod", "offline", "ghost"])
@@ -194,7 +187,7 @@ def test_nothing_is_recorded_where_nothing_was_given():
 def test_a_new_pod_carries_no_record_of_the_reconciler(key, name):
     """A restored or copied manifest may carry a plan or a decision: they are taken off, and validation has no word."""
     pod = make_pod(meta={"annotations": {key: '{"attempt":-1000000}', "a": "b"}}, priorityClassName=name)
-    result = mutated(sent(pod))
+    result = mutated(CONTEXT, sent(pod))
     assert key not in result["metadata"]["annotations"]
     assert result["metadata"]["annotations"]["a"] == "b"
     assert not any("own-annotations" in text for text in refusals(result))
@@ -203,9 +196,9 @@ def test_a_new_pod_carries_no_record_of_the_reconciler(key, name):
 def test_a_stray_mark_is_taken_off_with_a_warning():
     """A restored pod whose class is not managed any more gets in; who set the mark learns that it does nothing."""
     pod = make_pod(meta={"labels": {MARK: "managed", "a": "b"}}, priorityClassName="prod")
-    answer = response(ask(CONTEXT, "mutate", make_review(sent(pod))))
+    answer = filled(CONTEXT, sent(pod))
     assert any("taken off" in warning for warning in answer["warnings"])
-    result = mutated(sent(pod))
+    result = mutated(CONTEXT, sent(pod))
     assert result["metadata"]["labels"] == {"a": "b"}
     assert refusals(result) == []
 
@@ -226,7 +219,7 @@ def test_a_mark_that_a_controller_may_select_by_stays_as_it_is(name, value, owne
     """The pod is refused if the mark is not right: with another mark its controller would not see it, and make more."""
     pod = make_pod(meta={"labels": {MARK: value}, "ownerReferences": owners}, priorityClassName=name)
     for asked in (sent(pod), pod):
-        result = mutated(asked)
+        result = mutated(CONTEXT, asked)
         if owners is CONTROLLER:
             assert result["metadata"]["labels"] == {MARK: value}
         said = "; ".join(refusals(result))
@@ -235,15 +228,15 @@ def test_a_mark_that_a_controller_may_select_by_stays_as_it_is(name, value, owne
 
 def test_a_mark_of_an_earlier_call_goes_from_a_pod_with_a_controller():
     """No client set it, so no controller selects by it."""
-    first = mutated(sent(make_pod(meta={"ownerReferences": CONTROLLER}, priorityClassName="offline")))
+    first = mutated(CONTEXT, sent(make_pod(meta={"ownerReferences": CONTROLLER}, priorityClassName="offline")))
     assert first["metadata"]["labels"] == {MARK: "managed"}
-    second = mutated(reclassed(first, "prod"))
+    second = mutated(CONTEXT, reclassed(first, "prod"))
     assert not second["metadata"].get("labels")
     assert refusals(second) == []
 
 
 def test_a_deletion_timestamp_in_a_new_pod_escapes_nothing():
     """The API server drops it after mutation; default class and copies hold all the same."""
-    result = mutated(sent(make_pod(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})))
+    result = mutated(CONTEXT, sent(make_pod(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})))
     assert result["spec"]["priorityClassName"] == "offline"
     assert annotations_of(result) == {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}

@@ -6,6 +6,7 @@ import pytest
 
 from tests.admission.builders import (
     ask,
+    filled,
     make_class,
     make_context,
     make_pod,
@@ -100,5 +101,5 @@ def test_a_template_is_judged_by_the_default_that_its_pods_get(match, refused):
     answer = judged(context, make_workload("Deployment"), "alice")
     assert answer["allowed"] is not refused
     pod = make_pod(meta={"ownerReferences": OWNERS})
-    patch = patch_of(response(ask(context, "mutate", make_review(pod, user=CONTROLLER))))
+    patch = patch_of(filled(context, pod, user=CONTROLLER))
     assert ({"op": "add", "path": "/spec/priorityClassName", "value": "urgent"} in patch) is refused

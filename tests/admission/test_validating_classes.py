@@ -7,16 +7,14 @@ import pytest
 
 from tests.admission.builders import (
     HERE,
-    ask,
+    judged,
     make_class,
     make_context,
     make_pod,
     make_policy,
-    make_review,
     make_rule,
     manage,
     message_of,
-    response,
 )
 from tests.policy.builders import table
 from webhook.policy.model.match import RequestMatch, Subject
@@ -26,10 +24,6 @@ from webhook.policy.model.rules import Definers, ProtectAnnotations, Reserve, Va
 
 def make_body(name="mine", value=5, **more):
     return {"kind": "PriorityClass", "metadata": {"name": name}, "value": value, **more}
-
-
-def judged(context, obj, old=None, **more):
-    return response(ask(context, "validate", make_review(obj, old, **more)))
 
 
 @table(

@@ -6,6 +6,8 @@ import pytest
 
 from tests.admission.builders import (
     ask,
+    filled,
+    judged,
     make_class,
     make_context,
     make_pod,
@@ -30,10 +32,6 @@ MANAGED = {"priorityClassName": "batch", "priority": 10, "preemptionPolicy": "Ne
 MARKED = {"labels": {MARK: "managed"}}
 WORKLOADS = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"]
 NO_HIGH = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
-
-
-def judged(context, obj, old=None, **more):
-    return response(ask(context, "validate", make_review(obj, old, **more)))
 
 
 REFUSED = {
@@ -248,7 +246,7 @@ def test_a_replication_controller_may_have_no_template(template):
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_workloads_are_not_patched(kind):
     """Mutation is for pods and PriorityClasses; a template stays as its author wrote it."""
-    answer = response(ask(make_context(HIGH), "mutate", make_review(make_workload(kind, priorityClassName="high"))))
+    answer = filled(make_context(HIGH), make_workload(kind, priorityClassName="high"))
     assert answer == {"uid": answer["uid"], "allowed": True}
 
 

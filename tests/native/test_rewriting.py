@@ -64,3 +64,9 @@ def test_what_the_api_server_cannot_be_given_is_named(written, reason):
     """Each with the reason, so that it stays with the webhook."""
     with pytest.raises(InexpressibleError, match="^" + reason.replace("(", r"\(").replace(")", r"\)")):
         condition(written)
+
+
+def test_only_the_object_itself_is_another_one_for_a_binding():
+    """A field of the same name, below anything else, stays."""
+    given = condition("object.metadata.name == 'a' && object.spec.object.x == 'b'", {"object": "variables.pod"})
+    assert given == "variables.pod.metadata.name == 'a' && variables.pod.spec.object.x == 'b'"
