@@ -21,7 +21,7 @@ from tests.admission.builders import (
 )
 from tests.policy.builders import table
 from webhook.admission import mutating
-from webhook.admission.undecoded import MOST_VALUES, values
+from webhook.admission.review import MOST_VALUES, values
 from webhook.admission.webhook import review
 from webhook.policy.model.rules import PriorityClasses
 from webhook.policy.model.values import GIVEN, MARK, PLAN

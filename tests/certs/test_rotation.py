@@ -146,29 +146,6 @@ def test_after_a_long_sleep_it_does_not_wait(days):
     verify(bundle.serving.certificate, bundle.authorities, later)
 
 
-def test_years_go_by():
-    """Four years day by day: what is or was served verifies under what is and what was trusted."""
-    settings = CertificateSettings(NAMES, 30 * DAY, 365 * DAY)
-    now, bundle = NOW, begin(settings, NOW)
-    authorities, changes = set(), 0
-    for day in range(4 * 365):
-        now = NOW + day * DAY
-        for at in (now, now + SETTLE):
-            before = bundle
-            bundle = step(bundle, at, settings)
-            changes += bundle is not before
-            verify(bundle.serving.certificate, before.authorities, at)
-            verify(before.serving.certificate, bundle.authorities, at)
-        for retired in bundle.retired:
-            if retired.not_valid_after_utc > now + SETTLE:
-                verify(retired, bundle.authorities, now + SETTLE)
-        authorities.add(bundle.authority.certificate.serial_number)
-        assert len(bundle.authorities) <= 2
-        assert len(bundle.retired) <= 2
-    assert 4 <= len(authorities) <= 6
-    assert 66 <= changes <= 240
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

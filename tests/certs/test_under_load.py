@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 from certs.authority import service_names
 from certs.files import write_files
 from certs.rotation import CertificateSettings
@@ -174,7 +172,7 @@ def clock(apart: timedelta):
     return lambda: datetime.now(UTC) + apart
 
 
-async def lived(tmp_path: Path, settings: CertificateSettings, seconds: float, *, forced: bool, period: float) -> Seen:
+async def lived(tmp_path: Path, settings: CertificateSettings, seconds: float, *, period: float) -> Seen:
     """Let everything run for so long; what happened."""
     directories = [tmp_path / name for name in ("a", "b")]
     without = [name for name in STAND_INS if name != "serviceaccount"]
@@ -191,10 +189,8 @@ async def lived(tmp_path: Path, settings: CertificateSettings, seconds: float, *
                 keep_current(client, SECRET, ("giveway",), settings, directory, now=clock(apart), period=period)
                 for directory, apart in zip(directories, (timedelta(0), APART), strict=True)
             ]
-            if forced:
-                work.append(rotate(client, settings, ended))
+            work += [rotate(client, settings, ended), shake_hands(client, seen, ports, ended)]
             work += [load(client, seen, ended) for _ in range(3)]
-            work.append(shake_hands(client, seen, ports, ended))
             tasks = [asyncio.create_task(one) for one in work]
             await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
             ended.set()
@@ -227,20 +223,9 @@ async def register(client: Client, trust: bytes) -> None:
 async def test_certificates_change_over_and_over_under_load(tmp_path):
     """Leaf and authority are rotated every fraction of a second: no review fails, and no handshake is refused."""
     settings = CertificateSettings(NAMES, timedelta(hours=1), timedelta(hours=3), settle=SETTLE)
-    seen = await lived(tmp_path, settings, 10.0, forced=True, period=0.3)
+    seen = await lived(tmp_path, settings, 10.0, period=0.3)
     assert seen.failures == {}
     assert seen.reviews > 50
     assert seen.handshakes > 50
     assert len(seen.served) > 4, "leaves were rotated"
     assert len(seen.trusted) > 1, "the authority was rotated"
-
-
-@pytest.mark.soak
-async def test_certificates_expire_under_load(tmp_path):
-    """With lifetimes of minutes everything is renewed in time by itself, and authorities are changed and forgotten."""
-    lifetime = 6 * SETTLE
-    settings = CertificateSettings(NAMES, lifetime, 3 * lifetime, settle=SETTLE)
-    seen = await lived(tmp_path, settings, 2.5 * lifetime.total_seconds(), forced=False, period=2.0)
-    assert seen.failures == {}
-    assert len(seen.served) > 4
-    assert len(seen.trusted) > 2

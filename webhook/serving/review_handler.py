@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
 from webhook.admission.context import Context
-from webhook.admission.undecoded import uid_of
+from webhook.admission.review import uid_of
 from webhook.admission.webhook import Phase, Reviewed, deny, refuse, review
 from webhook.component_base.logs import LogLine, LogWriter
 from webhook.kube.bounded import bounded, bounded_cache
