@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.request import PODS
-from webhook.policy.model.declarations import Declaration, FieldPath
+from webhook.policy.model.declarations import Declaration
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.priority import PriorityPolicy
 from webhook.policy.model.values import MARK, OWN_ANNOTATIONS
@@ -72,30 +72,17 @@ def reads_on_update(policies: Policies) -> Reads:
 
 
 def _declared(declaration: Declaration) -> Reads:
-    """What a rule reads by its declaration."""
+    """What a rule reads by its declaration, of what an UPDATE can change; every part for a field that names none."""
     reads = Reads(frozenset[str]().union(*map(_parts_read, declaration.expressions)))
     for path in declaration.fields:
-        reads |= _read_at(path)
+        match path:
+            case ("metadata", "annotations", key):
+                reads |= Reads(annotations=frozenset({key}))
+            case ("spec", field) if field in PRESERVED:
+                pass
+            case _:
+                reads |= Reads(frozenset({"spec"} if path[0] == "spec" else PARTS))
     return reads
-
-
-def _read_at(path: FieldPath) -> Reads:
-    """What reading a field of a pod means for an UPDATE; every part, if the path does not name one."""
-    match path:
-        case ("spec", field) if field in PRESERVED:
-            return Reads()
-        case ("spec", *_):
-            return Reads(frozenset({"spec"}))
-        case ("metadata", "labels", key):
-            return Reads(labels=frozenset({key}))
-        case ("metadata", "annotations", key):
-            return Reads(annotations=frozenset({key}))
-        case ("metadata", part, *_) if part in PARTS:
-            return Reads(frozenset({part}))
-        case ("metadata", part, *_) if part in _FIXED:
-            return Reads()
-        case _:
-            return Reads(frozenset(PARTS))
 
 
 def _selecting(policy: PriorityPolicy) -> Reads:
