@@ -83,21 +83,9 @@ def reserve(body):
         "right": (reserve("use: {operations: [CREATE]}"), "operations", 'unknown field "operations" in right'),
         "selector without values": (f"match: {{objectSelector: {row('In')}}}", "In", "needs at least one value"),
         "namespaces without values": (
-            f"match: {{namespaceSelector: {row('NotIn', '[]')}, subjects: [{{kind: Group, name: '*'}}]}}",
+            f"match: {{namespaceSelector: {row('NotIn', '[]')}}}",
             "[]",
             "needs at least one value",
-        ),
-        "right without values": (reserve(f"use: {{namespaceSelector: {row('In')}}}"), "In", "needs at least one value"),
-        "exception without values": (
-            "exceptions: [{match: {namespaceSelector: {matchExpressions: [{key: a, operator: NotIn}]}}, rules: [r],"
-            " reason: r, owner: o, until: 9999-12-31}]\n" + rule("priorityClasses: {deny: [a]}"),
-            "NotIn",
-            "needs at least one value",
-        ),
-        "guardian with values": (
-            rule(f"protectAnnotations: {{keys: [a.io/x], allow: [{{namespaceSelector: {row('Exists', '[b]')}}}]}}"),
-            "[b]",
-            "takes no values",
         ),
         "selector with values": (f"match: {{objectSelector: {row('Exists', '[b]')}}}", "[b]", "takes no values"),
         "label": ("match: {objectSelector: {matchLabels: {a: yes please}}}", "yes please", "not a label's value"),

@@ -52,17 +52,12 @@ class PolicyException(Checked, frozen=True, kw_only=True):
             check_rights((values["match"],), nodes["match"], reader)
 
 
-def _policy(values: Values, source: SourcePosition) -> PriorityPolicy:
-    enforcement = values.get("enforcement", Enforcement.ENFORCE)
-    rules = tuple(PriorityRule(**{"enforcement": enforcement, **rule}) for rule in values.pop("rules"))
-    return PriorityPolicy(name="", source=source, rules=rules, **values)
-
-
-@mapping("PriorityPolicy spec", build=_policy)
+@mapping("PriorityPolicy spec")
 class PriorityPolicy(Checked, frozen=True, kw_only=True):
     """Who may run and define what: when the policy applies, and its rules."""
 
-    name: str
+    name: str = ""
+    """Stands in the document's metadata."""
     source: SourcePosition
     enforcement: Annotated[Enforcement, "What a violated rule does."] = Enforcement.ENFORCE
     match: Annotated[RequestMatch, "Which requests the policy is about; all if absent."] = RequestMatch()
@@ -75,10 +70,12 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
         """Names are there once, an exception is from rules that refuse, and `match` does not hit everybody's pods.
 
-        Rules and conditions share the names by which `policy/name` is found in messages.
+        Rules and conditions share the names by which `policy/name` is found in messages. The rules are made here, where
+        their enforcement is known.
         """
         enforcement, seen = values.get("enforcement", Enforcement.ENFORCE), dict[str, int]()
-        rules = [PriorityRule(**{"enforcement": enforcement, **rule}) for rule in values.get("rules", ())]
+        rules = tuple(PriorityRule(**{"enforcement": enforcement, **rule}) for rule in values.get("rules", ()))
+        values |= {"rules": rules} if "rules" in values else {}
         for row in (*rules, *values.get("conditions", ())):
             if row.name in seen:
                 text = f'name "{row.name}" is there twice in this policy; the other one is on line {seen[row.name]}'
@@ -107,7 +104,7 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
         )
 
 
-def _check_requesters(match: RequestMatch, rules: list[PriorityRule], nodes: Nodes, reader: Reader) -> None:
+def _check_requesters(match: RequestMatch, rules: tuple[PriorityRule, ...], nodes: Nodes, reader: Reader) -> None:
     """Refuse a `match` by subjects that name no controller, over rules that restrict new pods.
 
     Such rules hold for the pods of controllers all the same, and refuse those of everybody's workloads, so the policy
