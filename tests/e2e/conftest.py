@@ -12,7 +12,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.software import Software, installed
-from tests.workloads import Json, budget, condition, eventually, pod, priority_class
+from tests.workloads import Json, budget, condition, eventually, pod, priority_class, refusal
 from webhook.clusters.acting.kubelet import Kubelet
 from webhook.clusters.demo.scenarios import class_is_usable
 from webhook.clusters.embedded.embedded_cluster import node
@@ -80,13 +80,9 @@ class Sandbox:
 
     async def _takes_pods(self) -> bool:
         """A real cluster refuses pods until a controller has made the namespace's default ServiceAccount."""
-        try:
-            await self.client.create(self.pods, pod("probe"), dryRun="All")
-        except ApiError as error:
-            if error.status == 403 and "serviceaccount" in error.message:
-                return False
-            raise
-        return True
+        said = await refusal(self.client.create(self.pods, pod("probe"), dryRun="All"))
+        assert not said or "serviceaccount" in said
+        return not said
 
     async def end(self) -> None:
         pods, _ = await self.client.list(self.pods, dict)
@@ -190,31 +186,40 @@ class Sandbox:
     async def get(self, name: str) -> Json:
         return await self.client.get(f"{self.pods}/{name}")
 
-    async def bound(self, name: str, seconds: float = 15.0) -> str:
-        """The node the pod was bound to."""
+    async def until(self, name: str, holds: Callable[[Json], Any], seconds: float, what: str) -> Any:
+        """What `holds` says of the pod, as soon as that is true."""
 
         async def check() -> Any:
-            return (await self.get(name))["spec"].get("nodeName")
+            return holds(await self.get(name))
 
-        return str(await eventually(check, seconds, f"{name} is bound"))
+        return await eventually(check, seconds, f"{name} {what}")
+
+    async def bound(self, name: str, seconds: float = 15.0) -> str:
+        """The node the pod was bound to."""
+        return str(await self.until(name, lambda one: one["spec"].get("nodeName"), seconds, "is bound"))
 
     async def running(self, name: str, seconds: float = 15.0) -> str:
         """The node on which the pod is Ready."""
 
-        async def check() -> Any:
-            found = await self.get(name)
-            return condition(found, "Ready").get("status") == "True" and found["spec"]["nodeName"]
+        def is_ready(one: Json) -> Any:
+            return condition(one, "Ready").get("status") == "True" and one["spec"]["nodeName"]
 
-        return str(await eventually(check, seconds, f"{name} is Ready"))
+        return str(await self.until(name, is_ready, seconds, "is Ready"))
 
     async def unschedulable(self, name: str, seconds: float = 15.0) -> str:
         """The scheduler's message once the pod fits nowhere."""
 
-        async def check() -> Any:
-            row = condition(await self.get(name), "PodScheduled")
+        def said(one: Json) -> Any:
+            row = condition(one, "PodScheduled")
             return row.get("reason") == "Unschedulable" and row["message"]
 
-        return str(await eventually(check, seconds, f"{name} is unschedulable"))
+        return str(await self.until(name, said, seconds, "is unschedulable"))
+
+    async def without(self, key: str, name: str, seconds: float = 15.0) -> None:
+        """Wait until the pod has no such annotation."""
+        await self.until(
+            name, lambda one: key not in (one["metadata"].get("annotations") or {}), seconds, f"has no {key}"
+        )
 
     async def nominate(self, name: str, node_name: str | None) -> None:
         """Set or clear the pod's nomination, as an outside component does (docs/kubernetes-behaviour.md K8 and K20)."""
@@ -225,11 +230,7 @@ class Sandbox:
         """Wait until the pod's object is gone."""
 
         async def check() -> bool:
-            try:
-                await self.get(name)
-            except ApiError as error:
-                return error.status == 404
-            return False
+            return "not found" in await refusal(self.get(name))
 
         await eventually(check, seconds, f"{name} is gone")
 

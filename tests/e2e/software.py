@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ class Software:
         """A kubeconfig with a token of a service account."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
         answer = await self.client.create(f"{PATHS['ServiceAccount']}/{account}/token", body)
-        config = YAML(typ="safe").load(read(self._kubeconfig))
+        config = YAML(typ="safe").load(Path(self._kubeconfig).read_text())
         config["users"] = [{"name": account, "user": {"token": answer["status"]["token"]}}]
         cluster = config["clusters"][0]["name"]
         config["contexts"] = [{"name": account, "context": {"cluster": cluster, "user": account}}]
@@ -197,15 +197,6 @@ class Software:
             return
         await self.client.create(path, {"metadata": {"name": WEBHOOK}, "spec": spec})
         self._more.append(f"{path}/{WEBHOOK}")
-
-    async def bind(self, account: str, role: str) -> None:
-        """Give a ServiceAccount a ClusterRole, by a binding of the account's name."""
-        subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}
-        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
-        await self.client.create(
-            PATHS["ClusterRoleBinding"], {"metadata": {"name": account}, "roleRef": ref, "subjects": [subject]}
-        )
-        self._more.append(f"{PATHS['ClusterRoleBinding']}/{account}")
 
     async def unregister(self) -> None:
         """Take the webhook configurations away."""
@@ -258,15 +249,11 @@ def documents(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-class suppress_existing:  # noqa: N801 - reads as the statement it is
+@contextmanager
+def suppress_existing() -> Iterator[None]:
     """Pass over an object that is there already."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        return isinstance(error, ApiError) and error.reason == "AlreadyExists"
-
-
-def read(file: str) -> str:
-    """The text of a small local file."""
-    return Path(file).read_text()
+    try:
+        yield
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise

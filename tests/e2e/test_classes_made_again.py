@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.native import natively, need_admission_policies
-from tests.e2e.software import PATHS, installed, manifest, policies
+from tests.e2e.software import installed, manifest, policies
+from tests.e2e.users import granted, user
 from tests.inspection.command import giveway
 from tests.policy.builders import engine
 from tests.workloads import eventually, priority_class, until_refused
@@ -40,14 +41,7 @@ MISSING = {"apiVersion": "v1", "kind": "Node", "name": "e2e-is-not-there", "uid"
 async def may_change_classes(sandbox: Any, who: tuple[str, ...]) -> None:
     """Give a user every right on PriorityClasses, until the test is over."""
     rule = {"apiGroups": ["scheduling.k8s.io"], "resources": ["priorityclasses"], "verbs": ["*"]}
-    name = f"{sandbox.id}-{who[1]}"
-    await sandbox.client.create(PATHS["ClusterRole"], {"metadata": {"name": name}, "rules": [rule]})
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    user = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": who[1]}
-    body = {"metadata": {"name": name}, "roleRef": ref, "subjects": [user]}
-    await sandbox.client.create(PATHS["ClusterRoleBinding"], body)
-    sandbox.cleans_up(f"{PATHS['ClusterRole']}/{name}")
-    sandbox.cleans_up(f"{PATHS['ClusterRoleBinding']}/{name}")
+    await granted(sandbox, f"{sandbox.id}-{who[1]}", [user(who[1])], rules=[rule])
 
 
 @pytest.mark.parametrize("mode", ["opt-in", "opt-out"])

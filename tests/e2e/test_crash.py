@@ -8,7 +8,6 @@ import signal
 import pytest
 
 from tests.e2e.software import policies
-from tests.workloads import eventually
 from webhook.policy.model.values import PLAN
 from webhook.reconciler.evict.executor import FAULT_POINTS
 
@@ -26,11 +25,7 @@ async def test_kill_at_every_step(sandbox, giveway, fault_point):
     second = await giveway.reconcile(policies(high))
     node = await sandbox.bound("preemptor", 30)
 
-    async def plan_is_gone() -> bool:
-        found = await sandbox.get("preemptor")
-        return PLAN not in found["metadata"].get("annotations", {})
-
-    await eventually(plan_is_gone, 10)
+    await sandbox.without(PLAN, "preemptor")
     await asyncio.sleep(1)
     gone = {f"v{number}" for number in range(8)} - await sandbox.here()
     assert len(gone) == 3, second.log.read_text()
@@ -52,10 +47,7 @@ async def test_restart_of_a_forged_plan(sandbox, giveway):
     await sandbox.client.patch(f"{sandbox.pods}/preemptor/status", patch)
     await giveway.reconcile(policies(high))
 
-    async def cleared() -> bool:
-        found = await sandbox.get("preemptor")
-        return PLAN not in found["metadata"].get("annotations", {}) and not found["status"].get("nominatedNodeName")
-
-    await eventually(cleared, 15)
+    await sandbox.without(PLAN, "preemptor")
+    await sandbox.until("preemptor", lambda one: not one["status"].get("nominatedNodeName"), 15, "is not nominated")
     await asyncio.sleep(1)
     assert "v0" in await sandbox.here()

@@ -43,10 +43,7 @@ class Preempting(Devices):
         """The node of the preemptor once it is bound and its plan is taken off."""
         node = str(await self.sandbox.bound(name, 40))
 
-        async def is_over() -> bool:
-            return PLAN not in ((await self.sandbox.get(name))["metadata"].get("annotations") or {})
-
-        await eventually(is_over, 15, f"the plan is taken off {name}")
+        await self.sandbox.without(PLAN, name)
         await asyncio.sleep(1)
         return node
 
@@ -90,6 +87,25 @@ async def test_who_has_to_go(devices: Preempting, scenario: Scenario) -> None:
     await devices.high("high", *claims, **fields)
     await devices.ended("high")
     assert await devices.sandbox.here() == {"high", *scenario.staying}
+
+
+async def test_a_claim_without_the_finalizer_is_not_counted_on(devices: Preempting) -> None:
+    """The controller would not take such an allocation back (docs/kubernetes-behaviour.md K42): nobody goes for it."""
+    device_class = await devices.device_class()
+    await devices.publish(await devices.sandbox.node("a"), plain(1))
+    await devices.low("low", await devices.claim("named", [exactly(device_class)]))
+    path = f"{RESOURCE_CLAIM.path(devices.sandbox.id)}/named"
+
+    async def reserved() -> Any:
+        return (await devices.client.get(path)).get("status", {}).get("reservedFor")
+
+    await eventually(reserved)
+    await devices.client.patch(path, {"metadata": {"finalizers": None}}, kind="merge")
+    process = await devices.reconcile()
+    await devices.high("high", await devices.template("own", [exactly(device_class)]))
+    await eventually(lambda: process.lines("no preemption"), 30)
+    await asyncio.sleep(1)
+    assert await devices.sandbox.here() == {"low", "high"}
 
 
 async def test_two_preemptors_for_the_devices_of_one_node(devices: Preempting) -> None:

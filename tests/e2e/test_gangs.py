@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.software import policies
-from tests.workloads import eventually
+from tests.e2e.software import policies, suppress_existing
 from webhook.kube.errors import ApiError
 from webhook.policy.model.values import MANAGED, MARK, PLAN
 from webhook.reconciler.evict.executor import FAULT_POINTS
@@ -52,11 +51,8 @@ class Room:
             more["schedulingGroup"] = {"podGroupName": name}
             policy = {"schedulingPolicy": {"gang": {"minCount": minimum}}, "priorityClassName": class_name}
             body = {"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup", "metadata": {"name": name}}
-            try:
+            with suppress_existing():
                 await sandbox.client.create(f"{ROOT}/namespaces/{sandbox.id}/podgroups", {**body, "spec": policy})
-            except ApiError as error:
-                if error.reason != "AlreadyExists":
-                    raise
         else:
             labels["kueue.x-k8s.io/pod-group-name"] = name
             annotations["kueue.x-k8s.io/pod-group-total-count"] = str(minimum)
@@ -75,11 +71,8 @@ class Room:
         nodes = await asyncio.gather(*(self.sandbox.bound(name, seconds) for name in names))
         assert len(set(nodes)) == len(names)
 
-        async def no_plan() -> bool:
-            found = [await self.sandbox.get(name) for name in names]
-            return not any(PLAN in one["metadata"].get("annotations", {}) for one in found)
-
-        await eventually(no_plan, 10)
+        for name in names:
+            await self.sandbox.without(PLAN, name)
 
 
 @pytest.fixture(params=BY)

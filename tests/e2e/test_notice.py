@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.e2e.software import policies
-from tests.workloads import eventually
 from webhook.reconciler.evict.executor import NOTICE_FAULT_POINTS
 
 Json = dict[str, Any]
@@ -37,22 +36,16 @@ async def full(sandbox: Any, *victims: str) -> str:
 async def told(sandbox: Any, name: str) -> Json:
     """The notice of a pod, once it has one."""
 
-    async def check() -> Json | None:
-        pod = await sandbox.get(name)
-        text = pod["metadata"].get("annotations", {}).get(NOTICE)
-        return json.loads(text) if text else None
+    def said(pod: Json) -> Any:
+        return pod["metadata"].get("annotations", {}).get(NOTICE)
 
-    return await eventually(check, 20, f"{name} is told")
+    return json.loads(await sandbox.until(name, said, 20, "is told"))
 
 
 async def withdrawn(sandbox: Any, name: str) -> None:
     """Wait until a pod has no notice any more, and its condition says so."""
-
-    async def check() -> bool:
-        pod = await sandbox.get(name)
-        return condition(pod) == "False" and NOTICE not in pod["metadata"].get("annotations", {})
-
-    await eventually(check, 30, f"{name} has no notice any more")
+    await sandbox.without(NOTICE, name, 30)
+    await sandbox.until(name, lambda pod: condition(pod) == "False", 30, "has no notice any more")
 
 
 def condition(pod: Json) -> str:

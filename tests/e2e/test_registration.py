@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.e2e.software import FORBIDDEN_IMAGE
+from tests.e2e.software import FORBIDDEN_IMAGE, SYSTEM
+from tests.e2e.users import granted
 from tests.workloads import eventually, pod, refusal, until_refused
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
@@ -109,7 +110,6 @@ async def test_who_may_exempt_a_namespace(sandbox, giveway):
     """The shipped policy lets administrators set the label, and nobody else who may change a namespace."""
     await needs_policies(sandbox.client)
     account, path = f"{sandbox.id}-tenant", NAMESPACE.path(None, sandbox.id)
-    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     rule = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": [sandbox.id], "verbs": ["get", "patch"]}
     made = []
     try:
@@ -118,9 +118,8 @@ async def test_who_may_exempt_a_namespace(sandbox, giveway):
             await sandbox.client.create(where, obj)
             made.append(f"{where}/{obj['metadata']['name']}")
         await giveway.account(account)
-        await sandbox.client.create(roles, {"metadata": {"name": account}, "rules": [rule]})
-        made.append(f"{roles}/{account}")
-        await giveway.bind(account, account)
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}
+        await granted(sandbox, account, [subject], rules=[rule])
         async with await Client.connect(await giveway.kubeconfig_of(account)) as tenant:
             exempt = {"metadata": {"labels": {EXEMPT: ""}}}
             await until_refused(lambda: tenant.patch(path, exempt, dryRun="All"), "giveway-exempt-label", 15)

@@ -106,10 +106,7 @@ async def test_a_deferred_resize(growing: Growing) -> None:
     assert not (await growing.sandbox.get("grows"))["status"].get("nominatedNodeName")
     await growing.says("grows", "4")
 
-    async def is_over() -> bool:
-        return not await growing.plan("grows")
-
-    await eventually(is_over, 20, "the plan is taken off")
+    await growing.sandbox.without(PLAN, "grows", 20)
     await asyncio.sleep(2)
     assert len(await growing.sandbox.here()) == 3
     assert [line["ending"] for line in process.lines("plan ended")] == ["resized"]

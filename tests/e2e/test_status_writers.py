@@ -13,13 +13,13 @@ import pytest
 
 from tests.e2e.native import natively
 from tests.e2e.software import SYSTEM, Software, installed, policies
+from tests.e2e.users import granted
 from tests.workloads import eventually, never, pod
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model.values import CREATION, PROTECTION_DURATION
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/{}"
 JOB_SET, VOLCANO = "jobset.sigs.k8s.io/jobset-name", "scheduling.k8s.io/group-name"
 FORGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "labels": ({"metadata": {"labels": {"tier": "batch"}}}, {"metadata": {"labels": {"tier": "web"}}}),
@@ -36,18 +36,13 @@ FORGED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @asynccontextmanager
-async def somebody(giveway: Software, namespace: str) -> AsyncIterator[Client]:
+async def somebody(giveway: Software, sandbox: Any) -> AsyncIterator[Client]:
     """Who may patch the status of the namespace's pods, and nothing else."""
-    name = f"{namespace}-status"
+    name = f"{sandbox.id}-status"
     await giveway.account(name)
     rule = {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}
-    await giveway.client.create(RBAC.format(namespace, "roles"), {"metadata": {"name": name}, "rules": [rule]})
-    binding = {
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}],
-    }
-    await giveway.client.create(RBAC.format(namespace, "rolebindings"), binding)
+    account = {"kind": "ServiceAccount", "name": name, "namespace": SYSTEM}
+    await granted(sandbox, name, [account], rules=[rule], where=sandbox.id)
     async with await Client.connect(await giveway.kubeconfig_of(name)) as client:
         yield client
 
@@ -82,7 +77,7 @@ async def test_what_is_written_into_the_status_decides_nothing(sandbox, kubeconf
     async with (
         installed(sandbox.client, kubeconfig, tmp_path) as giveway,
         recording(sandbox, giveway, given, mode),
-        somebody(giveway, sandbox.id) as writer,
+        somebody(giveway, sandbox) as writer,
     ):
         for name, tier, seconds in (("stays", "web", "3600"), ("goes", "batch", "1")):
             await sandbox.node(f"for-{name}")

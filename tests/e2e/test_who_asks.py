@@ -10,6 +10,7 @@ import json
 import pytest
 
 from tests.e2e.software import installed
+from tests.e2e.users import granted
 from tests.workloads import deployment, eventually, pod, until_refused
 from webhook.kube.resources import NAMESPACE
 
@@ -75,12 +76,7 @@ class Tenancy:
             subjects += [
                 {"kind": "ServiceAccount", "namespace": self.id, "name": one} for one in ("operator", "runner")
             ]
-            body = {
-                "metadata": {"name": "people"},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-                "subjects": subjects,
-            }
-            await client.create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}/rolebindings", body)
+            await granted(self.sandbox, "people", subjects, role="edit", where=space)
             await eventually(lambda space=space: self._open(space), 20, "the namespace takes pods of the operator")
         self.urgent = await self.sandbox.priority_class("urgent", VALUE)
         self.denied = await self.sandbox.priority_class("denied", 5)
