@@ -8,7 +8,6 @@ import sys
 
 PARTS = (
     "admission",
-    "expressions",
     "policy",
     "decision",
     "devices",

@@ -41,7 +41,7 @@ def main() -> None:
         for place in range(PER_NODE):
             snapshot.put(kinds.PODS, as_pod(holder(number, place, rng.choice([0, 10, 20]))))
     without = memory()["VmHWM"]
-    slices = decoded((slice_of(number) for number in range(NODES)), ResourceSlice)
+    slices = decoded((slice_of(number, devices_of(number)) for number in range(NODES)), ResourceSlice)
     claims = decoded((claim_of(number, place) for number in range(NODES) for place in range(PER_NODE)), ResourceClaim)
     first = [
         per_event(partial(snapshot.put, kinds.SLICES), slices),
@@ -101,13 +101,8 @@ def partitions_of(number: int) -> list[dict[str, Any]]:
         }
         for name, size, amount in sizes
     ]
-    parts = [{"sharedCounters": [{"name": "gpu", "counters": {"slices": {"value": "7"}}}]}, {"devices": devices}]
-    host = f"n{number:05}"
-    pool = {"name": host, "generation": 1, "resourceSliceCount": 2}
-    return [
-        {"metadata": {"name": f"s-{number}-{place}"}, "spec": {"driver": DRIVER, "nodeName": host, "pool": pool, **one}}
-        for place, one in enumerate(parts)
-    ]
+    shared = {"sharedCounters": [{"name": "gpu", "counters": {"slices": {"value": "7"}}}]}
+    return [slice_of(number, spec, f"{number}-{place}", 2) for place, spec in enumerate((shared, {"devices": devices}))]
 
 
 def decoded(bodies: Iterable[Any], kind: type[Any]) -> list[Any]:
@@ -145,7 +140,17 @@ def holder(number: int, place: int, priority: int) -> dict[str, Any]:
     }
 
 
-def slice_of(number: int) -> dict[str, Any]:
+def slice_of(number: int, spec: dict[str, Any], name: str = "", of: int = 1) -> dict[str, Any]:
+    """A slice of a node's pool, which has so many."""
+    host = f"n{number:05}"
+    pool = {"name": host, "generation": 1, "resourceSliceCount": of}
+    return {
+        "metadata": {"name": f"s-{name or number}"},
+        "spec": {"driver": DRIVER, "nodeName": host, "pool": pool, **spec},
+    }
+
+
+def devices_of(number: int) -> dict[str, Any]:
     devices = [
         {
             "name": f"gpu-{place}",
@@ -159,9 +164,7 @@ def slice_of(number: int) -> dict[str, Any]:
         }
         for place in range(PER_NODE)
     ]
-    pool = {"name": f"n{number:05}", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "nodeName": f"n{number:05}", "pool": pool, "devices": devices}
-    return {"metadata": {"name": f"s-{number}"}, "spec": spec}
+    return {"devices": devices}
 
 
 def claim(name: str, count: int, constraints: list[Any]) -> dict[str, Any]:

@@ -52,20 +52,20 @@ class Seen:
     """When the watch first showed each preemptor unschedulable, nominated, bound."""
 
     def __init__(self) -> None:
-        self.unschedulable: dict[str, float] = {}
-        self.nominated: dict[str, float] = {}
-        self.bound: dict[str, float] = {}
+        self.unschedulable, self.nominated, self.bound = dict[str, float](), dict[str, float](), dict[str, float]()
 
     def note(self, change: Change[Pod]) -> None:
         if change.new is None or not change.new.metadata.name.startswith("p-"):
             return
-        now, one = time.perf_counter(), change.new
-        if any(row.reason == "Unschedulable" for row in one.status.conditions or ()):
-            self.unschedulable.setdefault(change.key, now)
-        if one.status.nominated_node_name:
-            self.nominated.setdefault(change.key, now)
-        if one.spec.node_name:
-            self.bound.setdefault(change.key, now)
+        status = change.new.status
+        stuck = any(row.reason == "Unschedulable" for row in status.conditions or ())
+        for first, holds in (
+            (self.unschedulable, stuck),
+            (self.nominated, status.nominated_node_name),
+            (self.bound, change.new.spec.node_name),
+        ):
+            if holds:
+                first.setdefault(change.key, time.perf_counter())
 
 
 def main() -> None:

@@ -169,7 +169,7 @@ class Software:
         """A kubeconfig with a token of a service account."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
         answer = await self.client.create(f"{PATHS['ServiceAccount']}/{account}/token", body)
-        config = YAML(typ="safe").load(Path(self._kubeconfig).read_text())
+        config = YAML(typ="safe").load(Path(self._kubeconfig))
         config["users"] = [{"name": account, "user": {"token": answer["status"]["token"]}}]
         cluster = config["clusters"][0]["name"]
         config["contexts"] = [{"name": account, "context": {"cluster": cluster, "user": account}}]
