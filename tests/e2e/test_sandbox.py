@@ -19,7 +19,7 @@ class Lagging:
         return getattr(self._client, name)
 
     async def create(self, path: str, body: Any, **query: Any) -> Any:
-        name = body["spec"].get("priorityClassName", "") if body["kind"] == "Pod" else ""
+        name = body.get("spec", {}).get("priorityClassName", "")
         if name and self.left:
             self.left -= 1
             said = f"pods is forbidden: no PriorityClass with name {name} was found"
