@@ -163,6 +163,166 @@ SCENARIOS = {
 }
 
 
+IGNORED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+def versioned(body: Json, version: str, *, cpu: str = "100m") -> Json:
+    """The workload with a template of this version, which its pods carry as a label."""
+    body["spec"]["template"]["metadata"]["labels"] = {**body["spec"]["template"]["metadata"]["labels"], "v": version}
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return body
+
+
+def database(version: str, *, cpu: str = "100m", partition: int = 0, **spec: Any) -> Json:
+    """A StatefulSet of three pods that rolls down to this partition."""
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}
+    made = deployment("db", 3, kind="StatefulSet", serviceName="db", updateStrategy=strategy, **spec)
+    return versioned(made, version, cpu=cpu)
+
+
+def agent(version: str, *, cpu: str = "100m", **rolling: Any) -> Json:
+    """A DaemonSet that rolls like this."""
+    strategy = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    return versioned(deployment("agent", 0, kind="DaemonSet", updateStrategy=strategy), version, cpu=cpu)
+
+
+def pausing(version: str, replicas: int, *, paused: bool, cpu: str = "100m") -> Json:
+    """A Deployment that makes one pod more while it rolls."""
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    return versioned(deployment("web", replicas, strategy=strategy, paused=paused), version, cpu=cpu)
+
+
+def evicted(expected: View, after: View, **spec: Any) -> Scenario:
+    """A Job of one pod that is evicted: what there is while it is leaving, and then."""
+    steps = [("apply", job("once", backoffLimit=0, **spec), [{"once ready": 1}]), ("evict", "once", [expected, after])]
+    return Scenario(steps, {1: DURING})
+
+
+INDEXED = {"completionMode": "Indexed", "completions": 3, "parallelism": 2}
+SCENARIOS |= {
+    "an eviction that a pod failure policy ignores is no failure": evicted(
+        {"once leaving": 1}, {"once ready": 1}, podFailurePolicy={"rules": [IGNORED]}
+    ),
+    "a pod failure policy ends the Job": evicted(
+        {"once leaving": 1},
+        {"job once": "Failed"},
+        podFailurePolicy={"rules": [{**IGNORED, "action": "FailJob"}]},
+    ),
+    "a rule that does not match leaves the failure counted": evicted(
+        {"once leaving": 1},
+        {"job once": "Failed"},
+        podFailurePolicy={"rules": [{"action": "Ignore", "onPodConditions": [{"type": "Other", "status": "True"}]}]},
+    ),
+    "a pod is replaced once it has ended": Scenario(
+        [
+            ("apply", job("once", podReplacementPolicy="Failed"), [{"once ready": 1}]),
+            ("evict", "once", [{"once leaving": 1}, {"once ready": 1}]),
+        ],
+        {1: DURING},
+    ),
+    "or as soon as it is leaving": Scenario(
+        [
+            ("apply", job("once", podReplacementPolicy="TerminatingOrFailed"), [{"once ready": 1}]),
+            ("evict", "once", [{"once leaving": 1, "once ready": 1}, {"once ready": 1}]),
+        ],
+        {1: DURING},
+    ),
+    "each index is done once": Scenario(
+        [
+            ("apply", job("many", **INDEXED), [{"many ready": 2, "names many": "many-0 many-1"}]),
+            ("evict", "many", [{"many ready": 2, "names many": "many-0 many-1"}]),
+            ("succeed", "many", [{"many ready": 1, "many succeeded": 2, "names many": "many-0 many-1 many-2"}]),
+            ("succeed", "many", [{"many succeeded": 3, "names many": "many-0 many-1 many-2", "job many": "Complete"}]),
+        ]
+    ),
+    "an index fails by itself": Scenario(
+        [
+            (
+                "apply",
+                job("many", backoffLimitPerIndex=0, **INDEXED),
+                [{"many ready": 2, "names many": "many-0 many-1"}],
+            ),
+            ("fail", "many", [{"many failed": 2, "many ready": 1, "names many": "many-0 many-1 many-2"}]),
+            (
+                "succeed",
+                "many",
+                [{"many failed": 2, "many succeeded": 1, "names many": "many-0 many-1 many-2", "job many": "Failed"}],
+            ),
+        ]
+    ),
+    "a pod that leaves keeps its grace period, though it would have ended by itself": Scenario(
+        [
+            ("apply", job("once", run="1003", backoffLimit=0), [{"once ready": 1}]),
+            ("evict", "once", [{"once leaving": 1, "job once": "Failed"}, {"job once": "Failed"}]),
+        ],
+        {0: (900.0,), 1: (5.0, 900.0)},
+    ),
+    "a suspended Job has no pods": Scenario(
+        [
+            ("apply", job("once", suspend=True), [{}]),
+            ("apply", job("once", suspend=False), [{"once ready": 1}]),
+            ("apply", job("once", suspend=True), [{}]),
+        ]
+    ),
+    "ordinals begin where they are to": Scenario(
+        [
+            ("apply", database("1", ordinals={"start": 5}), [{"db-1 ready": 3, "names db": "db-5 db-6 db-7"}]),
+            ("evict", "db", [{"db-1 ready": 3, "names db": "db-5 db-6 db-7"}]),
+            ("apply", database("1", ordinals={"start": 6}), [{"db-1 ready": 3, "names db": "db-6 db-7 db-8"}]),
+        ]
+    ),
+    "a rollout stops at its partition": Scenario(
+        [
+            ("apply", database("1"), [{"db-1 ready": 3, "names db": "db-0 db-1 db-2"}]),
+            ("apply", database("2", partition=2), [{"db-1 ready": 2, "db-2 ready": 1, "names db": "db-0 db-1 db-2"}]),
+            ("evict", "db", [{"db-1 ready": 2, "db-2 ready": 1, "names db": "db-0 db-1 db-2"}]),
+            ("apply", database("2"), [{"db-2 ready": 3, "names db": "db-0 db-1 db-2"}]),
+        ]
+    ),
+    "a parallel rollout takes one pod at a time": Scenario(
+        [
+            ("apply", database("1", podManagementPolicy="Parallel"), [{"db-1 ready": 3, "names db": "db-0 db-1 db-2"}]),
+            (
+                "apply",
+                database("2", cpu=BIG, podManagementPolicy="Parallel"),
+                [{"db-1 ready": 2, "db-2 pending": 1, "names db": "db-0 db-1 db-2"}],
+            ),
+        ]
+    ),
+    "a DaemonSet that surges keeps the old pod until the new one is ready": Scenario(
+        [
+            ("apply", agent("1", maxSurge=1, maxUnavailable=0), [{"agent-1 ready": 2}]),
+            ("apply", agent("2", cpu=BIG, maxSurge=1, maxUnavailable=0), [{"agent-1 ready": 2, "agent-2 pending": 1}]),
+            ("apply", agent("3", maxSurge=1, maxUnavailable=0), [{"agent-3 ready": 2}]),
+        ]
+    ),
+    "a DaemonSet replaces as many at a time as may be missing": Scenario(
+        [
+            ("apply", node("node-3"), [{}]),
+            ("apply", agent("1", maxUnavailable=2), [{"agent-1 ready": 3}]),
+            ("apply", agent("2", cpu=BIG, maxUnavailable=2), [{"agent-1 ready": 1, "agent-2 pending": 2}]),
+        ]
+    ),
+    "a paused Deployment goes on with the pods that it has": Scenario(
+        [
+            ("apply", pausing("1", 3, paused=False), [{"web-1 ready": 3}]),
+            ("apply", pausing("2", 3, paused=False, cpu=BIG), [{"web-1 ready": 3, "web-2 pending": 1}]),
+            ("apply", pausing("3", 3, paused=True), [{"web-1 ready": 3, "web-2 pending": 1}]),
+            ("evict", "web", [{"web-1 ready": 3, "web-2 pending": 1}]),
+            ("apply", pausing("3", 7, paused=True), [{"web-1 ready": 6, "web-2 pending": 2}]),
+            ("apply", pausing("3", 3, paused=False), [{"web-3 ready": 3}]),
+        ]
+    ),
+    "a Deployment that begins paused has no pods": Scenario(
+        [
+            ("apply", pausing("1", 2, paused=True), [{}]),
+            ("apply", pausing("1", 2, paused=False), [{"web-1 ready": 2}]),
+            ("apply", pausing("2", 4, paused=True), [{"web-1 ready": 4}]),
+        ]
+    ),
+}
+
+
 @pytest.mark.skipped_waits
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
 async def test_the_embedded_cluster_does_it(scenario):

@@ -24,8 +24,7 @@ from tests.workloads import Json, budget, condition, eventually, pod, priority_c
 from webhook.clusters.acting.kubelet import Kubelet
 from webhook.clusters.demo.scenarios import class_is_usable
 from webhook.clusters.embedded.embedded_cluster import node
-from webhook.clusters.embedded.standins.controller_manager import context_of
-from webhook.clusters.embedded.standins.informers import StandInInformers
+from webhook.clusters.embedded.standins.controller_manager import StandInInformers, context_of
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS

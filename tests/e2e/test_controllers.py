@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import test_drivers, test_drivers_new_pods, test_drivers_workloads
+from tests.clusters import test_drivers, test_drivers_new_pods
 from tests.clusters.both_drivers import NODES, RESOURCES, Cluster, Json, Scenario, reaches
 from tests.e2e.conftest import LABEL, Sandbox
 from webhook.clusters.embedded.embedded_cluster import node
@@ -23,7 +23,6 @@ from webhook.kube.resources import POD
 SCENARIOS = {
     **test_drivers.SCENARIOS,
     **test_drivers_new_pods.SCENARIOS,
-    **test_drivers_workloads.SCENARIOS,
 }
 UNPLAYABLE = {
     "a granted eviction counts for two minutes",  # It takes that long

@@ -92,6 +92,12 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks as they are; jumps of the one for people included."""
+    """The machine's clocks as the module `time` tells them when it is asked: tests set them on."""
 
-    monotonic, wall = staticmethod(time.monotonic), staticmethod(time.time)
+    def monotonic(self) -> float:
+        """Seconds of the machine's monotonic clock."""
+        return time.monotonic()
+
+    def wall(self) -> float:
+        """Seconds since the epoch by the machine's clock, jumps included."""
+        return time.time()

@@ -57,7 +57,7 @@ def test_an_index_fails_by_itself(more, failures, create, ended):
     """An index that failed too often is not tried again; the Job fails once nothing is left to do, or by its limits."""
     pods = [pod(f"p{at}", "Failed", index=index, disrupted=True) for at, index in enumerate(failures)]
     _, step = after(job(**INDEXED, **more), pods)
-    assert (list(step.create), step.reason) == (create, ended)
+    assert (list(step.create), step.ended) == (create, ended)
 
 
 @pytest.mark.parametrize(

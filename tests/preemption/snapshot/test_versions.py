@@ -7,7 +7,7 @@ import pytest
 
 from tests.inspection.builders import policies
 from tests.kube.server import Server, answer, until
-from webhook.clusters.embedded.standins.informers import StandInInformers
+from webhook.clusters.embedded.standins.controller_manager import StandInInformers
 from webhook.inspection.observed import observe
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError

@@ -22,8 +22,8 @@ from webhook.clusters.embedded.admission_chain.chain import AdmissionChain
 from webhook.clusters.embedded.admission_chain.registered_webhooks import RegisteredWebhooks
 from webhook.clusters.embedded.admission_chain.webhook_client import WebhookClient
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
-from webhook.clusters.embedded.apiserver.eviction import Evictor
 from webhook.clusters.embedded.apiserver.http import HttpServer
+from webhook.clusters.embedded.apiserver.subresources import Evictor
 from webhook.clusters.embedded.protocol.api_resources import by_kind
 from webhook.clusters.embedded.standins.controller_manager import ControllerManager
 from webhook.clusters.embedded.storage.object_store import ObjectStore, StoreReader

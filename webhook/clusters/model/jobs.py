@@ -34,13 +34,12 @@ Json = dict[str, Any]
 class JobStep(NamedTuple):
     """The next step of a Job: the pods it makes, by index (None without), those it deletes, and how it has ended.
 
-    `ended` is `Complete` or `Failed`, or empty; `reason` says why it has failed.
+    `ended` is `Complete`, why it has failed, or empty.
     """
 
     create: Sequence[int | None]
     delete: list[Pod]
     ended: str
-    reason: str
 
 
 @dataclass
@@ -112,9 +111,8 @@ class JobProgress:
         active = [pod for pod in pods if is_active(pod)]
         failed = self.failed_indexes(spec)
         left = parallelism if completions is None else completions - self.succeeded - len(failed)
-        reason = self._failure(spec, failed, left)
-        ended = "Failed" if reason else ""
-        if not reason and (left <= 0 if completions is not None else self.succeeded and not active):
+        ended = self._failure(spec, failed, left)
+        if not ended and (left <= 0 if completions is not None else self.succeeded and not active):
             ended = "Complete"
         wanted = 0 if ended or spec.suspend else min(parallelism, left)
         if completions is None and self.succeeded:
@@ -126,7 +124,7 @@ class JobProgress:
             taken = self.completed | failed | {_index_of(pod) for pod in held}
             create = [index for index in range(most) if index not in taken][: len(create)]
         ordered = sorted(by_deletion_order(active), key=lambda pod: _index_of(pod) in range(most))
-        return JobStep(create, ordered[: max(0, len(active) - wanted)], ended, reason)
+        return JobStep(create, ordered[: max(0, len(active) - wanted)], ended)
 
     def _failure(self, spec: WorkloadSpec, failed: set[int], left: int) -> str:
         if self.ended_by_rule:
@@ -180,9 +178,8 @@ def job_status(spec: WorkloadSpec, progress: JobProgress, step: JobStep, now: st
     }
     status: Json = {key: count for key, count in counts.items() if count}
     if step.ended:
-        reason, message, types = step.reason, FAILURES.get(step.reason, ""), ("FailureTarget", "Failed")
-        if step.ended == "Complete":
-            reason, message, types = COMPLETE
+        failed = step.ended, FAILURES.get(step.ended), ("FailureTarget", "Failed")
+        reason, message, types = COMPLETE if step.ended == "Complete" else failed
         says = {"status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
         status["conditions"] = [{"type": type_, **says} for type_ in types]
     return status

@@ -43,8 +43,8 @@ class ClusterState:
         on_other: Callable[[Resource, Change[Any]], None],
     ) -> None:
         self.snapshot = Snapshot()
-        self.tally = Tally()
-        self.selectors = Selectors()
+        self.view = View(self.snapshot, Tally(), Selectors())
+        """What scores look at."""
         self.pods: ObjectCache[Pod] = informers.cache(PODS.resource, Pod)
         self._assumed: dict[str, Pod] = {}
         self._on_pod = on_pod
@@ -54,12 +54,7 @@ class ClusterState:
             cache = informers.cache(kind.resource, kind.type_, optional=kind.optional)
             cache.handlers.append(partial(self._other_changed, kind))
         for resource in SELECTING:
-            informers.cache(resource, Selecting).handlers.append(partial(self.selectors.changed, resource))
-
-    @property
-    def view(self) -> View:
-        """What scores look at."""
-        return View(self.snapshot, self.tally, self.selectors)
+            informers.cache(resource, Selecting).handlers.append(partial(self.view.selectors.changed, resource))
 
     def assume(self, key: str, pod: Pod, node: str) -> None:
         """Count a pod as running on a node before the API server says so."""
@@ -86,10 +81,10 @@ class ClusterState:
     def _set_or_remove(self, key: str, pod: Pod | None) -> None:
         if pod is None:
             self.snapshot.remove(PODS, key)
-            self.tally.drop(key)
+            self.view.tally.drop(key)
         else:
             self.snapshot.put(PODS, pod)
-            self.tally.put(key, pod)
+            self.view.tally.put(key, pod)
 
     def _other_changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
         new = change.new

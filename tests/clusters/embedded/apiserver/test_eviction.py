@@ -21,7 +21,7 @@ CLUSTER = {"nodes": 2}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Evictions hardly wait."""
-    monkeypatch.setattr("webhook.clusters.embedded.apiserver.eviction.PROGRESS_PERIOD", 1e-6)
+    monkeypatch.setattr("webhook.clusters.embedded.apiserver.subresources.PROGRESS_PERIOD", 1e-6)
 
 
 async def running_web(admin, replicas: int) -> list[str]:
@@ -128,7 +128,7 @@ async def test_unready_pod_goes_while_enough_are_healthy(admin):
 @pytest.mark.skipped_waits
 async def test_evictions_wait_side_by_side(monkeypatch):
     """An eviction waits for the next progress notice: one after the other takes a period each, four at once one."""
-    monkeypatch.setattr("webhook.clusters.embedded.apiserver.eviction.PROGRESS_PERIOD", 0.3)
+    monkeypatch.setattr("webhook.clusters.embedded.apiserver.subresources.PROGRESS_PERIOD", 0.3)
     async with EmbeddedCluster(nodes=1) as cluster:
         admin = cluster.api.local()
         names = await running_web(admin, 6)

@@ -7,7 +7,7 @@ import base64
 import ssl
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -27,14 +27,6 @@ class WebhookCallError(Exception):
     """A webhook that could not be asked or gave no usable answer."""
 
 
-class Destination(NamedTuple):
-    """Where a webhook is: the URL as errors show it, the one to connect to, and the host with its port."""
-
-    shown: str
-    url: str
-    host: str
-
-
 class WebhookClient:
     """Calls webhooks. `services` maps `namespace/name:port` to the `host:port` that plays the service."""
 
@@ -45,26 +37,26 @@ class WebhookClient:
 
     async def call(self, webhook: Mapping[str, Any], request: Object, *, mutating: bool) -> WebhookResponse:
         """Ask one webhook. Raises WebhookCallError with the text after `failed calling webhook "NAME": `."""
-        destination = self._destination(webhook)
+        shown, url, host = self._destination(webhook)
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS)
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": destination.host}
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": host}
         try:
             async with (
                 asyncio.timeout(webhook["timeoutSeconds"]),
                 self._session.post(
-                    destination.url,
+                    url,
                     data=encoded_review(request),
                     headers=headers,
                     ssl=_trust(str(webhook["clientConfig"].get("caBundle") or "")),
-                    server_hostname=destination.host.partition(":")[0],
+                    server_hostname=host.partition(":")[0],
                     allow_redirects=False,
                 ) as response,
             ):
                 body = await response.read()
         except (aiohttp.ClientError, OSError) as error:
-            raise WebhookCallError(f'failed to call webhook: Post "{destination.shown}": {_failure(error)}') from error
+            raise WebhookCallError(f'failed to call webhook: Post "{shown}": {_failure(error)}') from error
         if response.status == 404:
             raise WebhookCallError("failed to call webhook: the server could not find the requested resource")
         if response.status != 200:
@@ -82,12 +74,12 @@ class WebhookClient:
             await self._session.close()
             self._session = None
 
-    def _destination(self, webhook: Mapping[str, Any]) -> Destination:
-        """Where a webhook is called: its URL, or the address under which its service is known."""
+    def _destination(self, webhook: Mapping[str, Any]) -> tuple[str, str, str]:
+        """The URL of a webhook, or of its service, as errors show it; the one to call; and the host with its port."""
         client, query = webhook["clientConfig"], f"timeout={webhook['timeoutSeconds']}s"
         url = client.get("url")
         if url:
-            return Destination(f"{url}?{query}", f"{url}?{query}", urlsplit(str(url)).netloc)
+            return f"{url}?{query}", f"{url}?{query}", urlsplit(str(url)).netloc
         service: Mapping[str, Any] = client.get("service") or {}
         namespace, name, port = service.get("namespace", ""), service.get("name", ""), service.get("port") or 443
         path = str(service.get("path") or "/").lstrip("/")
@@ -99,7 +91,7 @@ class WebhookClient:
             if not self._service_exists(namespace, name):
                 missing = f'service "{name}" not found'
             raise WebhookCallError(f'failed to call webhook: Post "{shown}": {missing}')
-        return Destination(shown, f"https://{address}/{path}?{query}", f"{server_name}:{port}")
+        return shown, f"https://{address}/{path}?{query}", f"{server_name}:{port}"
 
 
 def _failure(error: Exception) -> str:

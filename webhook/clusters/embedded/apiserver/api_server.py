@@ -24,7 +24,7 @@ from webhook.clusters.embedded.protocol.calls import (
     SubresourceHandler,
     request_info,
 )
-from webhook.clusters.embedded.rendering import discovery, openapi
+from webhook.clusters.embedded.rendering import discovery
 from webhook.clusters.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
 from webhook.kube.endpoint import Endpoint
@@ -110,7 +110,7 @@ class ApiServer:
         if path == "/apis":
             return reply_of(discovery.groups())
         if path.startswith("/openapi/"):
-            return Reply(200, openapi.document(path))
+            return Reply(200, discovery.openapi(path))
         if path in _ROOTS:
             return reply_of(discovery.resource_list(path, self.subresources))
         if path == "/":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from webhook.clusters.acting.controller import ControlledPods, Controller, ControllerContext
 from webhook.clusters.acting.deployments import DeploymentController
@@ -21,7 +21,6 @@ from webhook.clusters.embedded.access.authentication import AUTHENTICATED, servi
 from webhook.clusters.embedded.apiserver.api_server import ApiServer
 from webhook.clusters.embedded.protocol.api_resources import by_kind
 from webhook.clusters.embedded.standins.deletion import GarbageCollector, NamespaceController
-from webhook.clusters.embedded.standins.informers import StandInInformers
 from webhook.clusters.embedded.storage.object_store import StoreReader
 from webhook.clusters.model.disruption import NoScaleError
 from webhook.clusters.model.workloads import Workload
@@ -30,8 +29,12 @@ from webhook.clusters.scheduling.scheduler import NAME as SCHEDULER_NAME
 from webhook.clusters.scheduling.scheduler import Scheduler
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
+from webhook.kube.informer import Informer
 from webhook.kube.instants import SystemClock
+from webhook.kube.resources import Resource
 from webhook.policy.evaluation.request import UserInfo
+
+T = TypeVar("T")
 
 SCHEDULER = UserInfo("system:kube-scheduler", (AUTHENTICATED,))
 MANAGER = UserInfo("system:kube-controller-manager", (AUTHENTICATED,))
@@ -61,6 +64,32 @@ _CONTROLLERS: dict[str, tuple[Callable[[ControllerContext, Client], Controller],
 
 STAND_INS = ("scheduler", "preemption", "kubelet", *_CONTROLLERS)
 """Every stand-in that can be left out; `preemption` is kube-scheduler's own."""
+
+
+class StandInInformers:
+    """Makes the caches that are asked for and runs them; ask before `run()`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._caches: dict[tuple[str, type], Informer[Any]] = {}
+
+    def cache(self, resource: Resource, type_: type[T], *, optional: bool = False) -> Informer[Any]:
+        """The cache of a resource, decoded to the type; an `optional` one may be missing on the server."""
+        path, *other_paths = resource.paths()
+        key = (path, type_)
+        if key not in self._caches:
+            self._caches[key] = Informer(self._client, path, type_, optional=optional, other_paths=other_paths)
+        return self._caches[key]
+
+    async def run(self) -> None:
+        """Keep every cache current until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for cache in self._caches.values():
+                group.create_task(cache.run())
+
+    async def synced(self) -> None:
+        """Wait until every cache holds its first list."""
+        await asyncio.gather(*(cache.synced.wait() for cache in self._caches.values()))
 
 
 def context_of(informers: StandInInformers) -> ControllerContext:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from webhook.clusters.acting.controller import CONFLICT, NOT_FOUND, Controller, ControllerContext, tolerating
 from webhook.clusters.embedded.protocol.api_resources import BY_STORAGE
 from webhook.clusters.embedded.protocol.api_resources import RESOURCES as ROWS
-from webhook.clusters.embedded.standins.informers import Metadata
 from webhook.kube.client import Client
 from webhook.kube.errors import unless_absent
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.meta import ObjectMeta, OwnerReference
+from webhook.kube.objects.meta import KubeStruct, ObjectMeta, OwnerReference
 from webhook.kube.objects.pod import Pod
 from webhook.kube.resources import NAMESPACE, POD, Resource
 
@@ -30,6 +31,12 @@ NOT_COLLECTED = ("events", "leases")
 AGAIN_SECONDS = 0.2
 GRACE_SECONDS = 0.5
 """From a namespace's event to its handling; Kubernetes waits 5 s, so that everyone hears of the deletion first."""
+
+
+class Metadata(KubeStruct):
+    """As much of an object as the garbage collector reads."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
 class GarbageCollector(Controller):
