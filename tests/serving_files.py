@@ -14,7 +14,7 @@ from webhook.cli.output import warn
 from webhook.cli.running import runs
 from webhook.cli.serve import manager_options_from, webhook_from
 from webhook.manager.manager import Manager, run_until_signalled
-from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.cluster_objects import ObjectSource
 
 
 @click.command()
@@ -23,7 +23,7 @@ from webhook.serving.cluster_objects import GivenObjects
 async def main(*, objects: tuple[Path, ...], **values: Any) -> None:
     """Serve until SIGTERM."""
     manager = Manager(manager_options_from(values), sys.stdout.buffer)
-    webhook_from(manager, GivenObjects(read_objects(objects, warn)), values)
+    webhook_from(manager, ObjectSource(read_objects(objects, warn)), values)
     await run_until_signalled(manager)
 
 

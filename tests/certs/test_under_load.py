@@ -30,7 +30,7 @@ from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.webhook_component import AdmissionWebhook
 from webhook.policy.files.loading import load_texts
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
-from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.server import ServingOptions
 
 SYSTEM, SERVICE = "giveway-system", "giveway-webhook"
@@ -117,7 +117,7 @@ async def replicas(directories: list[Path]) -> AsyncIterator[list[int]]:
                 secure_port=0,
             )
             manager = Manager(options, io.BytesIO())
-            webhooks.append(manager.add(AdmissionWebhook(manager, serving, GivenObjects(Objects()))))
+            webhooks.append(manager.add(AdmissionWebhook(manager, serving, ObjectSource(Objects()))))
             await stack.enter_async_context(manager)
         yield [webhook.secure_port for webhook in webhooks]
 

@@ -11,13 +11,13 @@ from tests.workloads import eventually as until
 from webhook.admission.context import Objects
 from webhook.component_base import supervision
 from webhook.kube.backoff import Backoff
-from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.cluster_objects import ObjectSource
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
 
 
-class Filling(GivenObjects):
+class Filling(ObjectSource):
     """A source that has not heard of anything yet, until told."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ async def test_a_stopping_server_finishes_what_it_has(start):
     """On stop readiness goes first; a review in hand gets its answer; then the listener is closed."""
     asked = asyncio.Event()
 
-    class Slow(GivenObjects):
+    class Slow(ObjectSource):
         async def ask(self, unsure, flow):
             asked.set()
             await asyncio.sleep(0.3)

@@ -21,7 +21,7 @@ from webhook.kube.objects.cluster_scoped import Namespace
 from webhook.kube.objects.meta import ObjectMeta
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.webhook_component import AdmissionWebhook
-from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.server import ServingOptions
 
 
@@ -100,7 +100,7 @@ def start(tmp_path, authority):
                 **options,
             }
         )
-        webhook = manager.add(AdmissionWebhook(manager, serving, source or GivenObjects(objects or Objects())))
+        webhook = manager.add(AdmissionWebhook(manager, serving, source or ObjectSource(objects or Objects())))
         connector = aiohttp.TCPConnector(ssl=trusting(authority, client))
         async with manager, aiohttp.ClientSession(connector=connector) as session:
             yield Running(manager, webhook, session, log)

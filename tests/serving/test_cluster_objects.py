@@ -17,7 +17,7 @@ from webhook.clusters.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
-from webhook.serving.cluster_objects import CachedObjects, GivenObjects
+from webhook.serving.cluster_objects import CachedObjects, ObjectSource
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1
@@ -209,7 +209,7 @@ async def test_look_ups_have_turns_by_the_namespace_of_the_review(start):
     """A review in one namespace waits among the look-ups of that namespace."""
     asked = []
 
-    class Asked(GivenObjects):
+    class Asked(ObjectSource):
         async def ask(self, unsure, asker):
             asked.append((asker[1], sorted(unsure)))
 

@@ -20,7 +20,7 @@ from tests.admission.builders import (
 from tests.serving.conftest import trusting
 from webhook.admission.webhook import HANDLERS
 from webhook.kube.errors import ApiError
-from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.cluster_objects import ObjectSource
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
@@ -122,7 +122,7 @@ async def test_a_handler_that_raises_is_a_500_and_logged(running, monkeypatch):
     assert "ZeroDivisionError" in line["exception"]
 
 
-class Live(GivenObjects):
+class Live(ObjectSource):
     """A source whose live look-up is a function."""
 
     def __init__(self, ask) -> None:

@@ -11,6 +11,7 @@ import os
 import ssl
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -30,51 +31,44 @@ class ConfigError(ValueError):
     """No cluster is configured, or its configuration cannot be read."""
 
 
+@dataclass
 class Endpoint:
     """An API server's address and how to authenticate to it.
 
-    A `proxy` that is not given is the one the environment names, if any. `renew(force)` brings `authorization` and
-    the TLS files up to date; `force` says that the server refused them.
+    A `proxy` that is not given is the one the environment names, if any. `renewal(endpoint, force)` brings
+    `authorization` and the TLS files up to date; `force` says that the server refused them.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        tls: ssl.SSLContext | None = None,
-        authorization: str | None = None,
-        server_name: str | None = None,
-        proxy: str | None = None,
-        renew: Callable[[Endpoint, bool], Awaitable[None]] | None = None,
-    ) -> None:
-        self.url = url.rstrip("/")
-        self.tls = tls
-        self.authorization = authorization
-        self.server_name = server_name
-        self.proxy = proxy or environment_proxy(url)
-        self._renew = renew
-        self._renewed_at = time.monotonic()
-        self._lock = asyncio.Lock()
+    url: str
+    tls: ssl.SSLContext | None = None
+    authorization: str | None = None
+    server_name: str | None = None
+    proxy: str | None = None
+    renewal: Callable[[Endpoint, bool], Awaitable[None]] | None = None
+
+    def __post_init__(self) -> None:
+        self.url, self.proxy = self.url.rstrip("/"), self.proxy or environment_proxy(self.url)
+        self._renewed_at, self._lock = time.monotonic(), asyncio.Lock()
 
     @property
     def renewable(self) -> bool:
         """Whether asking again can bring other credentials."""
-        return self._renew is not None
+        return self.renewal is not None
 
     async def headers(self) -> dict[str, str]:
         """The headers that authenticate a request, renewed about once a minute."""
-        if self._renew is not None and time.monotonic() - self._renewed_at > _RENEW_AFTER:
+        if self.renewal is not None and time.monotonic() - self._renewed_at > _RENEW_AFTER:
             await self.renew(force=False)
         return {"Authorization": self.authorization} if self.authorization else {}
 
     async def renew(self, *, force: bool) -> None:
         """Read the credentials again; concurrent callers share one reading."""
-        if self._renew is None:
+        if self.renewal is None:
             return
         asked_at = time.monotonic()
         async with self._lock:
             if self._renewed_at < asked_at:
-                await self._renew(self, force)
+                await self.renewal(self, force)
                 self._renewed_at = time.monotonic()
 
 
@@ -158,7 +152,7 @@ async def _of_kubeconfig(paths: str) -> Endpoint:
         authorization=await authorization(),
         server_name=config.tls_server_name,
         proxy=config.proxy,
-        renew=renew,
+        renewal=renew,
     )
 
 
@@ -183,7 +177,7 @@ def _of_service_account() -> Endpoint:
     tls = tls_context(authority, None, None)
     files.take(tls, authority)
     url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return Endpoint(url, tls=tls, authorization=authorization(), renew=renew)
+    return Endpoint(url, tls=tls, authorization=authorization(), renewal=renew)
 
 
 class _TlsFiles:

@@ -24,7 +24,10 @@ _KINDS: dict[str, tuple[Resource, type[Any]]] = {
 
 
 class ObjectSource:
-    """What the server knows of the cluster, and how it asks for more. By itself: nobody to ask, and nothing changes."""
+    """What the server knows of the cluster, and how it asks for more.
+
+    By itself these are given objects, of files or of a test: complete from the start, and never asked about again.
+    """
 
     def __init__(self, lookup: Lookup) -> None:
         self.lookup = lookup
@@ -48,10 +51,6 @@ class ObjectSource:
     async def run(self) -> None:
         """Keep the objects current until it is cancelled."""
         await asyncio.Event().wait()
-
-
-class GivenObjects(ObjectSource):
-    """Objects from files or from a test: complete from the start, and never asked about again."""
 
 
 class CachedObjects(ObjectSource):

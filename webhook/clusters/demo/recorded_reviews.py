@@ -23,7 +23,7 @@ from webhook.kube.objects.meta import ObjectMeta
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.webhook_component import AdmissionWebhook
 from webhook.policy.model.values import CAN_BE_PREEMPTED, PROTECTION_DURATION
-from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.server import ServingOptions
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ async def _answers(policies: Path) -> list[tuple[Recorded, ReviewOutcome]]:
         serving, trust = loopback_serving(Path(directory))
         options = ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0, log_format="json")
         manager = Manager(options, io.BytesIO())
-        webhook = manager.add(AdmissionWebhook(manager, serving, GivenObjects(recorded_objects())))
+        webhook = manager.add(AdmissionWebhook(manager, serving, ObjectSource(recorded_objects())))
         connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=trust.decode()))
         async with manager, aiohttp.ClientSession(connector=connector) as session:
             for row in recorded():
