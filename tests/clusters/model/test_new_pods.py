@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_pod
+from tests.preemption import building
+from webhook.clusters.model.new_pods import apply_limit_ranges, apply_runtime_class, default_pod, template_like
 from webhook.kube.objects.pod import Pod
+from webhook.policy.model.values import MANAGED, MARK, POD_ANNOTATIONS
 from webhook.preemption.snapshot.amounts import requests
 
 GPU = "nvidia.com/gpu"
@@ -123,3 +125,12 @@ def test_a_runtime_class_gives_overhead_and_nodes():
     }
     with pytest.raises(ValueError, match="conflict"):
         apply_runtime_class({"spec": {"nodeSelector": {"kata": "no"}}}, None, scheduling)
+
+
+def test_a_pod_in_the_place_of_another_has_nothing_of_what_giveway_says_of_that():
+    """Neither its plan and its notice nor its answer are copied, nor the mark; other annotations and labels are."""
+    said = {row.key: "x" for row in POD_ANNOTATIONS}
+    sample = building.as_pod(building.pod("web-1"))
+    sample.metadata.annotations, sample.metadata.labels = {**said, "note": "x"}, {MARK: MANAGED, "app": "web"}
+    made = template_like(sample)["metadata"]
+    assert (made["annotations"], made["labels"]) == ({"note": "x"}, {"app": "web"})

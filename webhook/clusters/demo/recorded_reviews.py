@@ -52,20 +52,14 @@ class Recorded(msgspec.Struct, frozen=True):
     review: dict[str, Any]
 
 
-class ReviewOutcome(msgspec.Struct, frozen=True):
-    """What the server answered, in the terms of the expectation; `message` is the refusal."""
-
-    got: Expected
-    message: str = ""
-
-    def effect(self) -> str:
-        """The rules that denied it; or what was set, without the prefixes of annotations' keys, and the warnings."""
-        texts = []
-        for operation in self.got.patch:
-            path, value = operation["path"].replace("~1", "/"), operation["value"]
-            wanted = value if isinstance(value, dict) else {path: value}
-            texts.append(", ".join(f"{key.rpartition('/')[2]}={text}" for key, text in wanted.items()))
-        return ", ".join(self.got.rules) or "; ".join([*texts, *self.got.warnings])
+def effect_of(got: Expected) -> str:
+    """The rules that denied it; or what was set, without the prefixes of annotations' keys, and the warnings."""
+    texts = []
+    for operation in got.patch:
+        path, value = operation["path"].replace("~1", "/"), operation["value"]
+        wanted = value if isinstance(value, dict) else {path: value}
+        texts.append(", ".join(f"{key.rpartition('/')[2]}={text}" for key, text in wanted.items()))
+    return ", ".join(got.rules) or "; ".join([*texts, *got.warnings])
 
 
 def recorded() -> list[Recorded]:
@@ -96,11 +90,11 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     colours = {"patched": "cyan", "denied": "red", "allowed": "green"}
     outcomes = asyncio.run(_answers(policies))
     group = ""
-    for row, outcome in outcomes:
-        effect = outcome.effect() if outcome.got == row.expect else f"WRONG, expected {row.expect}"
+    for row, got, _ in outcomes:
+        effect = effect_of(got) if got == row.expect else f"WRONG, expected {row.expect}"
         if group != (group := f"Priority plugin {row.plugin}, {row.path.partition('?')[0]}"):
             table.add_row("", Text(f"\n{group}", "bold"))
-        verdict = Text(outcome.got.verdict, colours[outcome.got.verdict])
+        verdict = Text(got.verdict, colours[got.verdict])
         request = row.review["request"]
         metadata = (request.get("object") or {}).get("metadata") or {}
         name = request.get("name") or f"{metadata.get('generateName', '')}*"
@@ -112,14 +106,14 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
             Text(effect),
         )
     console.print(table)
-    refusals = {outcome.got.rules[0]: outcome.message for _, outcome in outcomes if len(outcome.got.rules) == 1}
+    refusals = {got.rules[0]: message for _, got, message in outcomes if len(got.rules) == 1}
     for message in refusals.values():
         console.print(Text(f"\n{message}", "dim"))
-    return all(outcome.got == row.expect for row, outcome in outcomes)
+    return all(got == row.expect for row, got, _ in outcomes)
 
 
-async def _answers(policies: Path) -> list[tuple[Recorded, ReviewOutcome]]:
-    """Every recorded review with the answer of a server that was started for it."""
+async def _answers(policies: Path) -> list[tuple[Recorded, Expected, str]]:
+    """Every recorded review with what a server answered that was started for it, and the message of a refusal."""
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="giveway-") as directory:
         serving, trust = loopback_serving(Path(directory))
@@ -137,7 +131,7 @@ async def _answers(policies: Path) -> list[tuple[Recorded, ReviewOutcome]]:
                 denied_by = response.get("auditAnnotations", {}).get("denied-by", "")
                 rules = denied_by.split(",") if denied_by else []
                 got = Expected(verdict, rules, patch, response.get("warnings", []))
-                outcomes.append((row, ReviewOutcome(got, response.get("status", {}).get("message", ""))))
+                outcomes.append((row, got, response.get("status", {}).get("message", "")))
     return outcomes
 
 

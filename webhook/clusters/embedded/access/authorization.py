@@ -15,6 +15,7 @@ from typing import Any
 from webhook.clusters.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, groups_of
 from webhook.clusters.embedded.protocol.api_resources import Object
 from webhook.clusters.embedded.protocol.calls import Right, SubresourceHandler, WriteRequest, user_object
+from webhook.clusters.embedded.protocol.statuses import bad_request
 from webhook.clusters.embedded.storage.object_store import Memo, StoreReader
 from webhook.policy.evaluation.request import UserInfo
 
@@ -107,24 +108,24 @@ class RbacAuthorizer:
 def acting_user(user: UserInfo, headers: Mapping[str, str], authorizer: RbacAuthorizer) -> UserInfo:
     """Whom a call is to be judged as: `kubectl --as`, allowed to whom RBAC grants the verb `impersonate`.
 
-    Raises StatusError (403) where `user` may not act so.
+    Raises StatusError: 403 if `user` may not act so, 400 for a uid.
     """
     name = headers.get("impersonate-user")
     if not name:
         return user
     groups = tuple(group for group in headers.get("impersonate-group", "").split(",") if group)
-    uid = headers.get("impersonate-uid", "")
+    if headers.get("impersonate-uid"):
+        raise bad_request("Impersonate-Uid: nobody acts under a uid here")
     wanted = [Right("impersonate", resource="users", name=name)]
     if name.startswith(SERVICE_ACCOUNT):
         namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
         wanted = [Right("impersonate", resource="serviceaccounts", namespace=namespace, name=account)]
     wanted += [Right("impersonate", resource="groups", name=group) for group in groups]
-    wanted += [Right("impersonate", group="authentication.k8s.io", resource="uids", name=uid)] if uid else []
     for right in wanted:
         if not authorizer.authorize(user, right):
             raise right.refused_to(user)
     granted = (*groups, AUTHENTICATED) if groups else groups_of(name)
-    return UserInfo(name, granted, uid)
+    return UserInfo(name, granted)
 
 
 def review_handlers(authorizer: RbacAuthorizer) -> dict[str, SubresourceHandler]:

@@ -91,11 +91,6 @@ _SAME = {
         "spec.hostNetwork",
         *(f"status.{name}" for name in ("phase", "podIP", "nominatedNodeName")),
     ),
-    "ReplicationController": ("status.replicas",),
-    "ReplicaSet": ("status.replicas",),
-    "Job": ("status.successful",),
-    "Secret": ("type",),
-    "Service": ("spec.clusterIP", "spec.type"),
     "Event": (*(f"involvedObject.{part}" for part in _EVENT_PARTS), "reason", "type", "reportingComponent"),
 }
 """Field selectors that are called as the field."""
