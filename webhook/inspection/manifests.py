@@ -14,6 +14,7 @@ import msgspec
 
 from webhook.admission.context import CLASSES, NAMESPACES, Lookup
 from webhook.admission.objectfiles import ObjectDocument, ObjectsError, objects_of, typed
+from webhook.inspection.cluster_findings import names
 from webhook.inspection.judge import KINDS, UNKNOWN, Existing, Judge, Judged, Maker, Said
 from webhook.inspection.reading import in_reach
 from webhook.kube.objects.cluster_scoped import Namespace
@@ -25,8 +26,6 @@ from webhook.policy.model.policies import Policies
 _PLURALS = {kind: (group, plural) for plural, (group, kind) in KINDS.items()}
 _CONTROLLER = Maker("controller", CONTROLLER)
 _MAPS = frozenset({"annotations", "labels", "matchLabels", "nodeSelector"})
-_SHOWN = 10
-"""Names that a list shows."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -228,12 +227,8 @@ def _assumed(unsure: set[tuple[str, str]]) -> list[str]:
     """What the answers hinge on that is not among the objects."""
     classes = sorted(name for what, name in unsure if what == CLASSES)
     namespaces = sorted(name for what, name in unsure if what == NAMESPACES)
-    texts = [f"these PriorityClasses do not exist: {_listed(classes)}"] if classes else []
-    return texts + ([f"these namespaces have no labels: {_listed(namespaces)}"] if namespaces else [])
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    texts = [f"these PriorityClasses do not exist: {names(classes)}"] if classes else []
+    return texts + ([f"these namespaces have no labels: {names(namespaces)}"] if namespaces else [])
 
 
 def _text(value: Any) -> str:

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from webhook.page.ladder import picture
 from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
-from webhook.page.model import DecisionShown, DeviceShown, Evictions, GangShown, Page, PlanShown, VictimShown
+from webhook.page.model import DecisionShown, Evictions, GangShown, Page, VictimShown
 
 STEPS = ("decided", "nominated", "evicting", "waiting for room", "bound")
 """The steps of a plan, in their order."""
@@ -116,10 +116,6 @@ def _queue(page: Page) -> Html:
     return joined((shown, _more(page.waiting_total, len(page.waiting), "pod")))
 
 
-def _device_state(device: DeviceShown) -> str:
-    return f"waits for {', '.join(device.held_by)} to free it" if device.held_by else "free, held for it"
-
-
 def _plans(page: Page) -> Html:
     if not page.plans:
         return _nothing("No plan is under way.")
@@ -138,15 +134,18 @@ def _plans(page: Page) -> Html:
             "" if plan.reserved else ", the scheduler keeps no nomination, so nothing is reserved",
         ]
         listed = Html(f'<ul class="victims" aria-label="Victims">{_victims(plan.victims)}</ul>')
-        devices = joined(
-            f'<li><span class="device">{text(device.device)}</span> '
-            f'<span class="state">{text(_device_state(device))}</span></li>'
-            for device in plan.devices
-        )
+        devices = Html("")
+        for device in plan.devices:
+            said = f"waits for {', '.join(device.held_by)} to free it" if device.held_by else "free, held for it"
+            name = f'<span class="device">{text(device.device)}</span>'
+            devices = Html(f'{devices}<li>{name} <span class="state">{text(said)}</span></li>')
         held = Html(f'<ul class="victims" aria-label="Devices">{devices}</ul>') if plan.devices else Html("")
         nobody = '<p class="quiet">Nobody has to go: pods that leave anyway make the room.</p>'
+        whom = f'<span class="pod">{text(plan.preemptor)}</span> to <span class="node">{text(plan.node)}</span>'
+        if plan.gang is not None:
+            whom = f'Gang <span class="pod">{text(plan.gang.name)}</span>'
         card = Html(
-            f'<article class="card"><h3>{_for_whom(plan)}</h3>'
+            f'<article class="card"><h3>{whom}</h3>'
             f'<p class="quiet">priority {number(plan.priority)}, policy {text(plan.policy)}{joined(times)}</p>'
             f'{_members(plan.gang)}<ol class="steps" aria-label="Steps">{joined(steps)}</ol>'
             f"{listed if plan.victims else nobody}{_more(plan.more_victims, 0, 'victim')}"
@@ -154,12 +153,6 @@ def _plans(page: Page) -> Html:
         )
         cards.append(card)
     return joined((*cards, _more(page.plans_total, len(page.plans), "plan")))
-
-
-def _for_whom(plan: PlanShown) -> Html:
-    if plan.gang is not None:
-        return Html(f'Gang <span class="pod">{text(plan.gang.name)}</span>')
-    return Html(f'<span class="pod">{text(plan.preemptor)}</span> to <span class="node">{text(plan.node)}</span>')
 
 
 def _members(gang: GangShown | None) -> Html:

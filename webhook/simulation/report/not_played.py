@@ -53,13 +53,9 @@ def _values(value: Any, steps: list[str]) -> Iterator[Any]:
     """What an object has in a field; `[]` stands for every item of a list."""
     for at, step in enumerate(steps):
         name = step.removesuffix("[]")
-        value = value.get(name) if isinstance(value, dict) else getattr(value, _snake(name), None)
+        value = value.get(name) if isinstance(value, dict) else getattr(value, _CAPITAL.sub(r"_\1", name).lower(), None)
         if name != step:
             for item in value or ():
                 yield from _values(item, steps[at + 1 :])
             return
     yield value
-
-
-def _snake(name: str) -> str:
-    return _CAPITAL.sub(r"_\1", name).lower()
