@@ -54,15 +54,19 @@ class RankingKey(NamedTuple):
     """One key by which candidates are compared: the smallest value wins, or the largest if `most` says a word for that.
 
     `values` gives one entry a candidate, of which there is at least one, or None if these rules do not look at the key.
-    `heading` and `text` show it to people, and `because` says why the winner is preferred.
+    `heading` and what is `shown` are for people, and `because` says why the winner is preferred.
     """
 
     name: str
     values: Callable[[RankedCandidates], NDArray[Any] | None]
     heading: str
-    text: Callable[[Score], str]
     because: str
+    shown: Callable[[Any], str] = str
     most: str = ""
+
+    def text(self, score: Score) -> str:
+        """The key of a candidate, for people: the sum of priorities as these are."""
+        return self.shown(sum_of_priorities(score) if self.name == "priority_sum" else score.values[self.name])
 
 
 def _end(of: RankedCandidates) -> Floats | None:
@@ -92,7 +96,7 @@ def _of_cost(key: CostKey) -> RankingKey:
         name=key.name,
         values=lambda of: of.cost(key),
         heading=key.heading,
-        text=lambda score: key.text(score.values[key.name]),
+        shown=key.text,
         because=key.because,
     )
 
@@ -108,35 +112,30 @@ RANKING = (
         name="violations",
         values=lambda of: of.candidates.violations,
         heading="violated budgets",
-        text=lambda score: str(score.values["violations"]),
         because="it violates fewer budgets",
     ),
     RankingKey(
         name="highest_priority",
         values=lambda of: of.candidates.priority_of(of.candidates.pods[of.candidates.starts]),
         heading="highest priority",
-        text=lambda score: str(score.values["highest_priority"]),
         because="its most important victim has a lower priority",
     ),
     RankingKey(
         name="groups",
         values=lambda of: of.candidates.costs.groups if of.candidates.costs else None,
         heading="groups",
-        text=lambda score: str(score.values["groups"]),
         because="fewer groups of pods go for it",
     ),
     RankingKey(
         name="priority_sum",
         values=lambda of: of.candidates.priority_sums(PRIORITY_OFFSET),
         heading="sum of priorities",
-        text=lambda score: str(sum_of_priorities(score)),
         because="its victims' priorities add up to less",
     ),
     RankingKey(
         name="victims",
         values=lambda of: of.candidates.victim_counts(),
         heading="victims",
-        text=lambda score: str(score.values["victims"]),
         because="it has fewer victims",
     ),
     *map(_of_cost, COST_KEYS),
@@ -144,9 +143,7 @@ RANKING = (
         name="earliest_start",
         values=_earliest_start,
         heading="earliest start",
-        text=lambda score: (
-            "not started" if math.isinf(score.values["earliest_start"]) else rfc3339(score.values["earliest_start"])
-        ),
+        shown=lambda start: "not started" if math.isinf(start) else rfc3339(start),
         because="its most important victims started later",
         most="later",
     ),
@@ -154,14 +151,13 @@ RANKING = (
         name="end",
         values=_end,
         heading="gone after",
-        text=lambda score: seconds(score.values["end"]),
+        shown=seconds,
         because="its victims are expected to be gone sooner",
     ),
     RankingKey(
         name="elsewhere",
         values=lambda of: of.candidates.elsewhere() if of.rules.across else None,
         heading="victims on other nodes",
-        text=lambda score: str(score.values["elsewhere"]),
         because="fewer of its victims are on other nodes",
     ),
 )

@@ -175,7 +175,7 @@ class Decision:
             if counter.reach is not None and counter.beside[node] > counter.limit[node]:
                 (key, domains), on = counter.reach, pods.node[rows].astype(np.intp)
                 if ((domains[on] == domains[node]) & (counter.share(rows, on) > 0)).any():
-                    value = dict(nodes.label_values(key)).get(int(domains[node])) if key else ""
+                    value = dict(nodes.values_of(key).used()).get(int(domains[node])) if key else ""
                     reasons[f"make room in {key.rpartition('/')[2]} {value}" if key else "free its claim"] = None
         return f"to {' and '.join(reasons)}" if reasons else ""
 

@@ -162,7 +162,7 @@ def _company(snapshot: Snapshot, tally: Tally, incoming: PodInfo, rows: Rows) ->
 
     def add(key: str, weight: int, counts: Counts) -> None:
         domains = nodes.label(key)
-        totals = by_topology.setdefault(key, np.zeros(nodes.label_count(key) + 1, np.int64))
+        totals = by_topology.setdefault(key, np.zeros(len(nodes.values_of(key)) + 1, np.int64))
         for node, count in counts.items():
             row = nodes.find(node)
             if row is not None and domains[row] >= 0:
@@ -247,7 +247,7 @@ def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows
         if constraint.node_taints_policy == "Honor":
             included &= ~taint_mask(nodes, pod.spec.tolerations)
         size = int(np.count_nonzero(np.bincount(domains[here] + 1)))
-        per_domain = np.bincount(domains[included] + 1, counts[included], nodes.label_count(key) + 1)
+        per_domain = np.bincount(domains[included] + 1, counts[included], len(nodes.values_of(key)) + 1)
         matching = per_domain[domains[rows] + 1].astype(np.int64)
     worth = matching * math.log(size + 2) + (constraint.max_skew - 1)
     return np.where(domains[rows] >= 0, worth, 0.0)

@@ -70,7 +70,7 @@ def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> 
         if constraint.counts_nothing:
             counted[:] = False
         domains = nodes.label(constraint.topology_key)
-        eligible = np.zeros(nodes.label_count(constraint.topology_key), np.bool_)
+        eligible = np.zeros(len(nodes.values_of(constraint.topology_key)), np.bool_)
         eligible[domains[included]] = True
         counts = _domain_counts(snapshot, constraint.topology_key, live.nodes[counted])
         counters.append(
@@ -182,7 +182,7 @@ def _domain_counts(snapshot: Snapshot, key: str, on: Rows, weights: Ints | None 
     counts = np.bincount(
         domains[inside],
         weights=None if weights is None else weights[inside],
-        minlength=snapshot.nodes.label_count(key),
+        minlength=len(snapshot.nodes.values_of(key)),
     )
     return counts.astype(np.int64)
 

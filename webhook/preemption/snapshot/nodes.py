@@ -162,14 +162,14 @@ class Nodes(Columns):
         """The ids of the nodes' values of a label by row, -1 if there is none."""
         return self._column(key).ids[: self.rows]
 
-    def label_id(self, key: str, value: str) -> int | None:
-        """The id that `label` uses for a value, None if no node has it."""
-        return self._column(key).values.find(value)
+    def values_of(self, key: str) -> Interner[str, str]:
+        """The nodes' values of a label by the ids in `label`."""
+        return self._column(key).values
 
     def has_label_in(self, key: str, values: Iterable[str]) -> Mask:
         """Which nodes have one of the values of a label, by row."""
-        column = self.label(key)
-        wanted = [identity for value in values if (identity := self.label_id(key, value)) is not None]
+        column, ids = self.label(key), self.values_of(key)
+        wanted = [identity for value in values if (identity := ids.find(value)) is not None]
         selected: Mask = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
         return selected
 
@@ -181,14 +181,6 @@ class Nodes(Columns):
         """
         while len(self._columns) > MOST_LABEL_COLUMNS:
             self._columns.popitem(last=False)
-
-    def label_count(self, key: str) -> int:
-        """An upper bound of the ids in `label`."""
-        return len(self._column(key).values)
-
-    def label_values(self, key: str) -> list[tuple[int, str]]:
-        """The ids in `label` with their values."""
-        return self._column(key).values.used()
 
     def _column(self, key: str) -> LabelColumn:
         column = self._columns.get(key)
