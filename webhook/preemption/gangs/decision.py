@@ -6,6 +6,7 @@ Pure, like the decision for one pod: no I/O, no clock of its own. Nobody goes fo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
@@ -93,27 +94,24 @@ def decide_gang(
         return GangDecision(gang, reason=gang.incomplete)
     out, version = snapshot.nodes.rows_of(left_out), snapshot.version
     with TrialPlacement(snapshot, gang.waiting) as trial:
-        may_not_go, lately = trial.padded(exclusions), trial.padded(evicted)
-        decision = _Decision(trial, gang, rules, now, leaving=leaving, keeps_budgets=keeps_budgets).decide(
-            out, may_not_go, lately
-        )
+        shapes = _in_order(shapes_of(gang, snapshot, by_labels=rules.pairs is not None), gang)
+        made = _Decision(trial, gang, shapes, rules, now, leaving, keeps_budgets or rules.strict_budgets)
+        decision = made.decide(out, trial.padded(exclusions), trial.padded(evicted))
     snapshot.version = version  # it is as before
     return decision
 
 
+@dataclass
 class _Decision:
     """One decision, while the members are on trial."""
 
-    def __init__(
-        self, trial: TrialPlacement, gang: Gang, rules: Rules, now: float, *, leaving: Rows, keeps_budgets: bool
-    ) -> None:
-        self._trial = trial
-        self._gang = gang
-        self._rules = rules
-        self._now = now
-        self._leaving = leaving
-        self._keeps_budgets = keeps_budgets or rules.strict_budgets
-        self._shapes = _in_order(shapes_of(gang, trial.snapshot, by_labels=rules.pairs is not None), gang)
+    _trial: TrialPlacement
+    _gang: Gang
+    _shapes: list[MemberShape]
+    _rules: Rules
+    _now: float
+    _leaving: Rows
+    _keeps_budgets: bool
 
     def decide(self, left_out: Rows, exclusions: Mask | None, evicted: Ints | None) -> GangDecision:
         """The decision if nobody is placed on the nodes `left_out` (rows), and pods of the `exclusions` may not go."""

@@ -53,11 +53,10 @@ class ClaimIndex:
         key = key_of(claim)
         results = _results(claim)
         try:
+            consumptions = [result.consumed_capacity for result in results]
             shares = [
-                None
-                if result.consumed_capacity is None
-                else {name: nanos(amount) for name, amount in result.consumed_capacity.items()}
-                for result in results
+                None if some is None else {name: nanos(amount) for name, amount in some.items()}
+                for some in consumptions
             ]
         except QuantityError as error:
             raise ClusterError(f"resourceclaim {key}: status.allocation: consumedCapacity: {error}") from error

@@ -35,11 +35,10 @@ class Resources:
 
     def row(self, name: str) -> int:
         """The resource's row, a new one if it was not seen before."""
-        row = self.index.get(name)
-        if row is None:
-            row = self.index[name] = len(self.names)
+        if name not in self.index:
+            self.index[name] = len(self.names)
             self.names.append(name)
-        return row
+        return self.index[name]
 
 
 class LabelColumn:
