@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from webhook.kube.errors import ApiError
+from webhook.kube.client import Client
+from webhook.kube.errors import ApiError, unless_absent
 
 Json = dict[str, Any]
 
@@ -114,3 +115,18 @@ async def until_refused(make: Callable[[], Awaitable[Any]], words: str, seconds:
         return words in await refusal(make())
 
     await eventually(is_refused, seconds, f"a refusal says {words!r}")
+
+
+async def served(request: Awaitable[Any], what: str) -> Any:
+    """The answer; the test is skipped, visibly, if the API server has no such thing."""
+    try:
+        return await request
+    except ApiError as error:
+        if error.status == 404:
+            pytest.skip(f"this API server has no {what}")
+        raise
+
+
+async def is_there(client: Client, path: str) -> bool:
+    """Whether an object is there."""
+    return await unless_absent(client.get(path)) is not None

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import pytest
-
+from tests.workloads import served
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.cluster_scoped import PriorityClass
@@ -38,12 +37,8 @@ RESOURCES = {
 
 async def need_admission_policies(client: Client) -> None:
     """Skip the test if the API server has no MutatingAdmissionPolicy v1 (it came with 1.36)."""
-    try:
-        await client.list(MUTATING_ADMISSION_POLICY.path(), dict)
-    except ApiError as error:
-        if error.status == 404:
-            pytest.skip("the API server has no MutatingAdmissionPolicy of admissionregistration.k8s.io/v1")
-        raise
+    what = "MutatingAdmissionPolicy of admissionregistration.k8s.io/v1"
+    await served(client.list(MUTATING_ADMISSION_POLICY.path(), dict), what)
 
 
 def limited(objects: Iterable[Json], namespace: str) -> list[Json]:

@@ -8,10 +8,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-import pytest
-
-from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
 from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE, Resource
 
 V1 = "resource.k8s.io/v1"
@@ -92,14 +88,6 @@ class Devices:
             ],
             **fields,
         )
-
-
-async def skip_without_devices(client: Client) -> None:
-    """Skip the test where the API server has no devices."""
-    try:
-        await client.get("/apis/resource.k8s.io/v1")
-    except ApiError as error:
-        pytest.skip(f"this API server serves no resource.k8s.io/v1: {error.status}")
 
 
 def exactly(device_class: str, count: int = 1, name: str = "r", **more: Any) -> dict[str, Any]:

@@ -44,6 +44,12 @@ async def may_change_classes(sandbox: Any, who: tuple[str, ...]) -> None:
     await granted(sandbox, f"{sandbox.id}-{who[1]}", [user(who[1])], rules=[rule])
 
 
+async def made_again(kubectl: Any, name: str, value: int, **fields: Any) -> None:
+    """Somebody deletes a class, and makes it again."""
+    await kubectl("delete", "priorityclass", name, *CLASS_ADMIN)
+    await kubectl("create", "-f", "-", *CLASS_ADMIN, stdin=json.dumps(priority_class(name, value, **fields)))
+
+
 @pytest.mark.parametrize("mode", ["opt-in", "opt-out"])
 async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubectl, tmp_path, mode):
     """A class that is made again with another value evicts no pod of that name; one of the old value speaks again."""
@@ -54,18 +60,14 @@ async def test_a_class_of_another_value_evicts_nobody(sandbox, kubeconfig, kubec
     await sandbox.node("n1", cpu="4")
     await sandbox.run("victim", "4", priorityClassName=steady)
 
-    async def made_again(value: int) -> None:
-        says_yes = {"metadata": {"name": steady, "annotations": {CAN_BE_PREEMPTED: "true"}}}
-        await kubectl("delete", "priorityclass", steady, *CLASS_ADMIN)
-        await kubectl("create", "-f", "-", *CLASS_ADMIN, stdin=json.dumps(priority_class(steady, value, **says_yes)))
-
+    says_yes = {"metadata": {"name": steady, "annotations": {CAN_BE_PREEMPTED: "true"}}}
     async with installed(sandbox.client, kubeconfig, tmp_path) as software:
         await software.reconcile(policies(high, victims={"mode": mode}))
-        await made_again(1)
+        await made_again(kubectl, steady, 1, **says_yes)
         await sandbox.stuck("p", "4", priorityClassName=high, labels={MARK: MANAGED})
         await asyncio.sleep(KEPT_FOR)
         assert "victim" in await sandbox.here()
-        await made_again(2500)
+        await made_again(kubectl, steady, 2500, **says_yes)
         await sandbox.bound("p", 30)
 
 
@@ -78,17 +80,12 @@ async def test_a_preemptor_whose_class_was_made_again_waits_and_is_told(sandbox,
     await sandbox.run("victim", "4", priorityClassName=low)
     await sandbox.stuck("p", "4", priorityClassName=high, labels={MARK: MANAGED})
 
-    async def made_again(value: int) -> None:
-        await kubectl("delete", "priorityclass", high, *CLASS_ADMIN)
-        body = json.dumps(priority_class(high, value, preemptionPolicy="Never"))
-        await kubectl("create", "-f", "-", *CLASS_ADMIN, stdin=body)
-
-    await made_again(1)
+    await made_again(kubectl, high, 1, preemptionPolicy="Never")
     async with installed(sandbox.client, kubeconfig, tmp_path) as software:
         await software.reconcile(policies(high, victims={"mode": "opt-out"}))
         await sandbox.told(f"PriorityClass {high} was made again: its value is 1", "PreemptionWaits")
         assert "victim" in await sandbox.here()
-        await made_again(5000)
+        await made_again(kubectl, high, 5000, preemptionPolicy="Never")
         await sandbox.bound("p", 30)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.playing_devices import SCENARIOS, Devices, Scenario, exactly, plain, skip_without_devices
+from tests.e2e.playing_devices import SCENARIOS, Devices, Scenario, exactly, plain
 from tests.e2e.software import Process, Software, installed, policies
-from tests.workloads import eventually
+from tests.workloads import eventually, served
 from webhook.kube.client import Client
 from webhook.kube.resources import RESOURCE_CLAIM
 from webhook.policy.model.values import MANAGED, MARK, PLAN
@@ -51,7 +51,7 @@ class Preempting(Devices):
 @pytest.fixture
 async def devices(client: Client, sandbox: Any, kubeconfig: str, tmp_path: Path) -> AsyncIterator[Preempting]:
     """The sandbox's devices; skipped where there are none."""
-    await skip_without_devices(client)
+    await served(client.get("/apis/resource.k8s.io/v1"), "resource.k8s.io/v1")
     async with AsyncExitStack() as stack:
         made = Preempting(sandbox, await stack.enter_async_context(installed(client, kubeconfig, tmp_path)))
         await made.begin()

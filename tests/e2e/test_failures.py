@@ -17,7 +17,7 @@ from aiohttp import web
 
 from certs.authority import KeyPair, make_authority, make_serving, pem
 from tests.e2e.software import PATHS, RECONCILER, SYSTEM, Software, installed
-from tests.workloads import Json, eventually
+from tests.workloads import Json, eventually, is_there
 from webhook.inspection.cluster_findings import ClusterFinding
 from webhook.inspection.doctor import examine
 from webhook.inspection.observed import observe
@@ -134,9 +134,9 @@ async def test_ten_failures(client, giveway, tmp_path):
     )
     server = await giveway.serve(POLICY)
     reconciler = await giveway.reconcile(POLICY)
-    await eventually(lambda: reads(client, LEASE.path(SYSTEM, RECONCILER)), 20, "somebody leads")
+    await eventually(lambda: is_there(client, LEASE.path(SYSTEM, RECONCILER)), 20, "somebody leads")
     await client.create(CONFIG_MAP.path(SYSTEM), policy_map(POLICY))
-    await eventually(lambda: reads(client, IN_FORCE), 20, "the policies are kept")
+    await eventually(lambda: is_there(client, IN_FORCE), 20, "the policies are kept")
     await doctor.is_well()
     # 2. Nobody leads.
     await reconciler.stop(signal.SIGKILL)
@@ -175,17 +175,6 @@ async def test_ten_failures(client, giveway, tmp_path):
     await doctor.finds("own-rights", "giveway-reconciler may not create leases", "fails with 403", "giveway install")
     await giveway.install()
     assert "own-rights" not in {one.check for one in await doctor.findings()}
-
-
-async def reads(client: Client, path: str) -> bool:
-    """Whether an object is there."""
-    try:
-        await client.get(path)
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return False
-    return True
 
 
 def policy_map(text: str) -> Json:

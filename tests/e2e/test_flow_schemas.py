@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.manifests.objects import ROOT, documents
+from tests.workloads import served
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
 
 GROUP = "/apis/flowcontrol.apiserver.k8s.io/v1"
 SCHEMAS = documents(ROOT / "manifests" / "components" / "flow-schema" / "flow-schemas.yaml")
@@ -15,12 +15,7 @@ SCHEMAS = documents(ROOT / "manifests" / "components" / "flow-schema" / "flow-sc
 @pytest.fixture
 async def levels(client: Client) -> set[str]:
     """The names of the cluster's priority levels; the embedded control plane has none."""
-    try:
-        found, _ = await client.list(f"{GROUP}/prioritylevelconfigurations", dict)
-    except ApiError as error:
-        if error.status == 404:
-            pytest.skip("the API server has no priority levels")
-        raise
+    found, _ = await served(client.list(f"{GROUP}/prioritylevelconfigurations", dict), "priority levels")
     return {one["metadata"]["name"] for one in found}
 
 

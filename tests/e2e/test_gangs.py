@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.software import policies, suppress_existing
-from webhook.kube.errors import ApiError
+from tests.workloads import served
 from webhook.policy.model.values import MANAGED, MARK, PLAN
 from webhook.reconciler.evict.executor import FAULT_POINTS
 
@@ -33,10 +33,7 @@ class Room:
         """Make nodes, and on each of them so many victims, all of which have to go; `victims` are fields of them."""
         sandbox = self.sandbox
         if self.by == "PodGroup":
-            try:
-                await sandbox.client.get(ROOT)
-            except ApiError as error:
-                pytest.skip(f"this API server serves no PodGroups: {error.status}")
+            await served(sandbox.client.get(ROOT), "PodGroups")
         self.nodes = [await sandbox.node(f"n{number}", cpu="4") for number in range(nodes)]
         self.low, self.high = await sandbox.classes()
         for number, node in enumerate(self.nodes):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import policies
-from tests.workloads import Json, deployment, eventually, until_refused
-from webhook.kube.errors import ApiError
+from tests.workloads import Json, deployment, eventually, served, until_refused
 from webhook.kube.pods import TEMPLATE_HASH
 from webhook.kube.resources import NODE
 from webhook.policy.model.values import CAN_BE_PREEMPTED
@@ -72,12 +69,8 @@ async def denied(sandbox, name: str) -> None:
         "matchConstraints": {"resourceRules": [rule]},
         "validations": [{"expression": expression, "message": "it is kept"}],
     }
-    try:
-        await sandbox.client.create(_POLICIES, {"metadata": {"name": full}, "spec": spec})
-    except ApiError as error:
-        if error.status == 404:
-            pytest.skip("the server has no admission policies")
-        raise
+    made = sandbox.client.create(_POLICIES, {"metadata": {"name": full}, "spec": spec})
+    await served(made, "admission policies")
     sandbox.cleans_up(f"{_POLICIES}/{full}")
     binding = {"metadata": {"name": full}, "spec": {"policyName": full, "validationActions": ["Deny"]}}
     await sandbox.client.create(_BINDINGS, binding)

@@ -20,7 +20,7 @@ from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, installed, manifest, poli
 from tests.e2e.test_protected import at_work
 from tests.e2e.users import may_edit
 from tests.policy.builders import engine, rules
-from tests.workloads import eventually, pod, refused, until_refused
+from tests.workloads import eventually, pod, refused, served, until_refused
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, POD
@@ -32,14 +32,11 @@ RESERVED, LOW, MANAGED = 876_544_000, 876_543_000, 876_543_500
 @pytest.fixture
 async def groups(client: Client) -> None:
     """Skip where PodGroups are not served."""
-    try:
-        await client.get(ROOT)
-    except ApiError as error:
-        pytest.skip(f"this API server serves no PodGroups: {error.status}")
+    await served(client.get(ROOT), "PodGroups")
 
 
 @asynccontextmanager
-async def served(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator[tuple[str, str, str]]:
+async def at_work_for(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator[tuple[str, str, str]]:
     """The webhook at work: a reserved class that nobody may use, a low one, and a managed one; their names."""
     band = {"name": "band", "reserve": {"from": RESERVED, "to": RESERVED, "define": {"names": [f"{sandbox.id}-*"]}}}
     judged = {"match": {"namespaces": [sandbox.id]}, "rules": [band]}
@@ -74,7 +71,7 @@ def member(sandbox: Any, name: str, of: str, class_name: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("groups")
 async def test_a_group_is_no_way_round_a_reserved_class(sandbox, kubeconfig, tmp_path):
     """Neither a PodGroup nor a Workload of a class that the tenant may not use is stored; of another class it is."""
-    async with served(sandbox, kubeconfig, tmp_path) as (high, low, _):
+    async with at_work_for(sandbox, kubeconfig, tmp_path) as (high, low, _):
         paths = [
             (group, f"{ROOT}/namespaces/{sandbox.id}/podgroups"),
             (workload, f"{ROOT}/namespaces/{sandbox.id}/workloads"),
@@ -90,7 +87,7 @@ async def test_a_group_is_no_way_round_a_reserved_class(sandbox, kubeconfig, tmp
 @pytest.mark.usefixtures("groups")
 async def test_a_pod_has_the_priority_of_its_group(sandbox, kubeconfig, tmp_path):
     """A pod of another class than its group is refused, one of the same class is let in."""
-    async with served(sandbox, kubeconfig, tmp_path) as (_, low, managed):
+    async with at_work_for(sandbox, kubeconfig, tmp_path) as (_, low, managed):
         made = await sandbox.client.create(
             f"{ROOT}/namespaces/{sandbox.id}/podgroups", group("gang", priorityClassName=managed)
         )
@@ -104,7 +101,7 @@ async def test_a_pod_has_the_priority_of_its_group(sandbox, kubeconfig, tmp_path
 @pytest.mark.usefixtures("groups")
 async def test_the_stored_group_keeps_what_its_api_server_knows(sandbox, kubeconfig, tmp_path):
     """A managed group is stored with class and value, in spite of a field that this version does not have."""
-    async with served(sandbox, kubeconfig, tmp_path) as (*_, managed):
+    async with at_work_for(sandbox, kubeconfig, tmp_path) as (*_, managed):
         made = await sandbox.client.create(
             f"{ROOT}/namespaces/{sandbox.id}/podgroups", group("gang", priorityClassName=managed)
         )

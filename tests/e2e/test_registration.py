@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from tests.e2e.software import FORBIDDEN_IMAGE, SYSTEM
 from tests.e2e.users import granted
-from tests.workloads import eventually, pod, refusal, until_refused
+from tests.workloads import eventually, pod, refusal, served, until_refused
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE
@@ -108,7 +108,7 @@ async def closed_for(sandbox) -> bool:
 
 async def test_who_may_exempt_a_namespace(sandbox, giveway):
     """The shipped policy lets administrators set the label, and nobody else who may change a namespace."""
-    await needs_policies(sandbox.client)
+    await served(sandbox.client.get(POLICY), "ValidatingAdmissionPolicies")
     account, path = f"{sandbox.id}-tenant", NAMESPACE.path(None, sandbox.id)
     rule = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": [sandbox.id], "verbs": ["get", "patch"]}
     made = []
@@ -129,12 +129,3 @@ async def test_who_may_exempt_a_namespace(sandbox, giveway):
         for one in reversed(made):
             with suppress(ApiError):
                 await sandbox.client.delete(one)
-
-
-async def needs_policies(client: Client) -> None:
-    try:
-        await client.get(POLICY)
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        pytest.skip("this API server has no ValidatingAdmissionPolicies")

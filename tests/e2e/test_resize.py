@@ -73,6 +73,9 @@ class Growing:
     async def are(self, names: set[str]) -> bool:
         return await self.sandbox.here() == names
 
+    async def one_less(self) -> bool:
+        return len(await self.sandbox.here()) == 3
+
     async def plan(self, name: str) -> str:
         return ((await self.sandbox.get(name))["metadata"].get("annotations") or {}).get(PLAN, "")
 
@@ -99,10 +102,7 @@ async def test_a_deferred_resize(growing: Growing) -> None:
     await eventually(lambda: growing.plan("grows"), 20, "the plan is under way")
     assert '"resize":true' in await growing.plan("grows")
 
-    async def one_less() -> bool:
-        return len(await growing.sandbox.here()) == 3
-
-    await eventually(one_less, 20, "one pod goes")
+    await eventually(growing.one_less, 20, "one pod goes")
     assert not (await growing.sandbox.get("grows"))["status"].get("nominatedNodeName")
     await growing.says("grows", "4")
 
@@ -122,10 +122,7 @@ async def test_a_neighbours_wish(growing: Growing) -> None:
     await growing.reconcile()
     await growing.wants("grows", "5", "2")
 
-    async def one_less() -> bool:
-        return len(await growing.sandbox.here()) == 3
-
-    await eventually(one_less, 20, "one pod goes")
+    await eventually(growing.one_less, 20, "one pod goes")
     await asyncio.sleep(2)
     assert len(await growing.sandbox.here()) == 3
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.native import applied, need_admission_policies
 from tests.e2e.software import installed
-from tests.workloads import eventually
+from tests.workloads import eventually, is_there
 from webhook.admission.context import RECONCILER as RECONCILER_USER
 from webhook.clusters.demo.scenarios import POLICIES, SCENARIOS, Stage, prepare
 from webhook.kube.errors import ApiError
@@ -82,14 +82,6 @@ async def managed(client) -> bool:
 
 async def clear(client) -> None:
     """Leave nothing of the scenarios behind; a real cluster takes some seconds to empty a namespace."""
-
-    async def gone(path: str) -> bool:
-        try:
-            await client.get(path)
-        except ApiError as error:
-            return error.status == 404
-        return False
-
     for scenario in SCENARIOS:
         for path in (
             POD.path("kube-system", f"system-{scenario.number}"),
@@ -102,4 +94,8 @@ async def clear(client) -> None:
             await client.delete(PRIORITY_CLASS.path(name=name))
     for scenario in SCENARIOS:
         path = NAMESPACE.path(name=f"scenario-{scenario.number}")
-        await eventually(lambda path=path: gone(path), 60, f"{path} is gone")
+
+        async def gone(path: str = path) -> bool:
+            return not await is_there(client, path)
+
+        await eventually(gone, 60, f"{path} is gone")
