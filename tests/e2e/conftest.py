@@ -197,6 +197,15 @@ class Sandbox:
         """The node the pod was bound to."""
         return str(await self.until(name, lambda one: one["spec"].get("nodeName"), seconds, "is bound"))
 
+    async def one_bound(self, *names: str) -> str:
+        """The first of these pods that is bound."""
+
+        async def check() -> Any:
+            bound = [name for name in names if (await self.get(name))["spec"].get("nodeName")]
+            return bound and bound[0]
+
+        return str(await eventually(check, 30, f"one of {names} is bound"))
+
     async def running(self, name: str, seconds: float = 15.0) -> str:
         """The node on which the pod is Ready."""
 

@@ -14,7 +14,7 @@ from tests.manifests.objects import POLICIES
 from tests.ports import free_port
 from tests.workloads import Json, eventually, pod
 from webhook.kube.client import Client
-from webhook.kube.errors import ApiError
+from webhook.kube.errors import ApiError, unless_absent
 
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{WEBHOOK}"
 NAMESPACE = f"{PATHS['Namespace']}/{SYSTEM}"
@@ -178,12 +178,7 @@ class Installation:
         return all(len((one or {}).get("webhooks") or ()) > 1 for one in found)
 
     async def find(self, path: str) -> Json | None:
-        try:
-            return await self.client.get(path)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await unless_absent(self.client.get(path))
 
     async def gone(self) -> None:
         """Wait until the namespace and what was in it are gone."""

@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.conftest import MAY_GO
 from tests.e2e.software import policies
+from tests.workloads import eventually
 from webhook.kube.resources import NODE
 
 ZONE = "e2e.example.com/zone"
@@ -40,10 +41,7 @@ async def test_only_one_of_two_is_made_room_for(sandbox, giveway, spec):
     async def placed() -> list[str]:
         return [name for name in ("p", "q") if (await sandbox.get(name))["spec"].get("nodeName")]
 
-    for _ in range(20):
-        await asyncio.sleep(1)
-        if await placed():
-            break
+    await eventually(placed, 20)
     await asyncio.sleep(5)
     assert len(await placed()) == 1
     assert len(await sandbox.here() - {"p", "q"}) == 4

@@ -13,7 +13,6 @@ import pytest
 
 from tests.e2e.conftest import MAY_GO
 from tests.e2e.software import policies
-from tests.workloads import eventually
 from webhook.kube.pods import POD_DELETION_COST
 
 KARPENTER = "karpenter.sh/do-not-disrupt"
@@ -89,14 +88,7 @@ async def test_a_namespace_has_its_share(sandbox, giveway):
     await giveway.reconcile(policies(high, limits={"perNamespace": {"evictions": 1, "window": "10s"}}))
     for name in ("p", "q"):
         await sandbox.preemptor(high, "2", name)
-    first = await eventually(lambda: either_bound(sandbox), 30, "one of them is bound")
+    first = await sandbox.one_bound("p", "q")
     await asyncio.sleep(3)
     assert len({"a", "b"} & await sandbox.here()) == 1
     await sandbox.bound("q" if first == "p" else "p", 40)
-
-
-async def either_bound(sandbox: Any) -> str:
-    for name in ("p", "q"):
-        if (await sandbox.get(name))["spec"].get("nodeName"):
-            return name
-    return ""

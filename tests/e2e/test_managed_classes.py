@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from tests.e2e.software import installed, policies
@@ -20,13 +22,12 @@ async def giveway(sandbox, kubeconfig, tmp_path):
         await software.serve(policies(f"{sandbox.id}-*"))
 
         async def at_work() -> bool:
-            try:
+            with suppress(ApiError):
                 made = await sandbox.client.create(
                     PRIORITY_CLASS.path(), priority_class(f"{sandbox.id}-probe", 5), dryRun="All"
                 )
-            except ApiError:
-                return False
-            return made.get("preemptionPolicy") == "Never"
+                return made.get("preemptionPolicy") == "Never"
+            return False
 
         await eventually(at_work, 20, "the webhook is at work")
         yield software

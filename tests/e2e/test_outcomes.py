@@ -186,7 +186,7 @@ async def test_a_rolling_update_on_a_node_that_is_cordoned_is_not_to_blame(sandb
     process = await giveway.reconcile(policies(high))
     await sandbox.preemptor(high, "5", tolerations=PLAYED)
     try:
-        await eventually(lambda: is_leaving(sandbox, leaves), 30)
+        await sandbox.until(leaves, lambda one: "deletionTimestamp" in one["metadata"], 30, "leaves")
         await revision("2", 1, "1", top)
         await eventually(lambda: on(first, "2"))
         await sandbox.client.patch(NODE.path(None, first), {"spec": {"unschedulable": True}})
@@ -199,7 +199,3 @@ async def test_a_rolling_update_on_a_node_that_is_cordoned_is_not_to_blame(sandb
 
 async def is_there(sandbox, name: str) -> bool:
     return name in await sandbox.here()
-
-
-async def is_leaving(sandbox, name: str) -> bool:
-    return name not in await sandbox.here()

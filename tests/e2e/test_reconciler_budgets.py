@@ -132,12 +132,8 @@ async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, g
 
         await eventually(is_leaving, 15, "the pod that is not ready is asked first")
         await sandbox.pod("second", **more)
-        await eventually(lambda: is_one_bound(sandbox, "first", "second"), 30, "one of them is bound")
+        await sandbox.one_bound("first", "second")
         assert await is_leaving(), "the other victim's object is still there"
         assert await one_is_left() is False
     finally:
         await sandbox.client.patch(held, {"metadata": {"finalizers": None}})
-
-
-async def is_one_bound(sandbox, *names: str) -> bool:
-    return any([(await sandbox.get(name))["spec"].get("nodeName") for name in names])

@@ -9,8 +9,7 @@ from tests.e2e.conftest import LABEL
 from tests.e2e.native import natively
 from tests.e2e.software import installed, manifest
 from tests.inspection.command import giveway
-from tests.workloads import eventually, pod, refused
-from webhook.kube.errors import ApiError
+from tests.workloads import eventually, pod, refusal, refused
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model.values import CAN_BE_PREEMPTED
@@ -46,16 +45,9 @@ def lasting(sandbox: Any, name: str, seconds: int) -> dict[str, Any]:
 async def at_work(sandbox: Any) -> bool:
     """Whether both the rule and the shield are in force by now."""
     stray = {"metadata": {"name": "p", "annotations": KEYS}, "target": {"kind": "Node", "name": "none"}}
-    try:
-        await sandbox.client.create(f"{sandbox.pods}/p/binding", stray, dryRun="All")
-    except ApiError as error:
-        if error.status != 403:
-            return False
-    try:
-        await sandbox.client.create(sandbox.pods, lasting(sandbox, "probe", 601), dryRun="All")
-    except ApiError as error:
-        return error.status == 403 and "e2e/grace" in error.message
-    return False
+    binding = await refusal(sandbox.client.create(f"{sandbox.pods}/p/binding", stray, dryRun="All"))
+    said = await refusal(sandbox.client.create(sandbox.pods, lasting(sandbox, "probe", 601), dryRun="All"))
+    return "builtin/shield" in binding and "e2e/grace" in said
 
 
 async def nobody_writes_them(sandbox: Any) -> None:
