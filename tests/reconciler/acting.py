@@ -5,20 +5,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.reconciler.builders import planned
 from tests.workloads import Json, budget, eventually, priority_class
 from tests.workloads import pod as pod_body
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.pod import Pod
-from webhook.kube.resources import LEASE, NAMESPACE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
-from webhook.reconciler.state.annotations import PlanRecord
 
 PODS = POD.path("default")
 SHORT = {"lease_duration": 1.5, "renew_deadline": 1.0, "retry_period": 0.2}
@@ -190,16 +188,6 @@ async def playing(nodes: int = 1, **settings: Any) -> AsyncIterator[Play]:
         await play.classes()
         yield play
         assert cluster.failures() == []
-
-
-async def earlier_plans(play: Play, *records: tuple[str, PlanRecord]) -> None:
-    """Write plans on the preemptors of these names, as a leader did that holds the Lease no more."""
-    body = {"metadata": {"name": "giveway-reconciler"}, "spec": {"holderIdentity": ""}}
-    lease = await play.client.create(LEASE.path("kube-system"), body)
-    for name, record in records:
-        made = planned(await play.get(name), record, key=lease["metadata"]["uid"])
-        written = {"metadata": {"annotations": made.metadata.annotations}, "status": {"nominatedNodeName": record.node}}
-        await play.client.patch(f"{PODS}/{name}/status", written)
 
 
 async def _has(client: Client, path: str) -> bool:

@@ -231,6 +231,11 @@ class Desk:
         """What was said under that message."""
         return [line for line in self.told if line["message"] == message]
 
+    def lead(self) -> None:
+        """Look at all pods, as a new leader does, and take a turn."""
+        self.reconciler.look_at_all()
+        self.reconciler.turn()
+
     async def work(self, until: float) -> None:
         """Work as the reconciler's loop does, until then."""
         while True:

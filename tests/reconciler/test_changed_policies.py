@@ -46,4 +46,3 @@ async def test_the_loop_does_not_stand_still_when_more_is_kept():
     setting.clock.now += 60.0
     desk.reconciler.turn()
     assert desk.lines("decision")
-    await desk.reconciler.stop()

@@ -1,19 +1,15 @@
 """What servers, networks and clocks do: nothing is lost, nobody is evicted twice, no pod gets two plans."""
 
 import asyncio
-import time
 from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.reconciler.acting import PODS, Wire, playing
+from tests.reconciler.acting import Wire, playing
 from tests.workloads import eventually
 from webhook.clusters.embedded.apiserver.faults import FaultMatch
 from webhook.kube.objects.pod import Pod
 from webhook.kube.objects.sharing import SharedPods
-from webhook.policy.model.values import PROTECTION_DURATION
-from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.state.annotations import decision_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipped_waits]
 
@@ -144,39 +140,3 @@ async def test_two_reconcilers_and_a_stalling_server():
         assert set(leaders) == {0, 1}, "the lease did change hands"
         bound = [line for line in play.lines("plan ended") if line["ending"] == "bound"]
         assert len({line["preemptor"] for line in bound}) == len(bound)
-
-
-async def test_new_leader_remembers_the_attempts():
-    """How often it was tried for a pod is read off the pod, so that a restart does not start the count again."""
-    async with playing() as play:
-        await play.victim("a", "node-1", "6")
-        async with play.reconciling():
-            await play.preemptor("p")
-            await play.bound("p")
-        assert decision_of(await play.get("p")).attempt == 1
-
-
-@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["an hour ahead", "an hour back"])
-async def test_clock_jump_moves_no_protection_window(jump: float):
-    """With the system clock set by an hour in the middle of a window, the victim goes when the window has passed."""
-    offset = [0.0]
-    clock = SteadyClock(lambda: time.time() + offset[0])
-    async with playing() as play, play.reconciling(clock=clock):
-        await play.client.create(
-            PODS,
-            {
-                "metadata": {"name": "a", "annotations": {PROTECTION_DURATION: "4"}},
-                "spec": {
-                    "nodeName": "node-1",
-                    "priorityClassName": "low",
-                    "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "6"}}}],
-                },
-            },
-        )
-        await eventually(lambda: play.phase_is("a", "Running"))
-        start = time.time()
-        await play.preemptor("p")
-        await asyncio.sleep(0.5)
-        offset[0] = jump
-        await eventually(lambda: play.lines("decision"), 10)
-        assert 2.8 <= time.time() - start <= 6.5

@@ -67,8 +67,7 @@ def a_node_each(limits: Limits) -> Cluster:
     """Two nodes, each full of a pod of one owner, and two preemptors that need a node each."""
     made = simulated(node("n1", "8"), node("n2", "8"), under=policy(limits=limits))
     for number in (1, 2):
-        made.put(victim(f"v{number}", f"n{number}", "8", owner="job"))
-        made.put(preemptor(f"p{number}", "8"))
+        made.add(victim(f"v{number}", f"n{number}", "8", owner="job"), preemptor(f"p{number}", "8"))
     return made
 
 
@@ -172,8 +171,7 @@ def beside_a_pod_in_front(needs: dict[str, Any]) -> Cluster:
     """A gang of two needs 3 CPU each on a node of 8, and a pod in front that nobody preempts for takes another 3."""
     made = simulated(node("n1", "8"))
     made.groups = [group("gang", 2)]
-    made.put(preemptor("front", "3", priority=1000, managed=False))
-    made.put(victim("v", "n1", "8"))
+    made.add(preemptor("front", "3", priority=1000, managed=False), victim("v", "n1", "8"))
     for member in members("gang", 2, 1):
         member["spec"] |= needs
         made.put(member)

@@ -38,9 +38,7 @@ def test_no_plan_is_made_that_the_eviction_api_would_refuse(spec: Json, status: 
     def begin() -> Cluster:
         under = policy(budgets=BudgetMode.BEST_EFFORT)
         made = simulated(node("n1", "4"), node("n2", "4"), under=under, budgets=(guard,))
-        made.put(victim("a", "n1"))
-        made.put(victim("b", "n2", priority=20))
-        made.put(preemptor())
+        made.add(victim("a", "n1"), victim("b", "n2", priority=20), preemptor())
         return made
 
     made, _ = lived(begin, 30.0)
@@ -50,8 +48,7 @@ def test_no_plan_is_made_that_the_eviction_api_would_refuse(spec: Json, status: 
 def held_before_it_is_bound() -> Cluster:
     """kube-scheduler has chosen a node for a lower pod and holds it in PreBind: no object shows that for 20 seconds."""
     made = simulated(node("n1", "8"), node("n2", "8"))
-    made.put(victim("a", "n1"))
-    made.put(victim("b", "n2", "8", priority=20))
+    made.add(victim("a", "n1"), victim("b", "n2", "8", priority=20))
     low = preemptor("low", priority=50, managed=False)
     made.scheduler.away_until = 20.0
     later(1.0, lambda: made.put(low))

@@ -221,7 +221,6 @@ async def test_the_devices_of_a_plan():
     setting.deallocated("c-n1-0")
     for devices in shown():
         assert devices == {names[0]: (), names[1]: ("default/c-n1-1",)}
-    await desk.reconciler.stop()
 
 
 async def test_many_devices_of_a_plan():
@@ -231,7 +230,6 @@ async def test_many_devices_of_a_plan():
     desk.reconciler.plans["default/p"] = plan
     [row] = _under_way(desk.reconciler)[1].rows
     assert (len(row.devices), row.more_devices) == (16, 4)
-    await desk.reconciler.stop()
 
 
 @pytest.mark.parametrize(

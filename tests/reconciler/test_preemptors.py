@@ -55,8 +55,7 @@ async def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
 
     show(7)
     desk = Desk(setting)
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     (line,) = desk.lines("no preemption")
     assert "PriorityClass high was made again: its value is 7, and the priority is 100" in line["reason"]
     assert desk.lines("decision") == []
@@ -67,7 +66,6 @@ async def test_a_class_that_was_made_again_is_told_until_it_has_its_value():
     desk.reconciler.turn()
     (line,) = desk.lines("decision")
     assert [victim["pod"] for victim in line["victims"]] == ["default/v"]
-    await desk.reconciler.stop()
 
 
 def test_a_plan_asks_nobody_any_more_when_its_class_was_made_again():

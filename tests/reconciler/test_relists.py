@@ -41,7 +41,6 @@ async def test_nothing_is_decided_on_half_a_list():
     await passes()
     assert [line["preemptor"] for line in desk.lines("decision")] == ["default/p"], "on a whole one it is seen"
     working.cancel()
-    await desk.reconciler.stop()
 
 
 @pytest.mark.parametrize("mode", EvictionMode)
@@ -75,7 +74,6 @@ async def test_nobody_is_evicted_on_half_a_list(monkeypatch: pytest.MonkeyPatch,
     assert not asked, "somebody else has the room by now"
     assert plan.ended is Ending.OUTDATED
     working.cancel()
-    await desk.reconciler.stop()
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -91,4 +89,3 @@ async def test_what_a_list_shows_of_a_pod_is_no_sign_of_its_scheduler(listed: bo
     setting.state.pods.whole.set()
     had_its_chance = desk.reconciler.evaluator.schedulers.chance(refused, 0.0, 60.0) < math.inf
     assert had_its_chance is not listed
-    await desk.reconciler.stop()

@@ -1,101 +1,125 @@
-"""What a plan asks of the API server: no request too many, and evictions side by side."""
+"""What plans ask of the API server: no request too many, evictions side by side, and nominations that are not kept."""
 
-import re
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.reconciler.acting import playing
-from tests.workloads import eventually
-from webhook.reconciler.service import ReconcilerService
+from tests.preemption.building import node
+from tests.reconciler.harness.cluster import Cluster
+from tests.reconciler.harness.pods import Json, fixed, preemptor, victim, written_on
+from tests.reconciler.harness.scenarios import bound, clearing, crowded, full, lived, simulated
+from webhook.reconciler.evict import executor
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.plan_manager import PlanManager
 
-pytestmark = pytest.mark.skipped_waits
-
-
-class Traffic:
-    """The requests of a reconciler, watches aside: how many of each kind, and how many evictions at a time."""
-
-    def __init__(self, service: ReconcilerService) -> None:
-        transport: Any = service.reconciler.executor._writer._client._transport
-        self._send, transport.send = transport.send, self._record
-        self.counts: Counter[str] = Counter()
-        self.tried: set[str] = set()
-        """Pods that were asked for without effect."""
-        self.evicting: set[str] = set()
-        self.waves: list[set[str]] = []
-        """Of every eviction, which ones were under way when it was sent."""
-
-    async def _record(self, method: str, path: str, *arguments: Any, **options: Any) -> bytes:
-        kind = re.sub(r"^.*/(pods|events|leases)(/[^/]+)?", r"\1", path)
-        self.counts[f"{method} {kind}"] += 1
-        if "dryRun" in str((path, arguments, options)):
-            self.tried.add(path.split("/")[-2])
-            return await self._send(method, path, *arguments, **options)
-        if not kind.endswith("/eviction"):
-            return await self._send(method, path, *arguments, **options)
-        name = path.split("/")[-2]
-        self.evicting.add(name)
-        self.waves.append(set(self.evicting))
-        try:
-            return await self._send(method, path, *arguments, **options)
-        finally:
-            self.evicting.discard(name)
+pytestmark = pytest.mark.usefixtures("no_errors")
 
 
-async def test_no_request_too_many():
-    """Three victims: a patch nominates, each is tried and then evicted, four Events, and a patch takes the plan off."""
-    async with playing() as play, play.reconciling(leader_elect=False) as service:
-        traffic = Traffic(service)
-        for name in ("a", "b", "c"):
-            await play.victim(name, "node-1", "2")
-        await play.victim("other", "node-1", "2", schedulerName="other")
-        await play.preemptor("p", "6")
-        await play.bound("p")
-        await play.nominated("p", "")
-        await eventually(lambda: traffic.counts["POST events"] == 4)
-        assert sum(count for kind, count in traffic.counts.items() if "leases" in kind) <= 6
-        sent = {kind: count for kind, count in traffic.counts.items() if "leases" not in kind}
-        assert sent == {"PATCH pods/status": 2, "POST pods/eviction": 6, "POST events": 4}
+def test_a_nomination_whose_node_went_is_replaced_in_one_patch():
+    """With another node at hand the pod is never without a nomination, so no autoscaler adds a node for it."""
+    written: list[str | None] = []
+
+    def make() -> Cluster:
+        made = full(takes=40.0)
+        made.ends_after |= {"b1": 40.0, "b2": 40.0}
+
+        def hear(verb: str, name: str, body: Json) -> None:
+            if (verb, name) == ("patch", "p"):
+                written.append(body["status"]["nominatedNodeName"])
+
+        made.arriving.append(hear)
+        return made
+
+    lived(make, at_10=lambda made: made.drop_node("n1"))
+    assert list(dict.fromkeys(written)) == ["n1", "n2", None]
 
 
-async def test_those_that_a_budget_may_keep_go_first():
-    """All are tried without effect; those that a budget covers are asked together, then all others together."""
-    async with playing() as play, play.reconciling(leader_elect=False) as service:
-        traffic = Traffic(service)
-        for name in ("a", "b", "c", "d"):
-            labels = {"app": "web"} if name in "bd" else {"app": name}
-            await play.victim(name, "node-1", "2")
-            await play.client.patch(f"/api/v1/namespaces/default/pods/{name}", {"metadata": {"labels": labels}})
-        await play.covered("web", 2)
-        await play.preemptor("p", "8")
-        await play.bound("p")
-        assert traffic.tried == {"a", "b", "c", "d"}
-        assert [len(wave) for wave in traffic.waves] == [1, 2, 1, 2]
-        assert traffic.waves[-1] == {"a", "c"}
+def test_a_scheduler_that_clears_nominations_is_told_of_once():
+    """Not for each of its pods, and nobody else is evicted for them."""
+
+    def make() -> Cluster:
+        made = clearing(simulated(*(node(name, "8", labels={"name": name}) for name in ("n1", "n2"))))
+        for number in (1, 2):
+            waits = preemptor(f"p{number}", "8")
+            waits["spec"]["nodeSelector"] = {"name": f"n{number}"}
+            made.add(victim(f"v{number}", f"n{number}", "8", grace=10), waits)
+            made.ends_after[f"v{number}"] = 10.0
+        return made
+
+    made, _ = lived(make)
+    said = Counter(line["message"] for line in made.told)
+    assert said == {"decision": 2, "nominations are not kept": 1, "plan ended": 2}
+    assert bound(made, "p") == ["p1", "p2"]
 
 
-async def test_the_last_one_waits_if_a_budget_covers_all():
-    """If all victims are covered, all but one are asked together, and the last one after them."""
-    async with playing() as play, play.reconciling(leader_elect=False) as service:
-        traffic = Traffic(service)
-        for name in ("a", "b", "c"):
-            await play.victim(name, "node-1", "2")
-            await play.client.patch(f"/api/v1/namespaces/default/pods/{name}", {"metadata": {"labels": {"app": "web"}}})
-        await play.covered("web", 3)
-        await play.preemptor("p", "8")
-        await play.bound("p")
-        assert traffic.tried == {"a", "b", "c"}
-        assert [len(wave) for wave in traffic.waves] == [1, 2, 1]
+def test_a_nomination_of_no_concern_stays():
+    """Whoever set it, on a pod that no policy manages."""
+    other = preemptor("other", "9", managed=False)
+    other["status"]["nominatedNodeName"] = "n9"
+    made, _ = lived(lambda: full(other))
+    assert made.pods["other"]["status"]["nominatedNodeName"] == "n9"
 
 
-async def test_all_side_by_side_if_nobody_can_keep_one():
-    """Without budgets all victims are asked at once when they have been tried."""
-    async with playing() as play, play.reconciling(leader_elect=False) as service:
-        traffic = Traffic(service)
-        for name in ("a", "b", "c"):
-            await play.victim(name, "node-1", "2")
-        await play.preemptor("p", "8")
-        await play.bound("p")
-        assert traffic.tried == {"a", "b", "c"}
-        assert [len(wave) for wave in traffic.waves] == [1, 2, 3]
+@pytest.mark.parametrize(("looks", "waits"), [(1000, True), (3, False)], ids=["for the other plan", "not for long"])
+def test_plan_of_a_bound_pod_is_taken_off_when_the_others_have_ended(monkeypatch, looks: int, waits: bool):
+    """While another plan is under way it stays, since each write makes that one wait; but only for some seconds."""
+    monkeypatch.setattr(executor, "_CLEAR_LOOKS", looks)
+    planned: list[bool] = []
+
+    def make() -> Cluster:
+        made = simulated(node("n1", "8"), node("n2", "8"))
+        made.add(victim("v1", "n1", "8"), victim("v2", "n2", "8", priority=20, grace=100))
+        made.ends_after["v2"] = 100.0
+        made.add(preemptor("p1", "8"), preemptor("p2", "8"))
+        return made
+
+    made, _ = lived(make, at_60=lambda made: planned.append(written_on(made.pods["p1"]) is not None))
+    assert planned == [waits]
+    assert bound(made, "p") == ["p1", "p2"]
+    assert [written_on(made.pods[name]) for name in ("p1", "p2")] == [None, None]
+
+
+def test_victims_chosen_together_are_judged_once(monkeypatch: pytest.MonkeyPatch):
+    """Between the look that chose three victims and the requests nothing has changed: nobody looks three times more."""
+    looks, look = [], PlanManager.next_action
+
+    def counted(manager: PlanManager, plan: Plan, asking: Any = ()) -> Any:
+        looks.append(asking)
+        return look(manager, plan, asking)
+
+    monkeypatch.setattr(PlanManager, "next_action", counted)
+    made, _ = lived(lambda: crowded(*(victim(name, "n1", "2") for name in "abc"), fixed("d", "n1", "2"), cpu="6"))
+    assert (len(made.evicted), bool(looks), any(looks)) == (3, True, False)
+
+
+@pytest.mark.parametrize(
+    ("covered", "waves"),
+    [
+        pytest.param("", ["a", "ab", "abc", "abcd"], id="nobody can keep one: all side by side"),
+        pytest.param("bd", ["b", "bd", "a", "ac"], id="those that a budget may keep go first"),
+        pytest.param("abcd", ["a", "ab", "abc", "d"], id="a budget covers all: the last one waits for the others"),
+    ],
+)
+def test_what_a_plan_asks_of_the_server(covered: str, waves: list[str]):
+    """A patch nominates, each victim is tried and then evicted, and a patch takes the plan off: no request too many."""
+    requests: Counter[str] = Counter()
+    under_way: set[str] = set()
+    seen: list[str] = []
+
+    def arrives(verb: str, name: str, _: Json) -> None:
+        requests[verb] += 1
+        if verb == "evict":
+            under_way.add(name)
+            seen.append("".join(sorted(under_way)))
+
+    def make() -> Cluster:
+        pods = (victim(name, "n1", "2", app="covered" if name in covered else name) for name in "abcd")
+        made = crowded(*pods, cpu="8", covered="covered")
+        made.arriving.append(arrives)
+        made.answered.append(lambda _, name, __: under_way.discard(name))
+        return made
+
+    lived(make)
+    assert requests == Counter({"patch": 2, "try": 4, "evict": 4, "get": len(covered)})
+    assert seen == waves

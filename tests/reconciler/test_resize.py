@@ -139,10 +139,8 @@ async def test_a_member_of_a_gang_grows_by_itself(of_gang: dict[str, Any]):
         setting.state.caches[resource].take("default/g", group)
     setting.add(grows("p", "5", "2", **of_gang))
     desk = Desk(setting)
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     assert names_of_plan(desk, "default/p") == {"v0"}
-    await desk.reconciler.stop()
 
 
 async def test_a_policy_that_begins_to_allow_growth():
@@ -153,13 +151,11 @@ async def test_a_policy_that_begins_to_allow_growth():
     setting.policy_set.use(Policies(preemption=(off,)))
     setting.add(grows("p", "5", "2"))
     desk = Desk(setting)
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     assert "default/p" not in desk.reconciler.queue
     desk.reconciler.use(Policies(preemption=(on,)))
     desk.reconciler.turn()
     assert names_of_plan(desk, "default/p") == {"v0"}
-    await desk.reconciler.stop()
 
 
 async def test_its_plan_lasts_until_the_kubelet_has_granted_it():
@@ -173,14 +169,12 @@ async def test_its_plan_lasts_until_the_kubelet_has_granted_it():
     planned(made, plan.record)
     led = on_full_node(made)
     fresh = Desk(led)
-    fresh.reconciler.look_at_all()
-    fresh.reconciler.turn()
+    fresh.lead()
     assert fresh.reconciler.plans["default/p"].record.resize
     await fresh.reconciler.stop()
     setting.add(grows("p", "5", "5", reason=""))
     assert desk.reconciler.plans == {}
     assert [line["ending"] for line in desk.lines("plan ended")] == ["resized"]
-    await desk.reconciler.stop()
 
 
 async def test_it_comes_to_the_queue_when_the_kubelet_defers_it():
@@ -194,4 +188,3 @@ async def test_it_comes_to_the_queue_when_the_kubelet_defers_it():
     assert "default/p" in desk.reconciler.queue
     setting.add(grows("p", "2", "2", reason=""))
     assert "default/p" not in desk.reconciler.queue
-    await desk.reconciler.stop()

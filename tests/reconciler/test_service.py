@@ -10,13 +10,14 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import generate_latest
 
 from tests.reconciler.acting import SHORT, playing
-from tests.workloads import eventually
+from tests.workloads import deployment, eventually
 from webhook.clusters.demo.scenarios import POLICIES
 from webhook.kube.events import Occurrence
-from webhook.policy.model.values import PROTECTION_DURATION
+from webhook.kube.resources import DEPLOYMENT, EVENT
+from webhook.policy.model.values import DECISION, PLAN, PROTECTION_DURATION
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
-from webhook.reconciler.service import ReconcilerService
+from webhook.reconciler.state.annotations import decision_of
 
 pytestmark = pytest.mark.slow
 
@@ -55,26 +56,6 @@ async def test_a_follower_names_the_leader():
                 assert said["leader"] == leader.identity
                 pod = leader.identity.partition("_")[0]
                 assert said["message"].endswith(f"kubectl -n kube-system port-forward pod/{pod} 6060")
-
-
-async def test_metrics():
-    """Attempts by result, plans by ending, victims, queue depth, nominations and the leader are counted."""
-    async with playing() as play, play.reconciling() as service:
-        await play.victim("a", "node-1", "6")
-        await play.preemptor("p")
-        await play.bound("p")
-        await play.nominated("p", "")
-        text = generate_latest(service.metrics.registry).decode()
-    for line in (
-        'giveway_preemption_attempts_total{result="evicts"} 1.0',
-        'giveway_preemption_plans_total{ending="bound"} 1.0',
-        'giveway_evictions_total{namespace="default",policy="test",rule="test/opt-in"} 1.0',
-        "giveway_preemption_victims_sum 1.0",
-        "giveway_leader 1.0",
-        "giveway_nominations 0.0",
-        'giveway_queue_depth{state="active"} 0.0',
-    ):
-        assert line in text, line
 
 
 async def test_dropped_events_are_counted():
@@ -131,6 +112,76 @@ async def test_explain(tmp_path):
         assert await play.here() == {"a", "p"}
 
 
-def says_why(service: ReconcilerService, key: str) -> bool:
-    """Whether the queue names what keeps a pod from being helped."""
-    return any(row["pod"] == key and row["reason"] for row in queue_rows(service.reconciler))
+async def events(play, reason: str) -> list[dict]:
+    found, _ = await play.client.list(EVENT.path("default"), dict)
+    return [event for event in found if event.get("reason") == reason]
+
+
+@pytest.mark.skipped_waits
+async def test_plan_from_nomination_to_binding():
+    """The preemptor is bound, both sides have their Event, the decision is recorded and counted, and no plan is left."""
+    async with playing() as play, play.reconciling() as service:
+        await play.victim("victim", "node-1", "6")
+        await play.preemptor("p")
+        assert await play.bound("p") == "node-1"
+
+        async def told() -> bool:
+            return bool(await events(play, "Preempted") and await events(play, "PreemptForPodSuccessfully"))
+
+        await eventually(told)
+        preempted = (await events(play, "Preempted"))[0]
+        assert preempted["regarding"]["name"] == "victim"
+        assert preempted["note"].startswith("Preempted by pod default/p of priority 100 on node node-1 (test/opt-in: ")
+        assert '(test/opt-in: the annotation of PriorityClass low says "true")' in preempted["note"]
+        await play.nominated("p", "")
+        record = decision_of(await play.get("p"))
+        assert (record.node, [victim.pod for victim in record.victims], record.attempt) == (
+            "node-1",
+            ["default/victim"],
+            1,
+        )
+        text = generate_latest(service.metrics.registry).decode()
+    for line in (
+        'giveway_preemption_attempts_total{result="evicts"} 1.0',
+        'giveway_preemption_plans_total{ending="bound"} 1.0',
+        'giveway_evictions_total{namespace="default",policy="test",rule="test/opt-in"} 1.0',
+        "giveway_preemption_victims_sum 1.0",
+        "giveway_leader 1.0",
+        "giveway_nominations 0.0",
+        'giveway_queue_depth{state="active"} 0.0',
+    ):
+        assert line in text, line
+
+
+@pytest.mark.skipped_waits
+async def test_the_victims_deployment_is_told():
+    """Its Event carries the uid by which `kubectl describe deployment` finds it."""
+    async with playing() as play, play.reconciling():
+        made = deployment("batch", 2, cpu="3")
+        made["spec"]["template"]["spec"]["priorityClassName"] = "low"
+        created = await play.client.create(DEPLOYMENT.path("default"), made)
+
+        async def runs() -> bool:
+            found = await play.client.get(DEPLOYMENT.path("default", "batch"))
+            return found.get("status", {}).get("readyReplicas") == 2
+
+        await eventually(runs)
+        await play.preemptor("p")
+        [told] = await eventually(lambda: events(play, "PodPreempted"))
+        assert (told["regarding"]["kind"], told["regarding"]["uid"]) == ("Deployment", created["metadata"]["uid"])
+
+
+@pytest.mark.skipped_waits
+async def test_dry_run_touches_nothing():
+    """A dry run reports the plan it would make, and neither the pods nor a lease show a trace of it."""
+    async with playing() as play, play.reconciling(dry_run=True):
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p")
+        line = (await eventually(lambda: play.lines("decision")))[0]
+        assert (line["dryRun"], line["node"], line["victims"][0]["pod"]) == (True, "node-1", "default/a")
+        await asyncio.sleep(0.5)
+        found = await play.get("p")
+        assert not {PLAN, DECISION} & set(found.metadata.annotations or {})
+        assert await play.here() == {"a", "p"}
+        leases, _ = await play.client.list("/apis/coordination.k8s.io/v1/leases", dict)
+        assert leases == []

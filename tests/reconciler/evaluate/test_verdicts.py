@@ -155,7 +155,6 @@ async def test_a_thousand_alike_cost_one_decision(monkeypatch: pytest.MonkeyPatc
     setting.add(pod("low", "8", node="n1"))
     await desk.work(40.0)
     assert {line["node"] for line in desk.lines("decision")} == {"n1"}
-    await desk.reconciler.stop()
 
 
 async def test_a_pair_by_labels_is_asked_for_each(monkeypatch: pytest.MonkeyPatch):
@@ -167,7 +166,6 @@ async def test_a_pair_by_labels_is_asked_for_each(monkeypatch: pytest.MonkeyPatc
     setting.add(preemptor("a", "8", labels={"may": "no"}), preemptor("b", "8", labels={"may": "yes"}))
     await desk.work(1.0)
     assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]
-    await desk.reconciler.stop()
 
 
 async def test_attempts_are_each_ones_own(monkeypatch: pytest.MonkeyPatch):
@@ -180,7 +178,6 @@ async def test_attempts_are_each_ones_own(monkeypatch: pytest.MonkeyPatch):
     desk.reconciler.queue.get("default/a").attempt_failed(setting.clock.monotonic())
     await desk.work(1.0)
     assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]
-    await desk.reconciler.stop()
 
 
 async def test_the_hopeless_do_not_hold_up_the_young(monkeypatch: pytest.MonkeyPatch):
@@ -201,4 +198,3 @@ async def test_the_hopeless_do_not_hold_up_the_young(monkeypatch: pytest.MonkeyP
     for _ in range(3):
         desk.reconciler.turn()
     assert "default/young" in desk.reconciler.plans
-    await desk.reconciler.stop()

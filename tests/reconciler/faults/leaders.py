@@ -14,8 +14,7 @@ def names_its_node_under_many_leaders() -> Cluster:
     """Only the pods of a controller that puts them back are in the way, and each leader leads for a few seconds."""
     made = simulated(node("n1", "4"))
     made.replacing["agents"] = "here"
-    made.put(victim("agent", "n1", owner="agents"))
-    made.put(preemptor())
+    made.add(victim("agent", "n1", owner="agents"), preemptor())
     made.terms = [(0.0, 10.0, 0.0), (12.0, 20.0, 30.0), (22.0, 30.0, -30.0), (32.0, math.inf, 0.0)]
     return made
 
@@ -23,9 +22,7 @@ def names_its_node_under_many_leaders() -> Cluster:
 def leader_after_an_outage() -> Cluster:
     """Neither a leader nor the scheduler is there for longer than a plan may take, while its room is ready."""
     made = simulated(node("n1", "8"), node("n2", "8"))
-    made.put(victim("v1", "n1", "8"))
-    made.put(victim("v2", "n2", "8", priority=20))
-    made.put(preemptor(cpu="8"))
+    made.add(victim("v1", "n1", "8"), victim("v2", "n2", "8", priority=20), preemptor(cpu="8"))
     made.terms = [(0.0, 5.0, 0.0), (400.0, math.inf, -20.0)]
     made.scheduler.away_until = 430.0
     return made
@@ -35,8 +32,7 @@ def replaced_while_nobody_leads() -> Cluster:
     """The victim's controller puts the next pod on the same node while one leader follows another."""
     made = simulated(*(node(f"n{number}", "4") for number in range(3)))
     made.replacing["agents"] = "here"
-    made.put(victim("agent0", "n0", owner="agents"))
-    made.put(victim("agent1", "n1", owner="agents"))
+    made.add(victim("agent0", "n0", owner="agents"), victim("agent1", "n1", owner="agents"))
     made.put(victim("web", "n2", priority=20))
     made.ends_after |= {"agent0": 6.0, "agent1": 6.0}
     made.put(preemptor())
@@ -47,8 +43,7 @@ def replaced_while_nobody_leads() -> Cluster:
 def leader_whose_clock_is_ahead() -> Cluster:
     """A new leader's clock says that the victim's time is long over."""
     made = simulated(node("n1", "4"), node("n2", "4"), under=policy(plan_timeout=20.0))
-    made.put(victim("a", "n1", grace=60))
-    made.put(victim("b", "n2", priority=20))
+    made.add(victim("a", "n1", grace=60), victim("b", "n2", priority=20))
     made.ends_after["a"] = 60.0
     later(2.0, lambda: made.put(preemptor()))
     made.terms = [(0.0, 7.0, 0.0), (8.0, math.inf, 59.0)]

@@ -26,8 +26,7 @@ def pods_in_front() -> Cluster:
 def fits_and_waits() -> Cluster:
     """A pod of higher priority fits and is not placed yet; the preemptor would need its room, too."""
     made = simulated(node("n0", "8"))
-    made.put(fixed("stays", "n0", "1"))
-    made.put(victim("v0", "n0", "3"))
+    made.add(fixed("stays", "n0", "1"), victim("v0", "n0", "3"))
     later(1.0, lambda: (made.put(preemptor("front", "3", priority=110)), made.put(preemptor("p", "6"))))
     made.scheduler.away_until = 6.0
     return made
@@ -36,13 +35,10 @@ def fits_and_waits() -> Cluster:
 def leaves_later() -> Cluster:
     """A pod in front would fit once a pod that is leaving is gone, too, and that is before the preemptor is bound."""
     made = simulated(node("n1", "8"))
-    made.put(fixed("stays", "n1", "1"))
-    made.put(victim("v", "n1", "2"))
-    made.put(victim("leaving", "n1", "2", grace=90))
+    made.add(fixed("stays", "n1", "1"), victim("v", "n1", "2"), victim("leaving", "n1", "2", grace=90))
     made.ends_after["leaving"] = 30.0
     made.leave("leaving")
-    made.put(preemptor("front", "7", priority=1000, managed=False))
-    made.put(preemptor("p", "5"))
+    made.add(preemptor("front", "7", priority=1000, managed=False), preemptor("p", "5"))
     made.scheduler.away_until = 40.0
     return made
 
@@ -50,8 +46,7 @@ def leaves_later() -> Cluster:
 def nominated_for_a_moment() -> Cluster:
     """Another pod is nominated to a plan's node, and that is over before a watch shows it."""
     made = slow(simulated(node("n1", "8")))
-    made.put(victim("a", "n1"))
-    made.put(victim("kept", "n1", priority=20))
+    made.add(victim("a", "n1"), victim("kept", "n1", priority=20))
     made.kept.add("kept")
     made.ends_after["a"] = 20.0
     made.put(preemptor())
@@ -62,12 +57,9 @@ def nominated_for_a_moment() -> Cluster:
 def one_of_two_plans_is_refused() -> Cluster:
     """Two plans need a pod that is kept; one of them needs another one, too."""
     made = slow(simulated(node("n1", "8")))
-    made.put(fixed("fixed", "n1", "2"))
-    made.put(victim("kept", "n1", "4", priority=10))
+    made.add(fixed("fixed", "n1", "2"), victim("kept", "n1", "4", priority=10))
     made.kept.add("kept")
-    made.put(victim("v", "n1", "2", priority=20))
-    made.put(preemptor("a", "3"))
-    made.put(preemptor("p", "3"))
+    made.add(victim("v", "n1", "2", priority=20), preemptor("a", "3"), preemptor("p", "3"))
     return made
 
 
@@ -75,8 +67,7 @@ def beside_a_plan_that_fails() -> Cluster:
     """While room is ready for one pod, the victim of another one's plan for that node is put back."""
     made = simulated(node("n1", "8"))
     made.replacing["agents"] = "here"
-    made.put(victim("a", "n1"))
-    made.put(victim("agent", "n1", priority=20, owner="agents"))
+    made.add(victim("a", "n1"), victim("agent", "n1", priority=20, owner="agents"))
     later(2.0, lambda: made.put(preemptor()))
     later(8.0, lambda: made.put(preemptor("q")))
     made.scheduler.away_until = 20.0
@@ -89,13 +80,10 @@ def expected_by_a_plan_elsewhere() -> Cluster:
     made = slow(simulated(node("n1", "8"), node("n2", "8"), under=under))
     made.slow_writes = True
     made.groups = [group("g", 2)]
-    made.put(fixed("fixed", "n1", "5"))
-    made.put(victim("here", "n1", "3", priority=80, **{GANG: "g"}))
+    made.add(fixed("fixed", "n1", "5"), victim("here", "n1", "3", priority=80, **{GANG: "g"}))
     made.put(victim("there", "n2", "3", priority=80, **{GANG: "g"}))
     made.kept.add("there")
-    made.put(victim("a", "n2", "2"))
-    made.put(victim("b", "n2", "3"))
-    made.put(preemptor(cpu="5", priority=120))
+    made.add(victim("a", "n2", "2"), victim("b", "n2", "3"), preemptor(cpu="5", priority=120))
     made.put(preemptor("q", "3", priority=110))
     return made
 
@@ -118,8 +106,7 @@ def nominated_elsewhere() -> Cluster:
     made.ends_after["v"] = 20.0
     first = preemptor("first", "3", priority=300, managed=False)
     first["status"]["nominatedNodeName"] = "n2"
-    made.put(first)
-    made.put(preemptor("second", "2", priority=200, managed=False))
+    made.add(first, preemptor("second", "2", priority=200, managed=False))
     made.put(preemptor("third", "2", priority=190, managed=False))
     later(2.0, lambda: made.put(preemptor(cpu="1")))
     return made
@@ -129,8 +116,7 @@ def put_off() -> Cluster:
     """Of two pods in front, the scheduler has put off the first for a while: the second one comes."""
     made = simulated(node("n1", "4"))
     made.scheduler.backs_off = True
-    made.put(victim("v", "n1"))
-    made.put(preemptor("first", "3", priority=300, managed=False))
+    made.add(victim("v", "n1"), preemptor("first", "3", priority=300, managed=False))
     later(9.0, lambda: made.put(preemptor("second", "4", priority=200, managed=False)))
     later(9.0, lambda: made.put(preemptor(cpu="1")))
     return made
@@ -139,8 +125,7 @@ def put_off() -> Cluster:
 def contested(how: str) -> Cluster:
     """When a plan's victim is gone and the scheduler away, another preemptor is nominated beside its own."""
     made = simulated(node("n1", "8"), under=policy(plan_timeout=20.0))
-    made.put(victim("a", "n1"))
-    made.put(victim("slow", "n1", priority=20, grace=30 if how == "it takes long" else 0))
+    made.add(victim("a", "n1"), victim("slow", "n1", priority=20, grace=30 if how == "it takes long" else 0))
     made.ends_after["slow"] = 30.0
     if how == "it is migrated":
         made.ends_after["slow"] = 0.0

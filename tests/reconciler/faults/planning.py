@@ -16,9 +16,7 @@ def names_its_node() -> Cluster:
     """The best victim's controller puts the next pod on the same node by itself; another node would do."""
     made = simulated(node("n1", "4"), node("n2", "4"))
     made.replacing["agents"] = "here"
-    made.put(victim("agent", "n1", owner="agents"))
-    made.put(victim("web", "n2", priority=20))
-    made.put(preemptor())
+    made.add(victim("agent", "n1", owner="agents"), victim("web", "n2", priority=20), preemptor())
     return made
 
 
@@ -27,8 +25,7 @@ def names_its_node_under_a_gang() -> Cluster:
     made = simulated(node("n1", "4"), budgets=(budget("b", {"app": "v"}, 5),))
     made.groups = [group("g", 2)]
     made.replacing["agents"] = "here"
-    made.put(victim("agent", "n1", "2", priority=20, owner="agents"))
-    made.put(victim("web", "n1", "2", owner="webs"))
+    made.add(victim("agent", "n1", "2", priority=20, owner="agents"), victim("web", "n1", "2", owner="webs"))
     for name in ("p", "q"):
         member = preemptor(name, "2")
         member["metadata"]["labels"][GANG] = "g"
@@ -40,9 +37,7 @@ def names_its_node_under_a_gang() -> Cluster:
 def room_elsewhere() -> Cluster:
     """While the server has no time for the second victim somebody deletes a pod on another node."""
     made = simulated(node("n1", "4"), node("n2", "4"), budgets=(budget("b", {"app": "v"}, 5),))
-    made.put(victim("a", "n1", "2", priority=20))
-    made.put(victim("b", "n1", "2"))
-    made.put(victim("other", "n2", priority=80))
+    made.add(victim("a", "n1", "2", priority=20), victim("b", "n1", "2"), victim("other", "n2", priority=80))
     later(2.0, lambda: made.put(preemptor()))
     throttle_after_the_first(made)
     later(10.0, made.leave, "other")
@@ -54,8 +49,7 @@ def one_is_kept() -> Cluster:
     """An admission policy denies one victim of each node."""
     made = simulated(node("n1", "6"), node("n2", "6"))
     for name in ("n1", "n2"):
-        made.put(victim(f"{name}-kept", name, "2", priority=20))
-        made.put(victim(f"{name}-a", name, "2"))
+        made.add(victim(f"{name}-kept", name, "2", priority=20), victim(f"{name}-a", name, "2"))
         made.put(victim(f"{name}-b", name, "2"))
         made.kept.add(f"{name}-kept")
     made.put(preemptor(cpu="6"))
@@ -67,9 +61,7 @@ def spent_budget() -> Cluster:
     made = simulated(
         node("n1", "6"), under=policy(budgets=BudgetMode.BEST_EFFORT), budgets=(budget("b", {"app": "kept"}, 0),)
     )
-    made.put(victim("kept", "n1", "2", priority=20, app="kept"))
-    made.put(victim("a", "n1", "2"))
-    made.put(victim("b", "n1", "2"))
+    made.add(victim("kept", "n1", "2", priority=20, app="kept"), victim("a", "n1", "2"), victim("b", "n1", "2"))
     made.put(preemptor(cpu="6"))
     return made
 
@@ -91,8 +83,7 @@ def labels_change() -> Cluster:
     made.migrating["vm"] = 20.0
     made.put(victim("web", "n1", "2", priority=20))
     made.migrating["web"] = 3.0
-    made.put(victim("job", "n1", "2"))
-    made.put(preemptor(cpu="6"))
+    made.add(victim("job", "n1", "2"), preemptor(cpu="6"))
 
     def write(count: int = 1) -> None:
         if "job" in made.pods and "deletionTimestamp" not in made.pods["job"]["metadata"]:
@@ -111,9 +102,7 @@ def asked_in_vain() -> Cluster:
     made = simulated(node("n1", "8"), under=policy(limits=limits, plan_timeout=20.0, wait_for_terminating=0.0))
     made.put(victim("vm", "n1", "3", priority=80, owner="vms"))
     made.migrating["vm"] = 120.0
-    made.put(victim("db", "n1", "2", priority=85))
-    made.put(victim("job", "n1", "3", priority=20))
-    made.put(preemptor(cpu="4"))
+    made.add(victim("db", "n1", "2", priority=85), victim("job", "n1", "3", priority=20), preemptor(cpu="4"))
     again = preemptor(cpu="4")
     again["metadata"]["uid"] = "uid-p-again"
     later(10.0, lambda: (made.withdraw("p"), made.put(again)))

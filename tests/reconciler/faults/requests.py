@@ -32,8 +32,7 @@ def bound_while_it_is_displaced() -> Cluster:
     """A pod of lower priority is bound where it is nominated when a plan is made, and no watch shows that yet."""
     made = slow(simulated(node("n1", "6")))
     made.slow_writes = True
-    made.put(victim("a", "n1", "2"))
-    made.put(victim("b", "n1", "2"))
+    made.add(victim("a", "n1", "2"), victim("b", "n1", "2"))
     low = preemptor("low", "2", priority=50, managed=False)
     low["status"]["nominatedNodeName"] = "n1"
     made.put(low)
@@ -84,9 +83,7 @@ def waits_for_whom_nobody_asks() -> Cluster:
     made = simulated(node("n1", "6"), node("n2", "6"))
     made.put(victim("vm", "n1", "2", priority=30))
     made.migrating["vm"] = 20.0
-    made.put(victim("a", "n1", "2", priority=20))
-    made.put(victim("b", "n1", "2"))
-    made.put(victim("c", "n2", "6", priority=40))
+    made.add(victim("a", "n1", "2", priority=20), victim("b", "n1", "2"), victim("c", "n2", "6", priority=40))
     made.put(preemptor("low", "6"))
     later(3.0, lambda: made.put(preemptor(cpu="6", priority=200)))
     return made
@@ -95,8 +92,7 @@ def waits_for_whom_nobody_asks() -> Cluster:
 def ends_early() -> Cluster:
     """A victim with an hour of grace ends after a second, and kube-scheduler does not take its node."""
     made = simulated(node("n1", "4"), node("n2", "4"), under=policy(plan_timeout=60.0))
-    made.put(victim("v1", "n1", grace=3600))
-    made.put(victim("v2", "n2", priority=20))
+    made.add(victim("v1", "n1", grace=3600), victim("v2", "n2", priority=20))
     made.ends_after["v1"] = 1.0
     made.shunned.add("n1")
     made.put(preemptor())
@@ -120,8 +116,7 @@ def marked_slowly() -> Cluster:
     """While the mark on a victim is written, a pod of higher priority comes that needs the whole node."""
     made = slow(simulated(node("n1", "6"), under=policy(eviction=EvictionMode.DELETE)))
     made.slow_writes = True
-    made.put(victim("a", "n1", "3"))
-    made.put(victim("b", "n1", "3", priority=20))
+    made.add(victim("a", "n1", "3"), victim("b", "n1", "3", priority=20))
     later(2.0, lambda: made.put(preemptor(cpu="3")))
     later(2.8, lambda: made.put(preemptor("higher", "6", priority=200)))
     return made

@@ -257,8 +257,8 @@ class ApiClient:
     async def _remove(self, name: str, options: Json, *, evict: bool, **query: Any) -> None:
         """Evict or delete a pod, as far as it is admitted and its budget lets it go."""
         cluster, dry = self._alive(), query.get("dryRun") == "All"
+        cluster.arrives("try" if dry else "evict" if evict else "delete", name, options)
         if not dry:
-            cluster.arrives("evict" if evict else "delete", name, options)
             cluster.tell_asked(name, options["preconditions"]["uid"])
         if evict:
             await asyncio.sleep(cluster.dice.choice((0.0, 0.005, 0.1)))

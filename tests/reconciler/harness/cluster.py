@@ -189,7 +189,10 @@ class Cluster:
             hear(line)
 
     def arrives(self, verb: str, name: str, body: Json) -> None:
-        """A request for a pod arrives: `patch`, `evict`, `delete` or `get`; who hears of it may raise the answer."""
+        """A request for a pod arrives, and who hears of it may raise the answer.
+
+        It is `patch`, `try` (a dry run), `evict`, `delete` or `get`.
+        """
         for hear in tuple(self.arriving):
             hear(verb, name, body)
 
@@ -216,6 +219,11 @@ class Cluster:
             told(known, pod)
         self.collection.put(name, pod)
         self.scheduler.woken.set()
+
+    def add(self, *pods: Json) -> None:
+        """Put several pods, one after the other."""
+        for pod in pods:
+            self.put(pod)
 
     def remove(self, name: str, uid: str) -> None:
         """The pod has ended; its controller may make another one."""

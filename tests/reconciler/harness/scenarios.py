@@ -3,18 +3,22 @@
 import asyncio
 import random
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from tests.preemption.building import node
+from tests.preemption.building import budget, node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.notice_judge import NoticeJudge
-from tests.reconciler.harness.pods import Json, preemptor, victim
+from tests.reconciler.harness.pods import Json, fixed, preemptor, victim
 from tests.reconciler.harness.spare_judge import remembered
 from tests.reconciler.harness.virtual_time import run
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.victims import Victims
+
+NO_PREEMPTION = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
+"""What a scheduler says of a pod for which it runs no PostFilter plugin."""
 
 
 def simulated(*nodes: Json, under: PreemptionPolicy | None = None, budgets: tuple[Json, ...] = ()) -> Cluster:
@@ -46,6 +50,63 @@ class Slowest(random.Random):
 def slow(made: Cluster) -> Cluster:
     """A cluster in which everything takes as long as it can."""
     made.dice = made.scheduler.dice = Slowest()
+    return made
+
+
+def full(
+    *others: Json,
+    cpu: str = "5",
+    takes: float = 0.0,
+    grace: int | None = None,
+    spare: bool = True,
+    nominated: str = "",
+    **fields: Any,
+) -> Cluster:
+    """Node n1 is full of pod a, which takes so long to end, n2 of two that may go if `spare`; p comes after 2 s."""
+    made = simulated(node("n1", "8"), node("n2", "8"), under=policy(**fields))
+    second = (victim("b1", "n2"), victim("b2", "n2")) if spare else (fixed("b", "n2", "8"),)
+    made.add(victim("a", "n1", "6", grace=int(takes) if grace is None else grace), *second, *others)
+    made.ends_after["a"] = takes
+    waits = preemptor(cpu=cpu)
+    waits["status"]["nominatedNodeName"] = nominated
+    later(2.0, made.put, waits)
+    return made
+
+
+def crowded(*pods: Json, cpu: str, covered: str = "", **fields: Any) -> Cluster:
+    """A node full of these pods, where every write takes its time; a budget may cover those of one app."""
+    made = slow(simulated(node("n1", "8"), under=policy(**fields), budgets=(budget("b", {"app": covered}, 9),)))
+    made.slow_writes = True
+    made.add(*pods, preemptor(cpu=cpu))
+    return made
+
+
+def changed(made: Cluster, name: str, **status: Any) -> None:
+    """Somebody changes the status of a pod that is there."""
+    if name in made.pods:
+        made.put({**made.pods[name], "status": {**made.pods[name]["status"], **status}})
+
+
+def on_decision(made: Cluster, what: Callable[..., object], *arguments: object) -> Cluster:
+    """Let something happen as soon as the first decision is told."""
+
+    def hear(line: Json) -> None:
+        if [one["message"] for one in made.told].count("decision") == 1 and line["message"] == "decision":
+            asyncio.get_running_loop().call_soon(what, *arguments)
+
+    made.heard.append(hear)
+    return made
+
+
+def clearing(made: Cluster) -> Cluster:
+    """A scheduler whose profile has no PostFilter plugins clears each nomination after a second."""
+
+    def hear(_: Json | None, new: Json | None) -> None:
+        if new is not None and new["status"].get("nominatedNodeName"):
+            clear = {"nominatedNodeName": "", "conditions": [NO_PREEMPTION]}
+            later(1.0, partial(changed, made, new["metadata"]["name"], **clear))
+
+    made.changes.append(hear)
     return made
 
 

@@ -124,7 +124,6 @@ async def test_what_no_leader_has_sealed(change: Callable[[Pod], Pod]):
     desk.reconciler.state.pods.take("default/p", made)
     found = adopt(made, desk.reconciler.plan_manager, desk.reconciler.policy_set, (), "")
     assert isinstance(found, TakeOff)
-    await desk.reconciler.stop()
 
 
 def annotated(made: Pod, text: str) -> Pod:
@@ -156,19 +155,16 @@ def grouped() -> Setting:
 async def test_a_decision_says_where_the_others_of_a_group_are():
     """A victim on the node of the plan needs no node of its own; both name the group that they go with."""
     desk = Desk(grouped())
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     (line,) = desk.lines("decision")
     assert {victim["pod"]: victim.get("node") for victim in line["victims"]} == {"default/a": None, "default/b": "n2"}
     assert [victim["group"] for victim in line["victims"]] == ["JobSet default/train"] * 2
-    await desk.reconciler.stop()
 
 
 async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
     """By the pods that are there; what victims on other nodes go for by the decision."""
     desk = Desk(grouped())
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     (plan,) = desk.reconciler.plans.values()
     asks = preemptor("p", "5", nominated="n1")
     record = DecisionRecord(
@@ -182,7 +178,6 @@ async def test_a_plan_names_its_groups_also_after_it_is_taken_over():
     assert adopted.plan.groups == plan.groups == {1: "JobSet default/train"}
     assert adopted.plan.with_all_of({"uid-b"}).endswith(" to make room in zone a")
     await desk.reconciler.stop()
-    await taken.reconciler.stop()
 
 
 def written(*victims: str) -> PlanRecord:
@@ -228,11 +223,9 @@ async def test_a_plan_on_a_pod_that_cannot_be_read():
     planned(unreadable, written("v"))
     setting.add(pod("v", "8", node="n1"), unreadable, preemptor("b"))
     desk = Desk(setting)
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     assert [(line["preemptor"], line["ending"]) for line in desk.lines("plan ended")] == [("default/a", "outdated")]
     assert "default/b" in desk.reconciler.queue
-    await desk.reconciler.stop()
 
 
 async def test_plans_of_an_earlier_leader_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatch):
@@ -260,7 +253,6 @@ async def test_plans_of_an_earlier_leader_are_taken_over_in_turns(monkeypatch: p
         desk.reconciler.turn()
         turns += 1
     assert desk.reconciler.plans["default/new"].record.node == "n8"
-    await desk.reconciler.stop()
 
 
 async def test_a_plan_with_too_many_victims_to_name_them_is_taken_over():
@@ -271,13 +263,11 @@ async def test_a_plan_with_too_many_victims_to_name_them_is_taken_over():
     planned(made, record)
     setting.add(*(pod(name, "1", node="n1") for name in names[100:]), made)
     desk = Desk(setting)
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     plan = desk.reconciler.plans["default/p"]
     assert {victim.key for victim in plan.record.victims if victim.name} == {f"default/{name}" for name in names[100:]}
     assert len(plan.gone) == 100
     assert plan.ended is None
-    await desk.reconciler.stop()
 
 
 @pytest.mark.parametrize(
@@ -308,8 +298,7 @@ async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[s
             setting.add(pod(key, "1", node=on, labels={GANG: name}))
     setting.add(made)
     desk = Desk(setting)
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     plan = desk.reconciler.plans["default/p"]
     assert {(victim.key, victim.group) for victim in plan.record.victims if victim.name} == {
         (victim.key, 1) for victim in victims if victim.name not in left
@@ -317,7 +306,6 @@ async def test_a_group_with_too_many_victims_to_name_them_stays_one(gone: list[s
     assert len(plan.gone) == len(gone)
     assert len(plan.bound_to_go(())) == bound
     assert plan.ended is None
-    await desk.reconciler.stop()
 
 
 @pytest.mark.parametrize(
@@ -338,12 +326,10 @@ async def test_a_rate_that_was_granted_stays_granted(allowed: int, evicted: int,
     desk = Desk(setting)
     other = PlannedEviction("", "n2")
     desk.reconciler.evaluator.limiter.note([other] * evicted, setting.clock.now)
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     setting.clock.now += 1.0
     desk.reconciler.evaluator.limiter.note([other] * since, setting.clock.now)
     plan = desk.reconciler.plans["default/p"]
     action = desk.reconciler.plan_manager.next_action(plan)
     assert (action.note if isinstance(action, End) else "").startswith(why)
     assert isinstance(action, End) == bool(why)
-    await desk.reconciler.stop()

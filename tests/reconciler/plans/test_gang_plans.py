@@ -44,7 +44,6 @@ async def test_nobody_is_planned_for_beside_plans_that_are_about_to_end():
     assert first.ended is Ending.GANG
     assert sorted(reconciler.plans) == ["default/gang-0", "default/gang-1"]
     assert len({plan.record.gang for plan in reconciler.plans.values()} - {first.record.gang}) == 1
-    await reconciler.stop()
 
 
 async def test_once_somebody_was_asked_for_a_gang_all_its_plans_go_on():
@@ -62,7 +61,6 @@ async def test_once_somebody_was_asked_for_a_gang_all_its_plans_go_on():
     (victim,) = first.record.victims
     manager.asked(first, reconciler.state.pods.get(victim.key))
     assert isinstance(manager.next_action(second), Try)
-    await reconciler.stop()
 
 
 async def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
@@ -80,7 +78,6 @@ async def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
     manager.asked(first, reconciler.state.pods.get(victim.key))
     assert isinstance(manager.next_action(second), Wait)
     assert second.waiting
-    await reconciler.stop()
 
 
 async def test_a_member_that_joins_depends_on_those_before_it():
@@ -96,7 +93,6 @@ async def test_a_member_that_joins_depends_on_those_before_it():
     assert not isinstance(manager.next_action(first), End)
     reconciler.turn()
     assert reconciler.plans["default/gang-2"].record.id != joined.record.id
-    await reconciler.stop()
 
 
 async def test_all_plans_of_a_gang_know_who_goes_together():
@@ -106,4 +102,3 @@ async def test_all_plans_of_a_gang_know_who_goes_together():
     for plan in desk.reconciler.plans.values():
         assert {victim.key: victim.group for victim in plan.record.victims} == together
     assert len(desk.reconciler.plans) == 2
-    await desk.reconciler.stop()

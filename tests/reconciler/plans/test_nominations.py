@@ -6,10 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.reconciler.acting import PODS, playing
 from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
-from tests.workloads import eventually
-from webhook.kube.resources import NODE
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.actions import Ask, Displace
 from webhook.reconciler.plans.endings import ENDINGS, Ending
@@ -19,56 +16,6 @@ from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord
 
 pytestmark = pytest.mark.skipped_waits
-
-
-async def test_pod_that_fits_beside_keeps_its_nomination():
-    """Two preemptors that fit beside each other in what one victim leaves both get in; neither plan is given up."""
-    async with playing(termination_seconds=1.0) as play, play.reconciling():
-        await play.victim("a", "node-1", "8")
-        await play.preemptor("low-one", "3")
-        await play.nominated("low-one", "node-1")
-        await play.preemptor("high-one", "3", "higher")
-        assert {await play.bound("low-one"), await play.bound("high-one")} == {"node-1"}
-        await play.nominated("low-one", "")
-        await play.nominated("high-one", "")
-        assert [line["ending"] for line in play.lines("plan ended")] == ["bound", "bound"]
-
-
-async def test_nomination_by_another_scheduler_stays():
-    """A pod of another scheduler that is nominated to the node keeps its nomination: that is the scheduler's affair."""
-    async with playing(termination_seconds=0.5) as play, play.reconciling():
-        await play.victim("a", "node-1", "6")
-        await play.preemptor("foreign", "6", schedulerName="other")
-        await play.client.patch(f"{PODS}/foreign/status", {"status": {"nominatedNodeName": "node-1"}})
-        await play.preemptor("p", "6", "higher")
-        assert await play.bound("p") == "node-1"
-        assert (await play.get("foreign")).status.nominated_node_name == "node-1"
-
-
-async def test_a_nomination_whose_node_went_is_replaced_in_one_patch(monkeypatch):
-    """With another node at hand the pod is never without a nomination, so no autoscaler adds a node for it."""
-    async with playing(2, termination_seconds=30.0) as play, play.reconciling() as service:
-        await play.victim("a", "node-1", "6", terminationGracePeriodSeconds=40)
-        await play.victim("b", "node-2", "8", terminationGracePeriodSeconds=40)
-        await play.preemptor("p")
-        await eventually(lambda: len(service.reconciler.plans))
-        [plan] = service.reconciler.plans.values()
-        await play.nominated("p", plan.record.node)
-        other = {"node-1": "node-2", "node-2": "node-1"}[plan.record.node]
-        writer, writes = service.reconciler.executor._writer, []
-        patch_status = writer.patch_status
-
-        async def recorded(what, pod, body):
-            writes.append(what)
-            return await patch_status(what, pod, body)
-
-        monkeypatch.setattr(writer, "patch_status", recorded)
-        await play.client.delete(NODE.path(name=plan.record.node))
-        await play.nominated("p", other)
-        await eventually(lambda: not service.reconciler.executor.clearing)
-        assert writes.count("nominate") == 1
-        assert "clear" not in writes
-        assert service.reconciler.state.expectations.cleared == {}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +49,6 @@ async def test_lower_nominations_are_cleared_before_anybody_goes():
     assert [one.metadata.name for one in action.pods] == ["low"]
     plan.note_displaced()
     assert isinstance(manager.next_action(plan), Ask)
-    await desk.reconciler.stop()
 
 
 _NO_ATTEMPT = {

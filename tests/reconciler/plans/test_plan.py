@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.reconciler.acting import managing, playing
 from tests.reconciler.builders import START, Desk, Setting, node, planned, pod, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.policy.model.preemption import EvictionMode
-from webhook.policy.model.values import RECONCILER_ANNOTATIONS
 from webhook.reconciler.plans import plan as plans
 from webhook.reconciler.plans.actions import Action, Ask, Wait
 from webhook.reconciler.plans.plan import Plan, PlanLook
@@ -92,33 +89,8 @@ async def test_a_new_leader_goes_on(notice: float, there: bool, expected: type[A
     planned(made, record.with_notice(notice))
     setting.add(*([pod("v", "8", node="n1")] if there else []), made)
     desk = Desk(setting)
-    desk.reconciler.look_at_all()
-    desk.reconciler.turn()
+    desk.lead()
     plan = desk.reconciler.plans["default/p"]
     assert plan.nominated
     assert plan.evicting is not None
     assert isinstance(desk.reconciler.plan_manager.next_action(plan), expected)
-    await desk.reconciler.stop()
-
-
-@pytest.mark.parametrize("mode", list(EvictionMode))
-@pytest.mark.parametrize("annotation", RECONCILER_ANNOTATIONS)
-async def test_what_the_reconciler_writes_on_a_victim(annotation: str, mode: EvictionMode):
-    """It neither ends the plan nor has anybody tried again, whichever way the victim is asked to leave."""
-
-    async def checkpoint(step: str) -> None:
-        if step == "displaced":
-            body = {"metadata": {"annotations": {annotation: "told"}}}
-            await play.client.patch("/api/v1/namespaces/default/pods/a", body)
-
-    async with (
-        playing() as play,
-        play.reconciling(managing(eviction=mode), leader_elect=False, checkpoint=checkpoint) as service,
-    ):
-        await play.victim("a", "node-1", "6")
-        await play.victim("other", "node-1", "1", schedulerName="other", preemptionPolicy=None)
-        await play.preemptor("p", "6")
-        assert await play.bound("p") == "node-1"
-        await play.nominated("p", "")
-        assert [line["ending"] for line in play.lines("plan ended")] == ["bound"]
-        assert service.reconciler.plan_manager.plans == {}

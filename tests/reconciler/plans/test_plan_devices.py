@@ -28,16 +28,14 @@ async def test_a_plan_counts_its_devices_as_taken():
     assert isinstance(setting.evaluate(made[2]), Unschedulable)
     desk.reconciler.plan_manager.end(second, Ending.OUTDATED)
     assert isinstance(setting.evaluate(made[2]), Evicts | Waits)
-    await desk.reconciler.stop()
 
 
 async def test_a_pod_of_higher_priority_goes_first():
     """What is held for a plan of lower priority does not keep its devices from it."""
     setting = Devices(n1=2)
-    desk, _ = begun(setting, setting.wants("p", 2))
+    begun(setting, setting.wants("p", 2))
     assert isinstance(setting.evaluate(setting.wants("higher", 2, priority=200)), Waits)
     assert isinstance(setting.evaluate(setting.wants("equal", 2)), Unschedulable)
-    await desk.reconciler.stop()
 
 
 async def test_between_the_end_of_the_victims_and_the_deallocation():
@@ -59,7 +57,6 @@ async def test_between_the_end_of_the_victims_and_the_deallocation():
         setting.deallocated(f"c-{victim.name}")
     assert isinstance(manager.next_action(plan), Wait)
     assert plan.roomy == 3600.0
-    await desk.reconciler.stop()
 
 
 async def test_a_pod_that_could_wait_for_the_deallocation_evicts_nobody():
@@ -92,7 +89,6 @@ async def test_a_stranger_takes_the_devices():
     assert isinstance(action, End)
     assert action.ending is Ending.DEVICES_TAKEN
     assert f"default/c-stranger ({DRIVER}/n1/{free})" in action.note
-    await desk.reconciler.stop()
 
 
 async def test_an_owner_that_takes_the_devices_again_is_passed_over():
@@ -111,7 +107,6 @@ async def test_an_owner_that_takes_the_devices_again_is_passed_over():
     assert manager.end(plan, action.ending) is not None
     assert action.ending is Ending.DEVICES_TAKEN
     assert [one.owner for one in desk.reconciler.evaluator.eviction_backoff.returning()] == ["Job/default/j"]
-    await desk.reconciler.stop()
 
 
 async def test_its_own_scheduler_takes_the_devices():
@@ -123,7 +118,6 @@ async def test_its_own_scheduler_takes_the_devices():
     setting.deallocated("c-n1-0")
     setting.claim(claim("c-p", held=("d0",), by=("p",)))
     assert isinstance(desk.reconciler.plan_manager.next_action(plan), Wait)
-    await desk.reconciler.stop()
 
 
 def with_graces(*seconds: int) -> Devices:
@@ -161,7 +155,6 @@ async def test_victims_end_together():
     setting.clock.now = 20.0
     setting.ends("n1-0")
     assert asked() == ["n1-1"]
-    await desk.reconciler.stop()
 
 
 async def test_whoever_may_refuse_is_asked_before_all_end_together():
@@ -176,7 +169,6 @@ async def test_whoever_may_refuse_is_asked_before_all_end_together():
         assert isinstance(action, Ask)
         assert [victim.name for victim in action.victims] == [name]
         manager.asked(plan, setting.state.pods.get(f"default/{name}"))
-    await desk.reconciler.stop()
 
 
 async def test_no_plan_is_looked_at_again_at_once(monkeypatch):
@@ -186,7 +178,6 @@ async def test_no_plan_is_looked_at_again_at_once(monkeypatch):
     setting.clock.now = 100.0
     monkeypatch.setattr(next_action, "asked_in_step", lambda *_: ([], 99.0))
     assert desk.reconciler.plan_manager.next_action(plan) == Wait(100.05)
-    await desk.reconciler.stop()
 
 
 @pytest.mark.parametrize("deallocated", [False, True], ids=["claims as they were", "claims taken back"])
@@ -207,13 +198,11 @@ async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
     planned(made, record)
     fresh.add(made)
     led = Desk(fresh)
-    led.reconciler.look_at_all()
-    led.reconciler.turn()
+    led.lead()
     taken = led.reconciler.plans["default/p"]
     assert taken.devices == plan.devices
     assert isinstance(led.reconciler.plan_manager.next_action(taken), Wait)
     assert isinstance(fresh.evaluate(fresh.wants("q", 1)), Unschedulable)
-    await led.reconciler.stop()
 
 
 def test_a_claim_without_its_finalizer_keeps_its_devices():

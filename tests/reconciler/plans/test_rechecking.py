@@ -1,123 +1,26 @@
 """Room that comes up between the decision and an eviction costs nobody their place, on the plan's own node too."""
 
-import asyncio
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.reconciler.acting import PODS, Play, managing, playing
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
-from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import GroupDisruption, Groups
-from webhook.policy.model.schedule import Schedule
 from webhook.reconciler.evaluate import known_room
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan, PlanLook
-from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.plans.unneeded import unneeded
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.service import ReconcilerService
 from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.plan_victims import PlanVictim
 
 pytestmark = pytest.mark.skipped_waits
-
-
-class Interlude:
-    """Something that happens, and is seen by the reconciler, when a plan has come to a step."""
-
-    def __init__(self, step: str) -> None:
-        self.step = step
-        self.reached = asyncio.Event()
-        self.over = asyncio.Event()
-
-    async def __call__(self, step: str) -> None:
-        if step == self.step:
-            self.reached.set()
-            await self.over.wait()
-
-    async def delete(self, play: Play, service: ReconcilerService, name: str, grace: int) -> None:
-        """Delete a pod at that step, and go on when the reconciler has seen it gone, or leaving."""
-        await asyncio.wait_for(self.reached.wait(), 10)
-        await play.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": grace})
-
-        def seen() -> bool:
-            pod = service.state.pods.get(f"default/{name}")
-            return pod is None or bool(grace and pod.metadata.deletion_timestamp)
-
-        await eventually(seen)
-        self.over.set()
-
-
-@pytest.mark.parametrize("grace", [0, 1], ids=["ends at once", "begins to leave"])
-async def test_room_on_the_own_node_before_anyone_is_asked(grace: int):
-    """If a pod of the plan's node ends, or begins to, after the decision, the preemptor fits and the victim stays."""
-    interlude = Interlude("nominated")
-    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
-        await play.victim("victim", "node-1", "4", terminationGracePeriodSeconds=1)
-        await play.victim("other", "node-1", "4", schedulerName="other", terminationGracePeriodSeconds=1)
-        await play.preemptor("p", "3")
-        await interlude.delete(play, service, "other", grace)
-        assert await play.bound("p") == "node-1"
-        assert await play.here() == {"victim", "p"}
-        await play.nominated("p", "")
-        assert [line["ending"] for line in play.lines("plan ended")] == ["bound"]
-
-
-async def test_a_schedule_that_has_ended_before_anyone_is_asked():
-    """A plan that began within the schedule of its policy asks nobody after it, and its preemptor waits."""
-    interlude, hour = Interlude("nominated"), (datetime.now(UTC).hour + 12) % 24
-    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
-        await play.victim("victim", "node-1", "8")
-        await play.preemptor("p", "3")
-        await asyncio.wait_for(interlude.reached.wait(), 10)
-        ended = Schedule(cron=f"0 {hour} * * *", duration=3600.0)
-        service.reconciler.policy_set.use(managing(schedule=ended))
-        interlude.over.set()
-        await play.nominated("p", "")
-        assert await play.here() == {"victim", "p"}
-        assert [line["ending"] for line in play.lines("plan ended")] == ["outdated"]
-        assert f"from {hour:02}:00 UTC" in service.reconciler.queue.get("default/p").reason
-
-
-async def test_room_on_the_own_node_before_the_last_is_asked():
-    """If room comes up while the first victims leave, the last one stays, and no rate counts it."""
-    interlude = Interlude("all-but-last")
-    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
-        for name in ("a", "b"):
-            await play.victim(name, "node-1", "3")
-        await play.victim("other", "node-1", "2", schedulerName="other")
-        await play.covered("a")
-        await play.preemptor("p", "5")
-        await interlude.delete(play, service, "other", 0)
-        assert await play.bound("p") == "node-1"
-        here = await play.here()
-        assert len(here & {"a", "b"}) == 1
-        await play.nominated("p", "")
-        assert len(service.state.expectations) == 0
-        assert len(list(service.reconciler.evaluator.limiter.recent(service.clock.monotonic()))) == 1
-
-
-async def test_own_victims_are_waited_for():
-    """The room of a victim that was asked counts, even if it takes longer to end than the policy waits for others."""
-    interlude = Interlude("all-but-last")
-    policies = managing(wait_for_terminating=0.0)
-    async with playing(termination_seconds=1.0) as play, play.reconciling(policies, checkpoint=interlude) as service:
-        for name in ("a", "b"):
-            await play.victim(name, "node-1", "3", terminationGracePeriodSeconds=600)
-        await play.covered("a")
-        await play.victim("other", "node-1", "2", schedulerName="other")
-        await play.preemptor("p", "5")
-        await interlude.delete(play, service, "other", 0)
-        assert await play.bound("p") == "node-1"
-        assert len(await play.here() & {"a", "b"}) == 1
 
 
 def planned(setting: Setting, cpu: str) -> Plan:
@@ -207,42 +110,6 @@ def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     setting.add(pod("a", "3", node="n1", uid="another"))
     setting.remove("default/other")
     assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at).uids == set()
-
-
-async def test_some_victims_stay():
-    """If room comes up before anyone was asked, those go that are still needed, and no rate counts the others."""
-    interlude = Interlude("nominated")
-    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
-        for name in ("a", "b", "c"):
-            await play.victim(name, "node-1", "1")
-        await play.victim("large", "node-1", "3", schedulerName="other")
-        await play.victim("other", "node-1", "2", schedulerName="other")
-        await play.preemptor("p", "3")
-        await interlude.delete(play, service, "other", 0)
-        assert await play.bound("p") == "node-1"
-        assert len(await play.here() & {"a", "b", "c"}) == 2
-        await play.nominated("p", "")
-        assert len(service.state.expectations) == 0
-        assert len(list(service.reconciler.evaluator.limiter.recent(service.clock.monotonic()))) == 1
-
-
-async def test_victims_chosen_together_are_judged_once(monkeypatch: pytest.MonkeyPatch):
-    """Between the look that chose three victims and the requests nothing has changed: nobody looks three times more."""
-    looks = []
-    look = PlanManager.next_action
-
-    def counted(manager: PlanManager, plan: Plan, asking: Any = ()) -> Any:
-        looks.append(asking)
-        return look(manager, plan, asking)
-
-    monkeypatch.setattr(PlanManager, "next_action", counted)
-    async with playing() as play, play.reconciling(leader_elect=False):
-        for name in ("a", "b", "c"):
-            await play.victim(name, "node-1", "2")
-        await play.preemptor("p", "6")
-        assert await play.bound("p") == "node-1"
-    assert looks
-    assert not any(looks), "a look while others were being asked"
 
 
 def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):

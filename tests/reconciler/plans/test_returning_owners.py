@@ -69,7 +69,6 @@ async def test_an_owner_is_blamed_for_what_the_preemptor_lacks(came: list[Came],
     manager.end(plan, action.ending)
     returning = desk.reconciler.evaluator.eviction_backoff.returning()
     assert sorted(known.owner for known in returning) == [f"Job/default/{owner}" for owner in blamed]
-    await desk.reconciler.stop()
 
 
 @pytest.mark.parametrize(
@@ -101,4 +100,3 @@ async def test_nobody_is_blamed_for_a_node_that_changed(spec: dict, why: str):
     assert (action.ending, why in action.note) == (Ending.NODE_CHANGED, True), action
     manager.end(plan, action.ending, action.note)
     assert not desk.reconciler.evaluator.eviction_backoff.returning()
-    await desk.reconciler.stop()

@@ -1,16 +1,11 @@
 """Nodes that kube-scheduler does not take are left out for a growing while, and what comes of that."""
 
 import math
-import time
 from typing import Any
 
 import pytest
 
-from tests.reconciler.acting import PODS, managing, playing
 from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
-from tests.workloads import eventually
-from webhook.kube.instants import rfc3339
-from webhook.policy.model.limits import Limits
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
 from webhook.reconciler.plans.objections import objection
 from webhook.reconciler.plans.plan import remaining
@@ -133,34 +128,6 @@ async def test_fit_that_kube_scheduler_does_not_see_ends_no_decision_for_good(sc
     assert PATIENCE <= desk.times[-1] < 2 * PATIENCE
 
 
-async def is_gone(play, name: str) -> bool:
-    return await play.get(name) is None
-
-
-async def test_node_where_a_plan_timed_out_is_not_emptied_again():
-    """The scheduler never takes the first node; its workload is hit once, then the other node is tried."""
-    policies = managing(plan_timeout=1.0, limits=Limits(attempts_per_preemptor=5))
-    async with playing(2, without=["scheduler"]) as play, play.reconciling(policies):
-        await play.victim("a", "node-1", "8", terminationGracePeriodSeconds=0)
-        await play.victim("b", "node-2", "8", terminationGracePeriodSeconds=0)
-        await play.preemptor("p")
-        since = rfc3339(time.time())
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
-        await play.client.patch(f"{PODS}/p/status", {"status": {"conditions": [condition]}})
-        decided = await eventually(lambda: play.lines("decision"))
-        first = decided[0]["node"]
-        victim = {"node-1": "a", "node-2": "b"}[first]
-        await eventually(lambda: is_gone(play, victim))
-        condition["message"] = "0/2 nodes are available: 1 node(s) were refused by a plugin, 1 Insufficient cpu."
-        await play.client.patch(f"{PODS}/p/status", {"status": {"conditions": [condition]}})
-        await eventually(lambda: play.lines("plan ended"))
-        await play.victim(f"{victim}-again", first, "8", terminationGracePeriodSeconds=0)
-        await eventually(lambda: len(play.lines("decision")) > 1)
-        second = play.lines("decision")[1]
-        assert second["node"] != first
-        assert list(second["leftOut"]) == [first]
-
-
 def test_a_pod_that_is_bound_nowhere_fits_nowhere_for_a_while():
     """However many nodes seem to fit: once a hundred of them were left out, a decision passes over all that fit."""
     nodes, backoff = [f"n{number}" for number in range(3000)], NodeBackoff()
@@ -204,4 +171,3 @@ async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: p
         )
         is None
     )
-    await desk.reconciler.stop()
