@@ -35,7 +35,7 @@ spec:
 SELDOM = {
     "watch podgroups.scheduling.k8s.io": "tests/e2e/test_gangs.py::test_groups_go_whole",
     "get pods": "tests/reconciler/evict/test_writer.py::test_a_conflict_on_displacing_is_looked_into",
-    "get replicasets.apps": "tests/reconciler/test_acting.py::test_the_victims_deployment_is_told",
+    "get replicasets.apps": "tests/reconciler/test_service.py::test_the_victims_deployment_is_told",
     "patch events.events.k8s.io": "tests/kube/test_events.py::test_repetitions_become_a_series",
 }
 """Rights of the reconciler that one ordinary preemption does not exercise, each with the test that does."""

@@ -1,9 +1,12 @@
 """What is done for one preemptor: nothing, wait, evict, or nothing that helps."""
 
+from typing import Any
+
 import pytest
 
 from tests.reconciler.builders import START, Setting, budget, names, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
+from webhook.kube.objects.pod import Pod
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.preemption import Protection
 from webhook.policy.model.schedule import Schedule
@@ -21,66 +24,145 @@ def full(*more, under=None) -> Setting:
     return setting
 
 
-def test_fits_without_preemption():
-    """A pod that fits is left to kube-scheduler."""
-    setting = Setting(node("n1"))
-    assert setting.evaluate(preemptor()) == Fits(("n1",))
+# START is 08:00 UTC.
+def daily(hour: int, hours: float) -> Schedule:
+    """From an hour UTC, for some hours."""
+    return Schedule(cron=f"0 {hour} * * *", duration=hours * 3600)
 
 
-def test_evicts_as_few_as_needed():
-    """Two victims of 2 CPU make room for 3; the least important go."""
-    outcome = full().evaluate(preemptor())
-    assert isinstance(outcome, Evicts)
-    assert (outcome.node, names(outcome)) == ("n1", ["v2", "v3"])
+def leaves(name: str, after: float, cpu: str = "8", on: str = "n1", **more: Any) -> Pod:
+    """A pod that is gone so many seconds from now."""
+    return pod(name, cpu, node=on, deleted=rfc3339(START + after), **more)
 
 
-def test_waits_for_those_already_leaving():
-    """Where pods that are leaving make the room, nobody is evicted."""
-    setting = full()
-    setting.add(*(pod(f"v{number}", node="n1", deleted=rfc3339(START + 5)) for number in range(2)))
-    assert setting.evaluate(preemptor()) == Waits("n1", 2)
+def nominee(name: str, cpu: str, on: str, priority: int) -> Pod:
+    """A preemptor that is nominated to a node."""
+    return preemptor(name, cpu, priority=priority, nominated=on)
 
 
-@pytest.mark.parametrize("leaves", [START + 100_000, START - 100_000], ids=["in a day", "overdue"])
-def test_does_not_wait_for_ever(leaves: float):
-    """A pod that leaves long after the plan's time, or should be long gone, is not waited for."""
-    setting = full()
-    setting.add(*(pod(f"v{number}", node="n1", deleted=rfc3339(leaves)) for number in range(2)))
-    outcome = setting.evaluate(preemptor())
-    assert isinstance(outcome, Evicts)
-    assert names(outcome) == ["v2", "v3"]
+FULL = [pod(f"v{number}", node="n1", start=rfc3339(START - 4000 + number)) for number in range(4)]
+"""Four victims of 2 CPU, the least important last."""
+KEPT = pod("kept", "8", node="n2", priority=2_000_003_000)
+B = pod("b", "8", node="n2", priority=10)
+SLOW = leaves("slow", 295)
+QUICK = pod("quick", "8", node="n2", spec={"terminationGracePeriodSeconds": 1})
+STATIC = ("Node", "n1")
 
 
-def test_waiting_is_short_where_evicting_helps():
-    """A victim with a second of grace goes rather than that a pod is waited for that leaves in 295 s."""
-    setting = Setting(node("n1"), node("n2"))
-    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + 295)))
-    setting.add(pod("quick", "8", node="n2", spec={"terminationGracePeriodSeconds": 1}))
-    assert names(setting.evaluate(preemptor())) == ["quick"]
+def told(outcome: Any) -> str:
+    """An outcome in a few words: who goes, for how many it waits on which node, or where it fits."""
+    match outcome:
+        case Evicts():
+            return f"{' '.join(names(outcome))} on {outcome.node}"
+        case Waits(node, leaving):
+            return f"waits for {leaving} on {node}"
+        case Fits(nodes):
+            return f"fits on {' '.join(nodes)}"
+        case _:
+            return "nobody"
 
 
-@pytest.mark.parametrize(("wait", "waits"), [(300.0, True), (295.0, True), (294.0, False), (0.0, False)])
-def test_policy_says_how_long_leaving_pods_are_waited_for(wait: float, waits: bool):
-    """`waitForTerminating` is the time within which leaving pods must be gone."""
-    setting = Setting(node("n1"), node("n2"), under=policy(wait_for_terminating=wait))
-    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + 295)), pod("quick", "8", node="n2"))
-    assert isinstance(setting.evaluate(preemptor()), Waits if waits else Evicts)
-
-
-@pytest.mark.parametrize(("leaves", "waits"), [(295, True), (305, False)])
-def test_waiting_is_longer_where_nothing_else_helps(leaves: float, waits: bool):
-    """Where nobody may be evicted the room of a pod that leaves within the plan's time is reserved."""
-    setting = Setting(node("n1"))
-    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + leaves)))
-    outcome = setting.evaluate(preemptor())
-    assert outcome == Waits("n1", 1) if waits else isinstance(outcome, Unschedulable)
-
-
-def test_waiting_is_no_longer_than_the_plan():
-    """A plan that would time out before the pods are gone is not begun."""
-    setting = Setting(node("n1"), under=policy(plan_timeout=5.0))
-    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + 10)))
-    assert isinstance(setting.evaluate(preemptor()), Unschedulable)
+@pytest.mark.parametrize(
+    ("pods", "asks", "fields", "expected"),
+    [
+        pytest.param([B], {}, {}, "fits on n1", id="it fits"),
+        pytest.param([*FULL, KEPT], {}, {}, "v2 v3 on n1", id="as few as needed, the least important"),
+        pytest.param(
+            [*FULL[2:], *(leaves(f"v{number}", 5, "2") for number in (0, 1)), B],
+            *({}, {}, "waits for 2 on n1"),
+            id="pods that leave make the room",
+        ),
+        pytest.param(
+            [*FULL[2:], *(leaves(f"v{number}", 5, "2") for number in (0, 1)), KEPT],
+            *({}, {"schedule": daily(10, 1)}, "waits for 2 on n1"),
+            id="the same outside the schedule",
+        ),
+        pytest.param(
+            [*FULL[2:], *(leaves(f"v{number}", 100_000, "2") for number in (0, 1)), KEPT],
+            *({}, {}, "v2 v3 on n1"),
+            id="they leave in a day",
+        ),
+        pytest.param(
+            [*FULL[2:], *(leaves(f"v{number}", -100_000, "2") for number in (0, 1)), KEPT],
+            *({}, {}, "v2 v3 on n1"),
+            id="they are overdue",
+        ),
+        pytest.param([SLOW, QUICK], {}, {}, "quick on n2", id="a second of grace instead of 295 s"),
+        *(
+            pytest.param([SLOW, QUICK], {}, {"wait_for_terminating": wait}, expected, id=f"waits for {wait:g} s")
+            for wait, expected in (
+                (300.0, "waits for 1 on n1"),
+                (295.0, "waits for 1 on n1"),
+                (294.0, "quick on n2"),
+                (0.0, "quick on n2"),
+            )
+        ),
+        pytest.param([SLOW, KEPT], {}, {}, "waits for 1 on n1", id="nothing else helps: within the plan's time"),
+        pytest.param([leaves("slow", 305), KEPT], {}, {}, "nobody", id="nothing else helps: after the plan's time"),
+        pytest.param([leaves("slow", 10), KEPT], {}, {"plan_timeout": 5.0}, "nobody", id="a plan shorter than that"),
+        pytest.param(
+            [leaves("a", 5, "4", priority=90), *(pod(name, node="n1", priority=10) for name in "bc"), KEPT],
+            *({"cpu": "6"}, {}, "c on n1"),
+            id="room of a pod that leaves is used first, however important it is",
+        ),
+        pytest.param([pod("a", "6", node="n1", owner=STATIC), KEPT], {}, {}, "nobody", id="a static pod"),
+        pytest.param(
+            [pod("a", "6", node="n1", owner=STATIC, spec={"serviceAccountName": "default"}), KEPT],
+            *({}, {}, "a on n1"),
+            id="a pod that somebody calls static",
+        ),
+        pytest.param(
+            [pod("agent", "4", node="n1", priority=1, owner=("DaemonSet", "d")), pod("w", "4", node="n1"), KEPT],
+            *({"cpu": "4"}, {}, "w on n1"),
+            id="a DaemonSet's pod is the last resort on its node, too",
+        ),
+        *(
+            pytest.param(
+                [pod("a", "6", node="n1", priority=priority), KEPT],
+                *({"priority": 2_000_002_000}, {}, "nobody"),
+                id=f"a system-critical pod of priority {priority}",
+            )
+            for priority in (2_000_000_000, 2_000_001_000)
+        ),
+        pytest.param(
+            [pod("a", "6", node="n1", spec={"schedulerName": "volcano"}), KEPT],
+            *({}, {}, "nobody"),
+            id="a pod of another scheduler",
+        ),
+        pytest.param([*FULL, KEPT], {"nominated": "n1"}, {}, "v2 v3 on n1", id="it is nominated already"),
+        pytest.param(
+            [*FULL, pod("odd", "-5", node="n1"), KEPT], {}, {}, "v2 v3 on n1", id="a pod with an impossible amount"
+        ),
+        pytest.param(
+            [pod("a", "6", node="n1", start=rfc3339(START)), KEPT],
+            *({}, {"protection": Protection(default=60.0)}, "nobody"),
+            id="protected by the policy alone",
+        ),
+        *(
+            pytest.param(
+                [leaves("a", 5), B, nominee("low", "1", "n1", 90)],
+                *({"cpu": cpu}, {}, "waits for 1 on n1"),
+                id=f"room that comes up under a lower nomination: {cpu} of 8 CPU",
+            )
+            for cpu in ("1", "7", "8")
+        ),
+        pytest.param(
+            [leaves("a", 5), leaves("b", 0, on="n2"), *(nominee(f"l{n}", str(6 * n - 4), f"n{n}", 90) for n in (1, 2))],
+            *({"cpu": "6"}, {}, "waits for 1 on n1"),
+            id="a lower nomination keeps its place if another node does",
+        ),
+        pytest.param(
+            [leaves("a", 5), B, nominee("high", "4", "n1", 100)],
+            *({"cpu": "6"}, {}, "b on n2"),
+            id="an equal nomination keeps the room",
+        ),
+    ],
+)
+def test_what_is_done(pods: list[Pod], asks: dict[str, Any], fields: dict[str, Any], expected: str):
+    """For a preemptor of 3 CPU and priority 100 on two nodes of 8 CPU, under a policy with these fields."""
+    setting = Setting(node("n1"), node("n2"), under=policy(**fields))
+    setting.add(*pods)
+    assert told(setting.evaluate(preemptor(**asks))) == expected
 
 
 def test_of_equal_nodes_the_one_that_is_free_first():
@@ -107,20 +189,6 @@ def test_room_of_an_owner_that_puts_its_pods_back_is_not_waited_for():
     assert setting.evaluate(preemptor()) == Waits("n1", 1)
 
 
-def test_nobody_goes_in_place_of_a_pod_that_leaves_anyway():
-    """Room that a leaving pod makes is used first, however important that pod is."""
-    setting = Setting(node("n1", "5"))
-    setting.add(pod("leaving", "1", node="n1", priority=90, deleted=rfc3339(START + 5)))
-    setting.add(*(pod(name, "2", node="n1", priority=10) for name in ("a", "b")))
-    assert names(setting.evaluate(preemptor(cpu="3"))) == ["b"]
-
-
-# START is 08:00 UTC.
-def daily(hour: int, hours: float) -> Schedule:
-    """From an hour UTC, for some hours."""
-    return Schedule(cron=f"0 {hour} * * *", duration=hours * 3600)
-
-
 @pytest.mark.parametrize(
     ("schedule", "due"),
     [
@@ -138,13 +206,6 @@ def test_outside_its_schedule_a_policy_evicts_nobody(schedule: Schedule, due: fl
         text = f"not eligible: policy test evicts only by its schedule ({schedule}): from"
         assert outcome.reason.startswith(text)
         assert outcome.due == due
-
-
-def test_outside_its_schedule_room_is_still_waited_for():
-    """What evicts nobody goes on: a node where pods are leaving is reserved."""
-    setting = full(under=policy(schedule=daily(10, 1)))
-    setting.add(*(pod(f"v{number}", node="n1", deleted=rfc3339(START + 5)) for number in range(2)))
-    assert setting.evaluate(preemptor()) == Waits("n1", 2)
 
 
 def test_a_rate_holds_by_its_schedule():
@@ -193,32 +254,6 @@ def test_no_hole_is_promised_twice():
     assert not set(names(first)) & set(names(second))
 
 
-@pytest.mark.parametrize("cpu", ["1", "7", "8"], ids=["both fit", "both just fit", "only one fits"])
-def test_room_that_comes_up_is_shared_with_a_lower_nomination(cpu: str):
-    """Nobody is evicted where room comes up, though a pod of lower priority is nominated there."""
-    setting = Setting(node("n1"), node("n2"))
-    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "8", node="n2", priority=10))
-    setting.add(preemptor("low", "1", priority=90, nominated="n1"))
-    assert setting.evaluate(preemptor("p", cpu, priority=100)) == Waits("n1", 1)
-
-
-def test_lower_nominations_are_left_alone_where_another_node_does():
-    """Of two nodes with room coming up, the one where all fit is taken before the one where another pod loses it."""
-    setting = Setting(node("n1"), node("n2", "16"))
-    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "16", node="n2", deleted=rfc3339(START)))
-    setting.add(*(preemptor(f"low-{number}", "4", priority=90, nominated=f"n{number}") for number in (1, 2)))
-    assert setting.evaluate(preemptor("p", "6", priority=100)) == Waits("n2", 1)
-
-
-def test_higher_nominations_keep_the_room():
-    """Room that comes up for a pod of equal or higher priority is not taken from it."""
-    setting = Setting(node("n1"), node("n2"))
-    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "8", node="n2"))
-    setting.add(preemptor("high", "4", priority=100, nominated="n1"))
-    outcome = setting.evaluate(preemptor("p", "6", priority=100))
-    assert (outcome.node, names(outcome)) == ("n2", ["b"])
-
-
 def test_protected_until_a_time():
     """Where only protection stands in the way, the pod is tried again when the first window ends."""
     setting = Setting(node("n1"))
@@ -233,13 +268,6 @@ def test_protected_until_a_time():
     )
     setting.clock.now = 20.0
     assert isinstance(setting.evaluate(preemptor()), Evicts)
-
-
-def test_protection_by_policy_holds_for_everyone():
-    """The policy's default window protects pods that say nothing."""
-    setting = Setting(node("n1"), under=policy(protection=Protection(default=60.0)))
-    setting.add(pod("v", "6", node="n1", start=rfc3339(START)))
-    assert isinstance(setting.evaluate(preemptor()), Unschedulable)
 
 
 def test_budget_is_spent_once():
@@ -279,21 +307,6 @@ def test_last_resort():
     assert outcome.last_resort == {"default/agent"}
 
 
-def test_static_pod_never_goes():
-    """A static pod is no victim even where nobody else is: its kubelet would start it again."""
-    setting = Setting(node("n1"))
-    setting.add(pod("kube-proxy-n1", "6", node="n1", priority=1, owner=("Node", "n1")))
-    assert isinstance(setting.evaluate(preemptor()), Unschedulable)
-
-
-def test_nobody_makes_a_pod_static_by_an_owner():
-    """A pod with a ServiceAccount, which static pods do not have, goes whatever owner somebody names on it."""
-    setting = Setting(node("n1"))
-    spec = {"serviceAccountName": "default"}
-    setting.add(pod("web", "6", node="n1", priority=1, owner=("Node", "n1"), spec=spec))
-    assert names(setting.evaluate(preemptor())) == ["web"]
-
-
 def test_refused_victim_is_left_alone_for_a_while():
     """A pod the API server would not remove is passed over in favour of another node, and tried again later."""
     setting = Setting(node("n1"), node("n2"))
@@ -309,14 +322,6 @@ def test_refused_victim_is_left_alone_for_a_while():
     assert names(setting.evaluate(preemptor())) == ["kept"]
 
 
-def test_last_resort_is_excluded_within_a_node():
-    """On one node, too, another pod goes rather than a DaemonSet's of lower priority."""
-    setting = Setting(node("n1"))
-    setting.add(pod("agent", "4", node="n1", priority=1, owner=("DaemonSet", "agent")))
-    setting.add(pod("web", "4", node="n1", priority=90))
-    assert names(setting.evaluate(preemptor())) == ["web"]
-
-
 def test_attempts_are_capped():
     """After the policy's number of attempts nobody is evicted for this pod any more."""
     setting = full(under=policy(limits=Limits(attempts_per_preemptor=3)))
@@ -324,27 +329,6 @@ def test_attempts_are_capped():
     outcome = setting.evaluate(preemptor(), attempts=3)
     assert isinstance(outcome, Unschedulable)
     assert outcome.limited
-
-
-@pytest.mark.parametrize("priority", [2_000_000_000, 2_000_001_000])
-def test_system_critical_pods_never_go(priority: int):
-    """No policy makes a system-critical pod a victim."""
-    setting = Setting(node("n1"))
-    setting.add(pod("v", "6", node="n1", priority=priority))
-    assert isinstance(setting.evaluate(preemptor(priority=2_000_002_000)), Unschedulable)
-
-
-def test_pods_of_other_schedulers_stay():
-    """Pods of another scheduler go only where the policy says so."""
-    setting = Setting(node("n1"))
-    setting.add(pod("v", "6", node="n1", spec={"schedulerName": "volcano"}))
-    assert isinstance(setting.evaluate(preemptor()), Unschedulable)
-
-
-def test_own_nomination_does_not_stand_in_the_way():
-    """A preemptor that is nominated already is decided for as if it were not."""
-    setting = full()
-    assert isinstance(setting.evaluate(preemptor(nominated="n1")), Evicts)
 
 
 def test_alternatives_are_recorded():
@@ -363,13 +347,6 @@ def test_alternatives_are_recorded():
     assert [row.compared["sum of priorities"] for row in outcome.alternatives] == ["10", "20", "30"]
     assert [row.node for row in outcome.alternatives] == ["n1", "n2", "n3"]
     assert [row.compared["highest priority"] for row in outcome.alternatives] == ["10", "20", "30"]
-
-
-def test_unreadable_objects_are_left_out_of_account():
-    """A pod with an impossible amount neither stops the watch nor the next decision."""
-    setting = full()
-    setting.add(pod("odd", "-5", node="n1"))
-    assert isinstance(setting.evaluate(preemptor()), Evicts)
 
 
 @pytest.mark.parametrize(

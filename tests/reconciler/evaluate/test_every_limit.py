@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
-from webhook.policy.model.limits import Limits, WorkloadLimit
+from webhook.policy.model.limits import LabelRate, Limits, Rate, WorkloadLimit
 from webhook.policy.shapes.object_shape import yaml_name
-from webhook.reconciler.evaluate.outcomes import Unschedulable
+from webhook.reconciler.evaluate.outcomes import Evicts, Unschedulable
 from webhook.reconciler.evaluate.rates import _NEVER, NOT_NOW
 
 OTHER = {"cycles": "which of two workloads stays", "attempts_per_preemptor": "how often it is tried, not how much"}
@@ -89,3 +89,29 @@ def test_a_rate_that_got_smaller_ends_a_plan(field):
     assert limiter.overdrawn(only(field, 2), tickets, setting.clock.monotonic()) == ""
     told = f"limits.{yaml_name(field)} does not allow so many evictions any more"
     assert limiter.overdrawn(only(field), tickets, setting.clock.monotonic()) == told
+
+
+RED, BLUE = {"namespace": "red"}, {"namespace": "blue"}
+TEAM_A, TEAM_B = {"labels": {"team": "a"}}, {"labels": {"team": "b"}}
+BY_NAMESPACE, BY_TEAM = Limits(per_namespace=Rate(1, 60.0)), Limits(per_label=LabelRate("team", 1, 60.0))
+
+
+@pytest.mark.parametrize(
+    ("limits", "before", "victims", "goes"),
+    [
+        pytest.param(BY_NAMESPACE, RED, [RED], False, id="its namespace had its share"),
+        pytest.param(BY_NAMESPACE, BLUE, [RED], True, id="another namespace had"),
+        pytest.param(BY_TEAM, TEAM_A, [TEAM_A], False, id="its team had its share"),
+        pytest.param(BY_TEAM, TEAM_A, [TEAM_B], True, id="another team had"),
+        pytest.param(BY_TEAM, {}, [{}, {}], True, id="pods without the label do not count"),
+        pytest.param(BY_TEAM, TEAM_A | RED, [TEAM_A | BLUE], False, id="a team in two namespaces is one"),
+        pytest.param(Limits(per_owner=Rate(1, 60.0)), {}, [{}, {}], True, id="pods without an owner have no rate"),
+    ],
+)
+def test_whose_evictions_count_together(limits, before, victims, goes):
+    """A rate that is used up keeps the pods of its namespace, team or owner, and no others."""
+    setting = setting_of(limits)
+    setting.add(*(pod(f"v{number}", "3", node="n1", **more) for number, more in enumerate(victims)))
+    limiter = setting.evaluator.limiter
+    limiter.note([limiter.eviction_of(pod("gone", node="n1", **before))], setting.clock.monotonic() - 10.0)
+    assert isinstance(setting.evaluate(preemptor(cpu="8")), Evicts if goes else Unschedulable)

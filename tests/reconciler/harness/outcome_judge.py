@@ -63,7 +63,6 @@ class OutcomeJudge:
         self.cluster = cluster
         self.in_vain: list[str] = []
         """Plans that evicted and whose preemptor was not bound although nothing outside had changed."""
-        self.excused: list[str] = []
         self.told_before = 0
         """How many lines earlier processes have told."""
         self._returned: dict[str, list[float]] = {}
@@ -283,13 +282,6 @@ class OutcomeJudge:
             and one.above > evicting.priority
             and (one.devices_from is None or (evicting.devices and one.devices_from <= evicting.priority))
         ]
-        endings = [
-            line["ending"] for line in self.cluster.told if line["message"] == "plan ended" and line["plan"] == plan
-        ]
-        said = (
-            f"{plan} for {evicting.preemptor} on {evicting.node} from {evicting.since:.2f} to {now:.2f}"
-            f" ended {endings[-1:]}, {len(evicting.victims)} went: {evicting.victims}"
-        )
         for one in reasons:
             # One that came before the plan did not come back, and one that came when it was over is not known.
             if one.owner in owners and one.at > evicting.since and one.uid in self._shown.get(plan, ()):
@@ -297,12 +289,11 @@ class OutcomeJudge:
         shunned = not self.cluster.shunned.isdisjoint({evicting.node, *evicting.beside})
         if reasons or shunned:
             self._served.update(evicting.victims)
-        if reasons:
-            self.excused.append(f"{said}; {reasons[-1].what}")
-        elif shunned:
-            self.excused.append(f"{said}; kube-scheduler does not take the node")
         else:
-            self.in_vain.append(said)
+            self.in_vain.append(
+                f"{plan} for {evicting.preemptor} on {evicting.node} from {evicting.since:.2f} to {now:.2f},"
+                f" {len(evicting.victims)} went: {evicting.victims}"
+            )
 
 
 def _is_known(before: float, now: float) -> bool:

@@ -1,7 +1,6 @@
 """Who may be asked, by the notices of a plan: a table beside an oracle that goes through all victims one by one."""
 
 import itertools
-import math
 
 import pytest
 from hypothesis import given, settings
@@ -176,29 +175,6 @@ def test_a_policy_that_tells_earlier_than_the_plan_says():
     assert plan.record.notice == 90.0
     plan.note_written()
     assert isinstance(manager.next_action(plan), Notify)
-
-
-def test_room_that_comes_up_while_a_notice_lasts():
-    """Nobody is asked to leave then, whatever wakes the plan."""
-    setting = Setting(node("n1", "10"), under=policy(victims=Victims(notice=60.0)))
-    setting.add(pod("a", "4", node="n1"), pod("b", "4", node="n1", priority=1000))
-    one, manager = preemptor("p", "5"), PlanManager(setting.evaluator, setting.policy_set)
-    plan = manager.begin(one, setting.policy, setting.evaluate(one), 0, ())
-    plan.note_written()
-    plan.note_told("uid-a", 60.0)
-    plan.pause(60.0)
-    setting.remove("default/b")
-    manager.unchecked[plan.key] = None
-    list(manager.check(math.inf))
-    assert plan.unneeded == {"uid-a"}
-
-
-def test_without_a_notice_nobody_is_told():
-    """With 0 seconds everything is as before."""
-    _, manager, plan = manager_with(0.0)
-    plan.note_written()
-    assert not isinstance(manager.next_action(plan), Notify)
-    assert plan.record.notice == 0.0
 
 
 def test_later_decisions_know_when_the_room_comes():

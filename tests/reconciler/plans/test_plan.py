@@ -45,28 +45,6 @@ def changes_of_plans(text: str) -> list[str]:
     return changed
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "plan.waiting = x",
-        "plan.look.chosen = x",
-        "a, plan.look.version = 1, 2",
-        "plan.gone |= x",
-        "plan.gone.add(x)",
-        "plan.leaving.setdefault(x, y)",
-        "plan.ends[x] = y",
-        "del plan.ends[x]",
-        "self.plans[x].waiting = y",
-    ],
-)
-@pytest.mark.parametrize(
-    "known_by", ["plans.plan import (\n    Plan,\n)", "plans.news import News", "reconciler import X"]
-)
-def test_a_change_of_a_plan_is_found(line: str, known_by: str):
-    """However a module comes by the plan that it changes."""
-    assert len(changes_of_plans(f"from webhook.reconciler.{known_by}\n{line}\n")) == 1
-
-
 def test_who_changes_a_plan():
     """Changes of a plan, and of what the last look at it found, are methods: nobody else changes a field of either."""
     texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in ROOT.rglob("*.py")}

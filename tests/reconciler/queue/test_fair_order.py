@@ -139,35 +139,6 @@ def test_nobody_starves():
     assert max(waits) <= 2
 
 
-def test_who_took_victims_goes_after_who_took_none():
-    """Two namespaces take turns by what they took: 3 victims are worth 30 tries of the other one."""
-    queue = Queue()
-    for number in range(100):
-        for namespace in ("a", "b"):
-            queue.offer(f"{namespace}/p{number}", uid=f"{namespace}{number}", priority=1, created=number, now=0.0)
-    first = queue.pop(0.0)
-    queue.took(first.key, 3)
-    order = [queue.pop(0.0).key.partition("/")[0] for _ in range(62)]
-    other = "b" if first.key.startswith("a") else "a"
-    assert set(order[:30]) == {other}
-    assert 14 <= order[30:].count(first.key[0]) <= 17
-
-
-def test_shares_of_evictions_are_even():
-    """Three namespaces that ask as often as they can, for one, two and five victims a time, take as much each."""
-    queue, took = Queue(), Counter()
-    sizes = {"one": 1, "two": 2, "five": 5}
-    for number in range(3000):
-        for namespace in sizes:
-            queue.offer(f"{namespace}/p{number}", uid=f"{namespace}{number}", priority=1, created=number, now=0.0)
-    for _ in range(1500):
-        entry = queue.pop(0.0)
-        namespace = entry.key.partition("/")[0]
-        queue.took(entry.key, sizes[namespace])
-        took[namespace] += sizes[namespace]
-    assert max(took.values()) / min(took.values()) < 1.15
-
-
 def test_namespaces_that_come_and_go_are_forgotten():
     """What is remembered of namespaces without preemptors is bounded."""
     queue = Queue()
