@@ -47,11 +47,11 @@ def deleted_with_a_finalizer(made: Cluster) -> None:
     made.put({**made.pods["p"], "metadata": meta})
 
 
-def answering(made: Cluster, error: ApiError, *verbs: str, until: float = math.inf) -> Cluster:
-    """The server answers such requests for pod a like that until then."""
+def answering(made: Cluster, error: ApiError, *verbs: str, of: str = "a", until: float = math.inf) -> Cluster:
+    """The server answers such requests for a pod like that until then."""
 
     def hear(verb: str, name: str, _: Json) -> None:
-        if verb in verbs and name == "a" and asyncio.get_running_loop().time() < until:
+        if verb in verbs and name == of and asyncio.get_running_loop().time() < until:
             raise error
 
     made.arriving.append(hear)
@@ -112,6 +112,19 @@ CASES = {
     "a server that is away": Case(
         lambda: answering(full(), ApiError(NO_ANSWER, "", "away"), "evict", "get", "patch", until=8.0)
     ),
+    "evictions that are answered with 500 for a while": Case(
+        lambda: answering(full(spare=False), ApiError(500, "InternalError", ""), "evict", until=3.0)
+    ),
+    "nominations that are answered with 500 for a while": Case(
+        lambda: answering(full(), ApiError(500, "InternalError", ""), "patch", of="p", until=8.0),
+        endings="failed failed failed bound",
+    ),
+    "a storm of conflicts": Case(
+        lambda: answering(full(), ApiError(409, "Conflict", ""), "patch", of="p", until=8.0),
+        endings="failed failed failed bound",
+    ),
+    "a server that throttles": Case(full, {"at_0": lambda made: setattr(made, "throttled", (12.0, 1.0))}),
+    "watches that lag and end": Case(full, {"at_1_9": lambda made: made.hold_watch(3.0)}),
     "a pod on its way out": Case(
         lambda: migrating(full()), {"at_29": nobody_went, "at_30": lambda made: made.leave("a")}, evicted=""
     ),
