@@ -340,9 +340,8 @@ class _Search:
 
     def _count_consumption(self, device: PublishedDevice, sign: int) -> None:
         used = self._counters.setdefault(device.id.pool, {})
-        for counter_set, counters in consumption_of(device.device).items():
-            for name, amount in counters.items():
-                used[counter_set, name] = used.get((counter_set, name), 0) + sign * amount
+        for counter, amount in consumption_of(device.device).items():
+            used[counter] = used.get(counter, 0) + sign * amount
 
     def _left(self, pool: Pool) -> dict[tuple[str, str], int]:
         """What the devices in use leave of the pool's counters; it may be negative."""
@@ -351,9 +350,8 @@ class _Search:
         }
         for device in (*pool.devices, *pool.others):
             if device.device.consumes_counters and self._allocated.in_use(device.id):
-                for counter_set, counters in consumption_of(device.device).items():
-                    for name, amount in counters.items():
-                        left[counter_set, name] -= amount
+                for counter, amount in consumption_of(device.device).items():
+                    left[counter] -= amount
         return left
 
 

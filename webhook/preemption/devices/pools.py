@@ -100,11 +100,12 @@ def _newest(slices: list[PublishedSlice]) -> list[PublishedSlice]:
     return [published for published in slices if published.slice.spec.pool.generation == newest]
 
 
-def consumption_of(device: Device) -> CounterSets:
-    """What the device uses up of its pool's counters while it is allocated. Raises QuantityError."""
+def consumption_of(device: Device) -> dict[tuple[str, str], int]:
+    """By counter set and counter, in nanos, what the device uses up while it is allocated. Raises QuantityError."""
     return {
-        consumption.counter_set: {name: nanos(counter.value) for name, counter in (consumption.counters or {}).items()}
+        (consumption.counter_set, name): nanos(counter.value)
         for consumption in device.consumes_counters or ()
+        for name, counter in (consumption.counters or {}).items()
     }
 
 
