@@ -18,7 +18,10 @@ from tests.rights import UsedRights, unused
 from tests.workloads import eventually, namespace, pod
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.inspection.doctor import CHECKS, LABEL, examine_nominations
+from webhook.inspection.observed import observe
 from webhook.kube import resources
+from webhook.policy.model.policies import Policies
+from webhook.registration import stored
 
 OWN = "giveway-system"
 NOBODY = {
@@ -123,6 +126,15 @@ async def test_the_documented_role_suffices(cluster):
     used = UsedRights(cluster)
     assert not used.of("viewer", allowed=False)
     assert unused(role["rules"], used.of("viewer")) == []
+
+
+async def test_entries_that_a_replica_keeps_are_told_apart(cluster):
+    """What a replica wrote is known by the annotation on the configuration, which is read as well."""
+    written = {"name": "giveway", "annotations": {stored.WRITTEN: "digest"}}
+    await cluster.admin.create(resources.VALIDATING_WEBHOOK_CONFIGURATION.path(), {"metadata": written, "webhooks": []})
+    read = (await observe(cluster.admin, Policies(), OWN, 0.0)).own_configuration("validatingwebhookconfigurations")
+    assert read["metadata"]["annotations"] == written["annotations"]
+    assert "managedFields" not in read["metadata"]
 
 
 async def test_a_cluster_that_does_not_answer(tmp_path):
