@@ -35,15 +35,17 @@ class Victim(NamedTuple):
 
 def victims_in(snapshot: Snapshot, rows: Rows, groups: Sequence[int]) -> list[Victim]:
     """The pods in these rows, all of them on nodes, as victims; of each the id of the group that it goes with, or 0."""
-    pods, nodes = snapshot.pods, snapshot.nodes
-    columns = zip(rows.tolist(), pods.priority[rows].tolist(), pods.start[rows].tolist(), groups, strict=True)
-    return [
-        Victim(
-            pods.namespaces[row], pods.names[row], pods.uids[row], priority, start, nodes.names[pods.node[row]],
-            str(pods.groups.values[group]) if group else "",
-        )
-        for row, priority, start, group in columns
-    ]  # fmt: skip
+    pods, places = snapshot.pods, rows.tolist()
+    columns = (
+        [pods.namespaces[row] for row in places],
+        [pods.names[row] for row in places],
+        [pods.uids[row] for row in places],
+        pods.priority[rows].tolist(),
+        pods.start[rows].tolist(),
+        [snapshot.nodes.names[node] for node in pods.node[rows].tolist()],
+        [str(pods.groups.values[group]) if group else "" for group in groups],
+    )
+    return list(map(Victim._make, zip(*columns, strict=True)))
 
 
 class Candidate(NamedTuple):
