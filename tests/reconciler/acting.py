@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.workloads import Json, budget, eventually, priority_class
+from tests.workloads import Json, eventually, priority_class
 from tests.workloads import pod as pod_body
 from webhook.clusters.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.objects.pod import Pod
-from webhook.kube.resources import NAMESPACE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.policy.model.policies import Policies
 from webhook.policy.model.preemption import PreemptionPolicy, Preemptors
 from webhook.policy.model.values import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN
@@ -101,16 +101,6 @@ class Play:
         await self.client.create(PODS, pod_body(name, cpu=cpu, node=node, priorityClassName="low", **fields))
         await eventually(lambda: self.phase_is(name, "Running"))
 
-    async def covered(self, name: str, allowed: int = 1) -> None:
-        """A budget that covers the pods labelled `app: NAME` and lets that many go."""
-        path = POD_DISRUPTION_BUDGET.path("default")
-        await self.client.create(path, budget(name, {"app": name}, minAvailable=0))
-
-        async def counted() -> bool:
-            return (await self.client.get(f"{path}/{name}")).get("status", {}).get("disruptionsAllowed") == allowed
-
-        await eventually(counted)
-
     async def preemptor(self, name: str, cpu: str = "3", class_name: str = "high", **fields: Any) -> Json:
         """A marked pod of a managed class."""
         labels = {MARK: MANAGED}
@@ -165,10 +155,9 @@ class Play:
     async def reconciling(self, policies: Policies | None = None, **options: Any) -> AsyncIterator[ReconcilerService]:
         """A reconciler at work; ready when this is entered."""
         through: Wire | None = options.pop("through", None)
-        keywords = {name: options.pop(name) for name in ("clock", "checkpoint") if name in options}
         settings = ReconcilerOptions(lease_namespace="kube-system", **{**SHORT, **options})
         async with through.client(self.cluster) if through else self.cluster.client() as client:
-            service = ReconcilerService(client, policies or managing(), settings, tell=self.told.append, **keywords)
+            service = ReconcilerService(client, policies or managing(), settings, tell=self.told.append)
             work = asyncio.create_task(service.run())
             try:
                 await asyncio.wait_for(service.state.wait_for_sync(), 10)

@@ -44,20 +44,23 @@ def plan(key):
     return Plan(PlanRecord(id="p", node="n1", policy="test"), key, "u-1", 100, 0.0, 60.0)
 
 
-@pytest.mark.parametrize(
+WHOM = pytest.mark.parametrize(
     ("key", "naming", "said"),
     [
-        pytest.param("default/web", "same-namespace", "by pod default/web of priority 100", id="same-namespace"),
-        pytest.param("shop/web", "same-namespace", "by pod u-1 of another namespace, of priority 100", id="another"),
-        pytest.param("shop/web", "always", "by pod shop/web of priority 100", id="always"),
+        pytest.param("default/web", "same-namespace", "pod default/web of priority 100", id="same-namespace"),
+        pytest.param("shop/web", "same-namespace", "pod u-1 of another namespace, of priority 100", id="another"),
+        pytest.param("shop/web", "always", "pod shop/web of priority 100", id="always"),
     ],
 )
+
+
+@WHOM
 def test_whom_the_event_on_a_victim_names(key, naming, said):
     """The preemptor's name is told in its own namespace, and elsewhere if the policy says so."""
     recorder = Recorded()
     reporter(recorder, PreemptorNaming(naming)).victim_asked(plan(key), pod("a", node="n1"))
     [note] = recorder.notes("Preempted")
-    assert note == f"Preempted {said} on node n1 (policy test)"
+    assert note == f"Preempted by {said} on node n1 (policy test)"
 
 
 def of_group(group):
@@ -113,14 +116,7 @@ def told(made, key):
     return one, victim
 
 
-@pytest.mark.parametrize(
-    ("key", "naming", "said"),
-    [
-        ("default/web", "same-namespace", "pod default/web of priority 100"),
-        ("shop/web", "same-namespace", "pod u-1 of another namespace, of priority 100"),
-        ("shop/web", "always", "pod shop/web of priority 100"),
-    ],
-)
+@WHOM
 def test_what_a_victim_is_told(key, naming, said):
     """By when, for whom as far as the policy lets its namespace know, and how to answer; later that it stays."""
     recorder = Recorded()

@@ -28,28 +28,36 @@ def seen() -> Pod:
     return Pod(metadata=ObjectMeta(name="v", namespace="default", uid="u", resource_version="1"))
 
 
-class Slow:
-    """An API server that answers no eviction until it is told to."""
+class FakeServer:
+    """An API server that answers evictions with these errors first, or not at all; it has a pod, or none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *errors: ApiError, there: Pod | None = None, hangs: bool = False) -> None:
+        self.errors, self.there = list(errors), there
         self.asked = self.patched = 0
         self.answer = asyncio.Event()
+        if not hangs:
+            self.answer.set()
 
     async def create(self, path: str, body: dict) -> dict:
         self.asked += 1
         await self.answer.wait()
+        if self.errors:
+            raise self.errors.pop(0)
         return {}
 
     async def patch(self, path: str, body: dict, as_: type[Pod]) -> Pod:
         self.patched += 1
         return Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="2"))
 
-
-class Hung(Slow):
-    """One that answers no eviction at all, and every read: the victim is there."""
-
     async def get(self, path: str, as_: type[Pod]) -> Pod:
-        return Pod(metadata=ObjectMeta(name="v", namespace="default", uid="u"))
+        if self.there is None:
+            raise ApiError(404, "NotFound", 'pods "v" not found')
+        return self.there
+
+
+def hung() -> FakeServer:
+    """One that answers no eviction at all; the victim is there."""
+    return FakeServer(there=seen(), hangs=True)
 
 
 def evictions(writer: Writer, count: int) -> list[asyncio.Task]:
@@ -59,7 +67,7 @@ def evictions(writer: Writer, count: int) -> list[asyncio.Task]:
 
 async def test_many_writes_take_turns():
     """Of a hundred evictions at once a bounded number is under way; the others follow, and only answers are timed."""
-    server, times = Slow(), []
+    server, times = FakeServer(hangs=True), []
     tasks = evictions(Writer(server, lambda: math.inf, lambda kind, seconds: times.append((kind, seconds))), 300)
     await eventually(lambda: server.asked >= 256)
     await asyncio.sleep(0.2)
@@ -72,7 +80,7 @@ async def test_many_writes_take_turns():
 
 async def test_nomination_is_not_behind_evictions():
     """However many evictions hang, a nomination is sent at once: it has a gate of its own."""
-    server = Slow()
+    server = FakeServer(hangs=True)
     writer = Writer(server, lambda: math.inf, lambda *_: None)
     tasks = evictions(writer, 300)
     await asyncio.sleep(0.05)
@@ -95,7 +103,7 @@ async def test_eviction_has_more_time_than_webhooks(monkeypatch, fence: float, p
         return timeout(0.01)
 
     monkeypatch.setattr(asyncio, "timeout", recording)
-    writer = Writer(Hung(), lambda: fence, lambda *_: None)
+    writer = Writer(hung(), lambda: fence, lambda *_: None)
     with pytest.raises(ApiError, match="no answer within"):
         await writer.evict(VICTIM, None, seen=seen)
     assert given[0] == patience
@@ -103,7 +111,7 @@ async def test_eviction_has_more_time_than_webhooks(monkeypatch, fence: float, p
 
 async def test_lease_lost_while_waiting_for_a_turn():
     """A write that comes to its turn after the lease was lost is not sent."""
-    server, leads = Slow(), [10.0]
+    server, leads = FakeServer(hangs=True), [10.0]
     tasks = evictions(Writer(server, lambda: leads[0], lambda *_: None), 264)
     await asyncio.sleep(0.05)
     leads[0] = 0.0
@@ -115,32 +123,17 @@ async def test_lease_lost_while_waiting_for_a_turn():
 
 async def test_write_does_not_outlast_the_lease():
     """A write that hangs is given up before anybody else may lead, however short the lease is."""
-    writer = Writer(Hung(), lambda: 0.1, lambda *_: None)
+    writer = Writer(hung(), lambda: 0.1, lambda *_: None)
     with pytest.raises(ApiError, match=r"no answer within 0\.1 s"):
         await asyncio.wait_for(writer.evict(VICTIM, None, seen=seen), 3.0)
 
 
 async def test_no_write_without_the_lease():
     """Without the lease nothing is sent at all."""
-    server = Slow()
+    server = FakeServer()
     with pytest.raises(DeposedError):
         await Writer(server, lambda: 0.0, lambda *_: None).evict(PlanVictim("default", "v", "u"), None, seen=seen)
     assert not server.asked
-
-
-class Refusing:
-    """An API server that answers every eviction with the same error and has one pod, or none, of the victim's name."""
-
-    def __init__(self, error: ApiError, uid: str | None) -> None:
-        self.error, self.uid = error, uid
-
-    async def create(self, path: str, body: dict) -> dict:
-        raise self.error
-
-    async def get(self, path: str, as_: type[Pod]) -> Pod:
-        if self.uid is None:
-            raise ApiError(404, "NotFound", 'pods "v" not found')
-        return Pod(metadata=ObjectMeta(name="v", namespace="default", uid=self.uid))
 
 
 OTHER_UID = (
@@ -159,7 +152,9 @@ OTHER_UID = (
 )
 async def test_conflict_says_nothing_by_itself(uid: str | None, left: EvictionResult | None):
     """After a 409 the server is asked what is there: a StatefulSet's new pod of the victim's name is not the victim."""
-    writer = Writer(Refusing(ApiError(409, "Conflict", OTHER_UID), uid), lambda: math.inf, lambda *_: None)
+    there = None if uid is None else Pod(metadata=ObjectMeta(name="v", namespace="default", uid=uid))
+    server = FakeServer(*[ApiError(409, "Conflict", OTHER_UID)] * 9, there=there)
+    writer = Writer(server, lambda: math.inf, lambda *_: None)
     asking = writer.evict(VICTIM, None, seen=seen)
     if left is None:
         with pytest.raises(ApiError, match="UID in record"):
@@ -171,28 +166,14 @@ async def test_conflict_says_nothing_by_itself(uid: str | None, left: EvictionRe
 THROTTLED = ApiError(429, "", "Too many requests, please try again later.", retry_after=1.0)
 
 
-class Throttling(Refusing):
-    """An API server that has too much to do for its first answers, and then lets the victim go."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__(THROTTLED, "u")
-        self.times = times
-
-    async def create(self, path: str, body: dict) -> dict:
-        self.times -= 1
-        if self.times >= 0:
-            raise THROTTLED
-        return {}
-
-
 @pytest.mark.skipped_waits
 async def test_a_throttled_eviction_is_no_refusal():
     """A 429 without a Status is about the server, not about the victim: it is asked again for as long as it takes."""
-    server = Throttling(20)
+    server = FakeServer(*[THROTTLED] * 20, there=seen())
     assert (
         await Writer(server, lambda: math.inf, lambda *_: None).evict(VICTIM, None, seen=seen) is EvictionResult.ASKED
     )
-    assert server.times == -1
+    assert server.asked == 21
 
 
 @pytest.mark.skipped_waits
@@ -203,7 +184,7 @@ async def test_a_throttled_eviction_ends_with_its_plan():
     async def wanted() -> bool:
         return next(answers, False)
 
-    writer = Writer(Throttling(1000), lambda: math.inf, lambda *_: None)
+    writer = Writer(FakeServer(*[THROTTLED] * 1000, there=seen()), lambda: math.inf, lambda *_: None)
     assert await writer.evict(VICTIM, None, wanted, seen=seen) is EvictionResult.UNWANTED
 
 
@@ -212,7 +193,9 @@ async def test_a_429_with_a_status_is_still_a_refusal():
     """Somebody's webhook that answers 429 refuses this victim, after a few tries."""
     refused = ApiError(429, "TooManyRequests", "not today", details={"name": "v"})
     with pytest.raises(ApiError, match="not today"):
-        await Writer(Refusing(refused, "u"), lambda: math.inf, lambda *_: None).evict(VICTIM, None, seen=seen)
+        await Writer(FakeServer(*[refused] * 100, there=seen()), lambda: math.inf, lambda *_: None).evict(
+            VICTIM, None, seen=seen
+        )
 
 
 class Changed:
@@ -290,13 +273,13 @@ async def test_only_the_own_plan_is_taken_off(resize: bool, deferred: bool, vers
 @pytest.mark.parametrize("lost", [True, False])
 async def test_a_write_waits_while_the_lease_is_in_doubt(lost: bool):
     """It is sent once the lease is held again, and never if it is lost."""
-    server, now = Throttling(0), asyncio.get_running_loop().time
+    server, now = FakeServer(), asyncio.get_running_loop().time
     until = now() + 5.0
     fence = lambda: 0.0 if now() < until or lost else 10.0  # noqa: E731
     writer = Writer(server, fence, lambda *_: None, lambda: now() < until)
     evicting = asyncio.create_task(writer.evict(VICTIM, None, seen=seen))
     await asyncio.sleep(4.0)
-    assert (evicting.done(), server.times) == (False, 0)
+    assert (evicting.done(), server.asked) == (False, 0)
     await asyncio.wait({evicting})
     assert isinstance(evicting.exception(), DeposedError) if lost else evicting.result() is EvictionResult.ASKED
 

@@ -4,15 +4,11 @@ import itertools
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
-from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.actions import Ask, Displace
 from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.plan import Plan, to_displace
-from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord
 
 pytestmark = pytest.mark.skipped_waits
@@ -25,12 +21,15 @@ pytestmark = pytest.mark.skipped_waits
         pytest.param((("a", "3", 90), ("b", "3", 80)), ["b"], id="the more important one fits"),
         pytest.param((("a", "6", 90), ("b", "3", 80)), ["a"], id="the less important one fits"),
         pytest.param((("a", "6", 90), ("b", "6", 80)), ["a", "b"], id="neither fits"),
+        pytest.param((("a", "6", 90), ("other", "6", 80)), ["a"], id="that of another scheduler is its own affair"),
     ],
 )
 def test_who_is_displaced(requests, displaced: list[str]):
     """Beside a preemptor of 3 CPU on a node of 8, the more important pods keep their place first."""
     setting = Setting(node("n1"))
-    setting.add(*(preemptor(name, cpu, priority=priority, nominated="n1") for name, cpu, priority in requests))
+    for name, cpu, priority in requests:
+        spec = {"schedulerName": "other" if name == "other" else "default-scheduler"}
+        setting.add(preemptor(name, cpu, priority=priority, nominated="n1", spec=spec))
     setting.add(preemptor("p", "3", nominated="n1"))
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
     assert [pod.metadata.name for pod in to_displace(setting.state, plan)] == displaced
@@ -68,9 +67,7 @@ _NO_ATTEMPT = {
 @pytest.mark.parametrize("ending", Ending)
 async def test_attempts_that_count(ending: Ending):
     """A plan that evicted in vain counts, unless it was displaced, or its nomination or its node was taken away."""
-    setting = Setting(node("n1"))
-    reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, None)
-    reconciler = Reconciler(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
+    reconciler = Desk(Setting(node("n1"))).reconciler
     entry = reconciler.queue.offer("default/p", uid="uid-p", priority=100, created=0.0, now=0.0)
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0, gone={"uid-v"})
     reconciler.plan_manager.index.add(plan)

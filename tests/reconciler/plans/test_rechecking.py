@@ -3,19 +3,15 @@
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.reconciler.evaluate import known_room
-from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan, PlanLook
 from webhook.reconciler.plans.unneeded import unneeded
-from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.plan_victims import PlanVictim
@@ -115,9 +111,7 @@ def test_a_new_pod_of_a_victims_name_is_not_counted_on():
 def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
     """However many plans wait and however long a look at one takes, looking goes on for a moment at a time."""
     setting = Setting(node("n1"))
-    reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, None)
-    reconciler = Reconciler(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
-    looks = []
+    reconciler, looks = Desk(setting).reconciler, []
     monkeypatch.setattr(setting.clock, "stopwatch", lambda: 0.015 * len(looks))
     for number in range(20):
         waiting = preemptor(f"p{number}", "1m")
