@@ -3,9 +3,10 @@
 import math
 from functools import partial
 
+import msgspec
 import pytest
 
-from tests.preemption.building import node
+from tests.preemption.building import budget, node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.notice_judge import NoticeJudge, say_ready
@@ -45,35 +46,52 @@ def test_what_was_said_before_the_notice_is_no_answer():
     assert min(judge.asked.values()) >= SECONDS
 
 
-def test_who_would_fit_without_it_has_no_notice_any_more():
-    """A pod leaves by itself on another node: the plan ends, both notices are taken off, and nobody goes."""
-    kept = victim("kept", "n2", "8", priority=200)
-    made, judge = lived(partial(two_victims, kept, nodes=2), at_8=lambda made: made.leave("kept"))
+def with_room_to_come() -> Cluster:
+    """Two victims beside a pod whose room would do."""
+    made = simulated(node("n1", "8"), under=policy(victims=Victims(notice=SECONDS)))
+    made.add(victim("a", "n1", "2"), victim("b", "n1", "2"), victim("kept", "n1", "4", priority=200))
+    made.put(preemptor(cpu="4"))
+    return made
+
+
+def with_a_budget() -> Cluster:
+    """Two victims of a budget that lets both go."""
+    made = two_victims()
+    made.budgets["b"] = budget("b", {"app": "v"}, 2)
+    return made
+
+
+def use_up(made: Cluster) -> None:
+    """The budget lets only one of them go."""
+    made.budgets["b"]["status"]["disruptionsAllowed"] = 1
+    made.show_budget(made.budgets["b"])
+
+
+def manage_another(made: Cluster) -> None:
+    """The policy does not manage the preemptor's class any more."""
+    preemptors = msgspec.structs.replace(made.policy.preemptors, priority_classes=("another",))
+    made.use(msgspec.structs.replace(made.policy, preemptors=preemptors))
+
+
+KEPT = victim("kept", "n2", "8", priority=200)
+
+
+@pytest.mark.parametrize(
+    ("make", "happens", "on"),
+    [
+        pytest.param(partial(two_victims, KEPT, nodes=2), lambda made: made.leave("kept"), "n2", id="fits elsewhere"),
+        pytest.param(with_room_to_come, lambda made: made.leave("kept"), "n1", id="it fits without them"),
+        pytest.param(two_victims, lambda made: made.withdraw("p"), None, id="the preemptor is deleted"),
+        pytest.param(two_victims, manage_another, "", id="its class is managed no more"),
+        pytest.param(with_a_budget, use_up, "", id="a budget keeps one of them"),
+    ],
+)
+def test_what_happens_while_a_notice_lasts(make, happens, on):
+    """The plan ends before anybody is asked, and both notices are taken off."""
+    made, judge = lived(make, at_8=happens)
     assert faultless(made, judge)
     assert (made.evicted, judge.withdrawn, judge.asked) == ([], 2, {})
-    assert made.pods["p"]["spec"]["nodeName"] == "n2"
-
-
-def test_a_victim_that_is_not_needed_any_more_stays():
-    """Of two victims one is enough once another pod of the node has left: the notice of the other is taken off."""
-
-    def make() -> Cluster:
-        made = simulated(node("n1", "8"), under=policy(victims=Victims(notice=SECONDS)))
-        for pod in (victim("a", "n1", "2"), victim("b", "n1", "2"), victim("other", "n1", "4", priority=200)):
-            made.put(pod)
-        made.put(preemptor(cpu="4"))
-        return made
-
-    made, judge = lived(make, at_8=lambda made: made.leave("other"))
-    assert faultless(made, judge)
-    assert (made.evicted, judge.withdrawn) == ([], 2)
-
-
-def test_the_preemptor_is_deleted():
-    """Both notices are taken off."""
-    made, judge = lived(two_victims, at_8=lambda made: made.withdraw("p"))
-    assert faultless(made, judge)
-    assert (made.evicted, judge.withdrawn) == ([], 2)
+    assert on == (made.pods["p"]["spec"].get("nodeName", "") if "p" in made.pods else None)
 
 
 def test_a_victim_is_deleted_by_somebody_else():

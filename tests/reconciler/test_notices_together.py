@@ -5,7 +5,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from tests.preemption.building import budget, node
+from tests.preemption.building import node
 from tests.reconciler.builders import policy
 from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.gangs import plain_gang
@@ -95,35 +95,6 @@ def test_a_policy_that_changes_keeps_what_was_promised(seconds: float):
     assert faultless(made, judge)
     assert sorted(made.evicted) == ["a", "b"]
     assert all(SECONDS <= at < SECONDS + 3 for at in judge.asked.values())
-
-
-def test_a_policy_that_manages_the_class_no_more():
-    """The plan ends, and both notices are taken off."""
-
-    def change(made: Cluster) -> None:
-        preemptors = msgspec.structs.replace(made.policy.preemptors, priority_classes=("another",))
-        made.use(msgspec.structs.replace(made.policy, preemptors=preemptors))
-
-    made, judge = lived(two_victims, at_8=change)
-    assert faultless(made, judge)
-    assert (made.evicted, judge.withdrawn) == ([], 2)
-
-
-def test_a_budget_that_is_used_up_meanwhile():
-    """A victim is kept by then: the plan ends before anybody is asked, and both notices are taken off."""
-
-    def make() -> Cluster:
-        made = two_victims()
-        made.budgets["b"] = budget("b", {"app": "v"}, 2)
-        return made
-
-    def use_up(made: Cluster) -> None:
-        made.budgets["b"]["status"]["disruptionsAllowed"] = 1
-        made.show_budget(made.budgets["b"])
-
-    made, judge = lived(make, at_8=use_up)
-    assert faultless(made, judge)
-    assert (made.evicted, judge.withdrawn) == ([], 2)
 
 
 class Trouble:
