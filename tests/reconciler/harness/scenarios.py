@@ -17,9 +17,6 @@ from tests.reconciler.harness.virtual_time import run
 from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.policy.model.victims import Victims
 
-NO_PREEMPTION = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
-"""What a scheduler says of a pod for which it runs no PostFilter plugin."""
-
 
 def simulated(*nodes: Json, under: PreemptionPolicy | None = None, budgets: tuple[Json, ...] = ()) -> Cluster:
     """A cluster of these nodes."""
@@ -98,12 +95,13 @@ def on_decision(made: Cluster, what: Callable[..., object], *arguments: object) 
     return made
 
 
-def clearing(made: Cluster) -> Cluster:
-    """A scheduler whose profile has no PostFilter plugins clears each nomination after a second."""
+def clearing(made: Cluster, said: str = "no node") -> Cluster:
+    """A scheduler clears each nomination after a second; without PostFilter plugins it says nothing of preemption."""
+    why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
 
     def hear(_: Json | None, new: Json | None) -> None:
         if new is not None and new["status"].get("nominatedNodeName"):
-            clear = {"nominatedNodeName": "", "conditions": [NO_PREEMPTION]}
+            clear = {"nominatedNodeName": "", "conditions": [why]}
             later(1.0, partial(changed, made, new["metadata"]["name"], **clear))
 
     made.changes.append(hear)
