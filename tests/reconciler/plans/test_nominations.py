@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipped_waits
         pytest.param((("a", "3", 90), ("b", "3", 80)), ["b"], id="the more important one fits"),
         pytest.param((("a", "6", 90), ("b", "3", 80)), ["a"], id="the less important one fits"),
         pytest.param((("a", "6", 90), ("b", "6", 80)), ["a", "b"], id="neither fits"),
-        pytest.param((("a", "6", 90), ("other", "6", 80)), ["a"], id="that of another scheduler is its own affair"),
+        pytest.param((("a", "6", 90), ("other", "9", 80)), ["a"], id="that of another scheduler is its own affair"),
     ],
 )
 def test_who_is_displaced(requests, displaced: list[str]):
