@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -52,6 +53,10 @@ _TURN = 0.005
 _LONGEST_SLEEP = 5.0
 
 
+_EARLIER = 30.0
+"""Seconds of a term in which watches may still show what an earlier leader wrote."""
+
+
 class Reconciler:
     """Preempts for the pods of one cluster while `lead()` runs; `fence()` and `in_doubt()` are as for `Writer`.
 
@@ -78,6 +83,8 @@ class Reconciler:
         self.reporter = reporter
         self.clock = clock
         self.leading = False
+        self._began = math.inf
+        """When this process began to lead, in monotonic seconds."""
         self.queue = Queue()
         self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLimiter(), clock)
@@ -110,7 +117,7 @@ class Reconciler:
         await self.state.wait_for_sync()
         record = await self.store.read()
         keeping = asyncio.create_task(self.store.keep())
-        self.leading = True
+        self.leading, self._began = True, self.clock.monotonic()
         self.reporter.leading(True)
         try:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them, and what they taught holds.
@@ -160,7 +167,8 @@ class Reconciler:
             self.event_handlers.offer(key, pod, has_plan=key in self.plans)
         if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
             return
-        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing, self._key()):
+        late = self.clock.monotonic() > self._began + _EARLIER
+        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing, self._key(), late=late):
             case None:
                 pass
             case TakeOff(plan_id, node):
@@ -215,6 +223,7 @@ class Reconciler:
             # 5. It may have a notice, and leave by itself, or be ready.
             if (left := self.plan_manager.notices.left(change)) is not None:
                 self.plan_manager.asked(*left)
+                self.store.write_soon()
                 self.reporter.victim_left(*left)
             if change.new is not None and has_notice(change.new):
                 self.plan_manager.notice_seen(key, change.new)

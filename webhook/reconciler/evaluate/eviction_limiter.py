@@ -80,11 +80,10 @@ class EvictionLimiter:
         return self._count(evictions, math.inf)
 
     def asked(self, ticket: int | None, pod: Pod, plan: str, now: float) -> int:
-        """A pod was asked to leave for this plan, planned with this ticket or not at all; returns its ticket."""
-        if ticket is None:
+        """A pod was asked to leave for this plan, planned with this ticket, or not any more; returns its ticket."""
+        if ticket is None or ticket not in self._tickets:
             return self.note([self.eviction_of(pod, plan)], now)[0]
-        if ticket in self._tickets:
-            self._put(ticket, replace(self._tickets[ticket][0], plan=plan), now)
+        self._put(ticket, replace(self._tickets[ticket][0], plan=plan), now)
         return ticket
 
     def eviction_of(self, pod: Pod, plan: str = "") -> PlannedEviction:
@@ -109,6 +108,11 @@ class EvictionLimiter:
         """Count evictions at a time; returns tickets for those that will not happen after all."""
         self._forget(at)
         return self._count(evictions, at)
+
+    def load(self, evictions: Iterable[tuple[PlannedEviction, float]]) -> None:
+        """Count these evictions, each at its time."""
+        for eviction, at in evictions:
+            self._count([eviction], at)
 
     def _forget(self, now: float) -> None:
         self.take_back([ticket for ticket, (_, then) in self._tickets.items() if then + self._horizon <= now])

@@ -22,6 +22,8 @@ from webhook.reconciler.evaluate.workload_history import MOST_WORKLOADS, PastEvi
 
 _ROOM = 192 * 1024
 """Bytes that are written at most: with all its annotations an object may have 256 KiB of them."""
+_MOST_RECENT = 200_000
+"""Evictions that a rate may still count, at most."""
 _LONGEST = 16 * 1024 * 1024
 """Bytes that are unpacked at most."""
 
@@ -151,6 +153,8 @@ def decode(text: str) -> EvictionRecord:
             )
             for row in read.recent
         ]
+        if sum(row.count for row in read.recent) > _MOST_RECENT:
+            raise ValueError(f"more than {_MOST_RECENT} recent evictions")  # noqa: TRY301
         workloads = {
             names[row.workload]: [PastEviction(float(then), names[preemptor]) for then, preemptor in row.evictions]
             for row in read.workloads[:MOST_WORKLOADS]

@@ -16,6 +16,8 @@ MOST_WORKLOADS = 10_000
 """Beyond that the one that was not evicted for the longest time is forgotten."""
 MOST_EVICTIONS = 64
 """Evictions of one workload that are remembered, the latest."""
+MOST_WRITTEN = 16_000
+"""Evictions that are written: more than have room, about 13 bytes each."""
 KEPT_SECONDS = 30 * 86_400.0
 """How long an eviction is remembered."""
 _MOST_EVICTORS = 1000
@@ -100,8 +102,10 @@ class WorkloadHistory:
             self.note(workload, now - max(0.0, wall - at), preemptor)
 
     def rows(self, now: float) -> list[tuple[str, list[PastEviction]]]:
-        """The evictions that are remembered by workload, the one that was evicted last first."""
-        return [
-            (workload, [eviction for eviction in known if eviction.at + KEPT_SECONDS > now])
-            for workload, known in self._within(KEPT_SECONDS, now)
-        ]
+        """The latest evictions by workload, the one that was evicted last first: as many as have room on a Lease."""
+        rows, left = list[tuple[str, list[PastEviction]]](), MOST_WRITTEN
+        for workload, known in self._within(KEPT_SECONDS, now):
+            if (left := left - len(known)) < 0:
+                break
+            rows.append((workload, [eviction for eviction in known if eviction.at + KEPT_SECONDS > now]))
+        return rows

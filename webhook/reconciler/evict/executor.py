@@ -189,6 +189,9 @@ class Executor:
             await self._checkpoint("decided")
             if plan_id_of(pod) not in ("", plan.record.id):
                 await self._store.wait_until_written()  # what was evicted for the plan before goes with that plan
+                pod = self._state.pod_of(plan.key, plan.uid)
+                if pod is None or plan.ended is not None:
+                    return plan.ended or Ending.OUTDATED
             wanted = self._policy_set.policy_to_act_by
             await self._writer.nominate(pod, plan.record, plan.decision, wanted, self._key())
             plan.note_written()
@@ -307,6 +310,7 @@ class Executor:
                 self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
             return ending
         self._manager.asked(plan, pod)
+        self._store.write_soon()
         if left is EvictionResult.ASKED:
             self._reporter.victim_asked(plan, pod)
         if len(plan.gone) == 1:
@@ -332,7 +336,10 @@ class Executor:
                 if ended.ended is Ending.BOUND:
                     await self._checkpoint("bound")
                     await self._let_plans_pass()
-                if ended.gone or ended.asking:
+                for _ in range(_CLEAR_LOOKS):
+                    if ended.asking:  # the answer may be that it goes
+                        await asyncio.sleep(_CLEAR_PAUSE)
+                if ended.gone:
                     await self._store.wait_until_written()
                 replaced = await is_replaced(ended, self._manager.plans)
                 known = None if replaced else self._state.pod_of(ended.key, ended.uid)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any
 
-from webhook.kube.errors import ApiError, unless_absent
+from webhook.kube.errors import NO_ANSWER, ApiError, unless_absent
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -98,9 +98,9 @@ class Writer(FencedRequests):
             else:
                 return
             pod = await self.read(pod.metadata)
-            if plan_id_of(pod) == record.id:
+            if (pod.metadata.annotations or {}).get(PLAN) == texts[PLAN]:
                 return
-            if plan_id_of(pod) not in ("", before) or not still_wanted(pod):
+            if plan_id_of(pod) not in ("", before, record.id) or not still_wanted(pod):
                 raise StaleError(f"{key_of(pod)} has changed since the decision")
         raise StaleError(f"{key_of(pod)} keeps changing")
 
@@ -302,7 +302,7 @@ class Writer(FencedRequests):
         A victim that changes all the time is asked anyway after some tries: nobody keeps a pod by changing it.
         An eviction that got no answer in all its time is not tried again: the server is asked for the pod instead.
         """
-        tries, changes, begun, pause = 0, 0, False, 0.0
+        tries, changes, begun, unclear, pause = 0, 0, False, False, 0.0
         while await wanted():
             try:
                 await (ask_anyway if ask_anyway and changes >= TRIES else ask)()
@@ -312,6 +312,7 @@ class Writer(FencedRequests):
                 if error.status == 429 and "DisruptionBudget" in error.causes():
                     return EvictionResult.REFUSED
                 tries += 1
+                unclear |= error.status == NO_ANSWER or error.status >= 500
                 if _is_on_its_way(error):
                     tries, begun, pause = 0, True, max(_AWAY_PAUSE, 2 * pause)
                 elif error.throttled:
@@ -331,7 +332,18 @@ class Writer(FencedRequests):
                 await asyncio.sleep(pause)
             else:
                 return EvictionResult.ASKED
+        if unclear and await self._has_left(victim):
+            return EvictionResult.ASKED  # only the answer was lost
         return EvictionResult.BEGUN if begun else EvictionResult.UNWANTED
+
+    async def _has_left(self, victim: PlanVictim) -> bool:
+        """Whether a victim is gone or leaves, as far as the server says so."""
+        try:
+            return bool((await self.read(victim)).metadata.deletion_timestamp)
+        except StaleError:
+            return True
+        except ApiError:
+            return False
 
     async def _fate(self, victim: PlanVictim, error: ApiError) -> EvictionResult | None:
         """What became of a victim after this error, by the server's own word; None while the server is away.

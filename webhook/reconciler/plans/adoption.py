@@ -58,11 +58,12 @@ class Adopted(NamedTuple):
 
 
 def adopt(
-    pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str], key: str
+    pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str], key: str, *, late: bool = False
 ) -> Adopted | TakeOff | None:
     """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off.
 
-    `clearing` are the ids of the plans that this process is taking off their pods, `key` is what leaders seal with.
+    `clearing` are the ids of the plans that this process is taking off their pods, `key` is what leaders seal with. A
+    plan that comes `late`, when this process has led for long, is one that somebody has put back.
     """
     # 1. Read it. What no version of giveway would write is taken off.
     state, name = manager.evaluator.state, key_of(pod)
@@ -80,7 +81,7 @@ def adopt(
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
     if record.resize:
         under_way = pod.spec.node_name == record.node
-    if not is_sealed(pod, key) or record.id in manager.ended or not under_way or policy is None:
+    if late or not is_sealed(pod, key) or record.id in manager.ended or not under_way or policy is None:
         return TakeOff(record.id, record.node)
     record = with_names(record, state.pods.items().values())
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
@@ -185,8 +186,8 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: Evicti
     # 1. What is written.
     limiter.history.load(record.workloads, now, wall)
     written = Counter[tuple[str, str, str]]()
-    for at, eviction, count in record.recent:
-        limiter.note([eviction] * count, now - max(0.0, wall - at))
+    limiter.load((row, now - max(0.0, wall - at)) for at, row, count in record.recent for _ in range(count))
+    for _, eviction, count in record.recent:
         written[eviction.plan, eviction.owner, eviction.node] += count
     for known in record.returning:
         evaluator.eviction_backoff.recall(known._replace(until=now + known.until - wall), now)
@@ -195,23 +196,24 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: Evicti
     for pod in evaluator.state.pods.items().values():
         for telling in _told_by(pod, evaluator) if is_marked(pod) and is_sealed(pod, key) else ():
             told.setdefault(telling.uid, []).append(telling)
-    for tellings in told.values():
+    for tellings in sorted(told.values(), key=len):
         rows = [(each.eviction.plan, each.eviction.owner, each.eviction.node) for each in tellings]
+        if not tellings[0].eviction.owner:  # the decision may have had no room to say whose it is
+            rows += [row for row in written if row[0] in {plan for plan, _, _ in rows}]
         if (row := next((row for row in rows if written[row]), None)) is not None:
             written[row] -= 1
             continue
-        _, eviction, begun, preemptor = tellings[0]
-        at = now - max(0.0, wall - max(begun, record.at))
-        limiter.note([eviction], at)
-        limiter.history.note(eviction.owner, at, evictor_name(preemptor))
+        # When it was is not known: nobody gets a rate back too early.
+        _, eviction, preemptor = tellings[0]
+        limiter.note([eviction], now)
+        limiter.history.note(eviction.owner, now, evictor_name(preemptor))
 
 
 class _Told(NamedTuple):
-    """A victim, by its uid, that a plan on a pod tells to be evicted, and when the plan began, since the epoch."""
+    """A victim, by its uid, that a plan on a pod tells to be evicted."""
 
     uid: str
     eviction: PlannedEviction
-    begun: float
     preemptor: Pod
 
 
@@ -223,14 +225,14 @@ def _told_by(preemptor: Pod, evaluator: Evaluator) -> Iterator[_Told]:
         record = None
     if record is None:
         return
-    record, begun = with_names(record, evaluator.state.pods.items().values()), epoch_or(record.begun, -math.inf)
+    record = with_names(record, evaluator.state.pods.items().values())
     decided = {victim.pod: victim for victim in decision.victims} if decision and decision.plan == record.id else {}
     for victim in record.victims:
         there, told = evaluator.state.pod_of(victim.key, victim.uid), decided.get(victim.key)
         node = (told.node if told else None) or record.node
         if there is None:
             owner, groups = told.owner if told else "", groups_of(victim.namespace, {}, ())
-            yield _Told(victim.uid, PlannedEviction(owner, node, groups, record.id), begun, preemptor)
+            yield _Told(victim.uid, PlannedEviction(owner, node, groups, record.id), preemptor)
         elif there.metadata.deletion_timestamp:
             leaving = evaluator.limiter.eviction_of(there, record.id)
-            yield _Told(victim.uid, replace(leaving, node=leaving.node or node), begun, preemptor)
+            yield _Told(victim.uid, replace(leaving, node=leaving.node or node), preemptor)

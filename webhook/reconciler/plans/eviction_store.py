@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -24,17 +25,16 @@ log = logging.getLogger(__name__)
 
 EVICTIONS = "giveway.dev/evictions"
 """The annotation of that Lease."""
-_PATIENCE = 5.0
-"""Seconds for a request."""
+_PATIENCE = 10.0
+"""Seconds for a request, as long as a renewal of the lease may take."""
 _LONGEST_WAIT = 20.0
 """Seconds for which a plan stays on its pod although what was evicted cannot be written."""
-_RETRY, _LONGEST_RETRY = 1.0, 60.0
-"""Seconds before a request is made again that failed, at first and at most."""
-_LEAST_GAP = 0.25
+_RETRY = 1.0
+"""Seconds before a request is made again that failed."""
+_LEAST_GAP, _LONGEST_GAP = 0.25, 5.0
+"""Seconds between two writes."""
 _SHARE = 0.05
 """How much of the time is spent on making the text, at most: of 10 000 workloads it takes a while."""
-_PAUSE = 0.05
-"""Seconds between two looks whether the text is written."""
 
 
 def evictions_lease(lease_name: str) -> str:
@@ -62,6 +62,10 @@ class EvictionStore:
         self._wanted = asyncio.Event()
         self._begun = self._written = 0
         """How many writes have begun, and the number of the last one that succeeded."""
+        self._refused = False
+        """Whether the server refuses to have it written: then nobody waits for that."""
+        self._ended = asyncio.Event()
+        """Set when the next write has ended."""
         self._took = 0.0
         """Seconds that the last text took to make."""
 
@@ -81,7 +85,7 @@ class EvictionStore:
                 return NOTHING
             except (ApiError, TimeoutError) as error:
                 self._warn(error)
-                if isinstance(error, ApiError) and error.status not in {NO_ANSWER, 429} and error.status < 500:
+                if _is_refusal(error):
                     return NOTHING
                 await asyncio.sleep(_RETRY)
 
@@ -91,17 +95,13 @@ class EvictionStore:
 
     async def keep(self) -> None:
         """Write what is new, until cancelled."""
-        pause = _RETRY
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            if await self.write():
-                pause = _RETRY
-            else:
+            if not await self.write() and not self._refused:
                 self._wanted.set()
-                await asyncio.sleep(pause)
-                pause = min(_LONGEST_RETRY, 2 * pause)
-            await asyncio.sleep(max(_LEAST_GAP, self._took / _SHARE))
+                await asyncio.sleep(_RETRY)
+            await asyncio.sleep(min(_LONGEST_GAP, max(_LEAST_GAP, self._took / _SHARE)))
 
     async def write(self) -> bool:
         """Write what is known now, if this process may; whether that succeeded. A failure is logged."""
@@ -115,20 +115,22 @@ class EvictionStore:
             async with asyncio.timeout(min(_PATIENCE, self._fence())):
                 await self._put(*self._place, text)
         except (ApiError, TimeoutError) as error:
-            self._lease = None
+            self._lease, self._refused = None, _is_refusal(error)
             self._warn(error)
-            return False
-        self._written = number
-        return True
+        else:
+            self._written, self._refused = number, False
+        ended, self._ended = self._ended, asyncio.Event()
+        ended.set()
+        return self._written == number
 
     async def wait_until_written(self) -> None:
         """Wait until all is written that was evicted so far; not for long if it cannot be."""
         begun = self._begun
         self.write_soon()
-        for _ in range(int(_LONGEST_WAIT / _PAUSE)):
-            if self._place is None or self._written > begun:
-                return
-            await asyncio.sleep(_PAUSE)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_WAIT):
+                while self._place is not None and self._written <= begun and not self._refused:
+                    await self._ended.wait()
 
     async def _put(self, namespace: str, name: str, text: str) -> None:
         lease = self._lease or await self._get(namespace, name)
@@ -148,3 +150,9 @@ class EvictionStore:
 
     def _warn(self, error: Exception) -> None:
         log.warning("the evictions in Lease %s/%s: %s", *(self._place or ("", "")), error or type(error).__name__)
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the server has answered, and would not answer otherwise if it was asked again."""
+    passes = {NO_ANSWER, 404, 409, 429}
+    return isinstance(error, ApiError) and error.status not in passes and error.status < 500
