@@ -68,15 +68,15 @@ LEAVES = {"deleted": rfc3339(START)}
     ],
 )
 def test_a_plan_on_a_pod_tells_of_evictions(row: DecidedVictim, there: list[Pod], evicted: tuple[str, str] | None):
-    """A victim that is gone, or leaves, counts where it was, since the plan began."""
-    assert counted(planned(preemptor(), *told(row)), *there) == ([(*evicted, 10.0)] if evicted else [])
+    """A victim that is gone, or leaves, counts where it was, as of now: when it was is not known."""
+    assert counted(planned(preemptor(), *told(row)), *there) == ([(*evicted, 0.0)] if evicted else [])
 
 
 def test_another_pod_of_a_victims_name():
     """The victim itself is gone."""
     successor = web("a")
     successor.metadata.uid = "another"
-    assert counted(planned(preemptor(), *told(decided())), successor) == [(WEB, "n1", 10.0)]
+    assert counted(planned(preemptor(), *told(decided())), successor) == [(WEB, "n1", 0.0)]
 
 
 def test_members_of_a_gang_share_a_victim():
