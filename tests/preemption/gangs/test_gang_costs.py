@@ -1,13 +1,20 @@
 """What victims cost decides for a gang as for one pod: each key by itself, and all of them against every set."""
 
+import random
+from collections import Counter
+from datetime import datetime
+
 import numpy as np
 import pytest
 
 from tests.preemption.building import NOW, as_pod, node, pod, rules, snapshot_of
-from tests.preemption.costs import READY, SAVED
+from tests.preemption.costs import EVERY, READY, SAVED
+from tests.preemption.gangs.brute_force import closed, cost_of, fits, group_name, pieces
+from tests.preemption.gangs.random_gangs import gang_cluster
 from webhook.kube.instants import rfc3339
 from webhook.kube.pods import POD_DELETION_COST
 from webhook.policy.model.cost import EvictionCost, LostWork
+from webhook.policy.model.preemption import GroupDisruption
 from webhook.preemption.gangs.decision import decide_gang
 from webhook.preemption.gangs.gang import form_gang
 
@@ -79,3 +86,69 @@ def test_fewest_groups_lose_a_member():
             one["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = group
     by = rules(cost=EvictionCost(group_restarts=True))
     assert sorted(one.name for one in decided(cluster(nodes, pods), by)[1].victims) == ["-4", "-5"]
+
+
+def totals(chosen, pods, evicted):
+    """What a set costs by all documented keys, in their order."""
+    gone = [pods[name] for piece in chosen for name in piece.pods]
+    saved = [
+        max(
+            datetime.fromisoformat(one["status"]["startTime"]).timestamp(),
+            datetime.fromisoformat(one["metadata"]["annotations"][SAVED]).timestamp(),
+        )
+        for one in gone
+    ]
+    return (
+        *cost_of(chosen),
+        sum(piece.priority * len(piece.pods) for piece in chosen),
+        sum(bool(one["status"]["conditions"]) for one in gone),
+        len({group_name(one) for one in gone if group_name(one)}),
+        sum(int(one["metadata"]["annotations"][POD_DELETION_COST]) for one in gone),
+        sum(int(max(NOW - at, 0)) for at in saved),
+        sum(evicted[one["metadata"]["name"]] for one in gone),
+        max(one["spec"]["terminationGracePeriodSeconds"] for one in gone),
+    )
+
+
+def cheapest(data, pods, evicted, everything):
+    """What the cheapest set of units costs by all keys; None if none makes room, or it is not needed."""
+    names = list(pods)
+    usable = [one for one in everything if one.priority < 100]
+    best = None
+    for number in range(1, 2 ** len(usable)):
+        chosen = closed(tuple(one for at, one in enumerate(usable) if number >> at & 1), everything)
+        gone = frozenset(name for one in chosen for name in one.pods)
+        if gone <= frozenset(names) and (best is None or totals(chosen, pods, evicted) < best):
+            best = totals(chosen, pods, evicted) if fits(data, gone, data["need"]) else best
+    return best
+
+
+@pytest.mark.slow
+def test_no_set_of_units_costs_less():
+    """In 300 random clusters of up to 8 nodes no other set is cheaper by all keys, for gangs of any kind in 95 of 100.
+
+    The keys of D6 come first; the clusters have no budgets.
+    """
+    seen, by = Counter(), rules(groups=GroupDisruption.GROUP, cost=EVERY)
+    for seed in range(300):
+        dice, data = random.Random(-seed), gang_cluster(seed) | {"podDisruptionBudgets": []}
+        pods = {
+            one["metadata"]["name"]: dressed(
+                one,
+                ready=dice.random() < 0.6,
+                cost=dice.randint(0, 2),
+                saved=dice.choice((0, 100, 5000)),
+                grace=dice.choice((5, 30)),
+            )
+            for one in data["pods"]
+        }
+        evicted = {name: dice.choice((0, 0, 1, 2)) for name in pods}
+        gang, decision = decided(data, by, evicted)
+        if gang.incomplete or not decision.victims:
+            continue
+        everything = pieces(data, "gang")
+        names = frozenset(victim.name for victim in decision.victims)
+        own = totals([one for one in everything if one.pods <= names], pods, evicted)
+        best = cheapest(data, pods, evicted, everything)
+        seen["best" if own == best else "worse"] += 1
+    assert seen["best"] >= 0.95 * (seen["best"] + seen["worse"]) > 80, seen
