@@ -60,7 +60,7 @@ class Step(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # asyncio would make a text of a whole cluster when it ends
 class Running:
     """The parts of a cluster that is being simulated."""
 
