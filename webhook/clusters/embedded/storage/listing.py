@@ -88,12 +88,15 @@ class ListPage:
     records: list[StoredObject]
     revision: int
     token: str = ""
+    remaining: int | None = None
 
     def metadata(self) -> dict[str, object]:
         """ListMeta."""
         metadata: dict[str, object] = {"resourceVersion": str(self.revision)}
         if self.token:
             metadata["continue"] = self.token
+        if self.remaining is not None:
+            metadata["remainingItemCount"] = self.remaining
         return metadata
 
 
@@ -120,10 +123,11 @@ def page(store: ObjectStore, selection: Selection, query: Mapping[str, str]) -> 
         if query.get("resourceVersionMatch") == "Exact":
             raise statuses.bad_request("resourceVersionMatch: only the newest state is kept here")
     records: list[StoredObject] = []
-    for record in filter(selection.matches, collection.in_namespace(selection.namespace, start)):
+    rest = filter(selection.matches, collection.in_namespace(selection.namespace, start))
+    for record in rest:
         if limit and len(records) == limit:
             token = _Token("meta.k8s.io/v1", revision, f"{records[-1].key}\0")
-            return ListPage(records, revision, _encode(token))
+            return ListPage(records, revision, _encode(token), 1 + sum(1 for _ in rest))
         records.append(record)
     return ListPage(records, revision)
 
