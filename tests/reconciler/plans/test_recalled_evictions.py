@@ -94,6 +94,18 @@ def test_an_eviction_that_is_older_than_what_is_written():
     assert (count(setting), history) == (1, {WEB: 1})
 
 
+def test_a_bare_pod_takes_no_other_victims_row():
+    """Of a plan one victim is written, and a bare pod is not: each counts once, and for itself."""
+    setting = Setting(node("n1"), under=policy(limits=LIMITS))
+    record, decision = tellings("p1", "a", "b")
+    rows = (msgspec.structs.replace(decision.victims[0], owner=""), decision.victims[1])
+    setting.add(planned(preemptor(), record, msgspec.structs.replace(decision, victims=rows)))
+    written = PlannedEviction(WEB, "n1", ("namespace default",), "p1")
+    recall_evictions(setting.evaluator, setting.policy_set, EvictionRecord(START, [(START, written, 1)]), "")
+    owners = sorted(eviction.owner for eviction, _ in setting.evaluator.limiter.recent(setting.clock.monotonic()))
+    assert owners == ["", WEB]
+
+
 def test_an_eviction_that_is_granted_after_its_ticket_was_taken_back():
     """A plan whose time was over takes back the tickets of those it is asking; one that goes after all counts."""
     limiter = EvictionLimiter()

@@ -198,23 +198,27 @@ def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, record: Evicti
             told.setdefault(telling.uid, []).append(telling)
     for tellings in sorted(told.values(), key=len):
         rows = [(each.eviction.plan, each.eviction.owner, each.eviction.node) for each in tellings]
-        if not tellings[0].eviction.owner:  # the decision may have had no room to say whose it is
+        if not tellings[0].named:
             rows += [row for row in written if row[0] in {plan for plan, _, _ in rows}]
         if (row := next((row for row in rows if written[row]), None)) is not None:
             written[row] -= 1
             continue
         # When it was is not known: nobody gets a rate back too early.
-        _, eviction, preemptor = tellings[0]
-        limiter.note([eviction], now)
-        limiter.history.note(eviction.owner, now, evictor_name(preemptor))
+        untold = tellings[0]
+        limiter.note([untold.eviction], now)
+        limiter.history.note(untold.eviction.owner, now, evictor_name(untold.preemptor))
 
 
 class _Told(NamedTuple):
-    """A victim, by its uid, that a plan on a pod tells to be evicted."""
+    """A victim, by its uid, that a plan on a pod tells to be evicted.
+
+    It is `named` if it is known whose it is: a decision names only as many victims as it has room for.
+    """
 
     uid: str
     eviction: PlannedEviction
     preemptor: Pod
+    named: bool = True
 
 
 def _told_by(preemptor: Pod, evaluator: Evaluator) -> Iterator[_Told]:
@@ -232,7 +236,7 @@ def _told_by(preemptor: Pod, evaluator: Evaluator) -> Iterator[_Told]:
         node = (told.node if told else None) or record.node
         if there is None:
             owner, groups = told.owner if told else "", groups_of(victim.namespace, {}, ())
-            yield _Told(victim.uid, PlannedEviction(owner, node, groups, record.id), preemptor)
+            yield _Told(victim.uid, PlannedEviction(owner, node, groups, record.id), preemptor, told is not None)
         elif there.metadata.deletion_timestamp:
             leaving = evaluator.limiter.eviction_of(there, record.id)
             yield _Told(victim.uid, replace(leaving, node=leaving.node or node), preemptor)
