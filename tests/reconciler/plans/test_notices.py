@@ -148,7 +148,7 @@ def let_go(manager: PlanManager, plan: Plan) -> None:
 def test_what_is_done_for_a_notice():
     """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first."""
     setting, manager, plan = manager_with(60.0)
-    assert manager.next_action(plan) == Nominate()
+    assert manager.next_action(plan) == Nominate(plan.record.victims)
     plan.note_written()
     let_go(manager, plan)
     told = manager.next_action(plan)
@@ -171,7 +171,7 @@ def test_a_policy_that_tells_earlier_than_the_plan_says():
     plan.note_written()
     setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=90.0)),)))
     let_go(manager, plan)
-    assert manager.next_action(plan) == Nominate()
+    assert manager.next_action(plan) == Nominate(())
     assert plan.record.notice == 90.0
     plan.note_written()
     assert isinstance(manager.next_action(plan), Notify)

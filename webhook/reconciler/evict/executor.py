@@ -149,8 +149,8 @@ class Executor:
     async def _results(self, plan: Plan, step: Step) -> list[Ending | None]:
         """Do one step of a plan; for each part of it why the plan must end, None if it goes on."""
         match step:
-            case Nominate():
-                return [await self._nominate(plan)]
+            case Nominate(victims):
+                return await asyncio.gather(self._nominate(plan), *(self._try(plan, victim) for victim in victims))
             case Displace(pods):
                 return [await self._displace(plan, pods)]
             case Try(victims):

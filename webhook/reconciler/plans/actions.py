@@ -10,7 +10,9 @@ from webhook.reconciler.state.plan_victims import PlanVictim
 
 
 class Nominate(NamedTuple):
-    """Write nomination and plan."""
+    """Write nomination and plan; meanwhile find out for these victims what `Try` does."""
+
+    victims: tuple[PlanVictim, ...]
 
 
 class Promise(NamedTuple):

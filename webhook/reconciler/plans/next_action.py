@@ -111,7 +111,7 @@ def _next_step(situation: Situation) -> Action:
     if (gap := _gap(situation)) is not None:
         return gap
     if not plan.nominated:
-        return Nominate()
+        return Nominate(_to_try(situation) if _go_several(situation) else ())
     if any(not sibling.nominated for sibling in context.plans.siblings(plan)):
         return Wait(now + _ASSEMBLY_PAUSE)
     # 2. If all have been asked, the room is there, or will be, or it was taken.
@@ -197,6 +197,12 @@ def _to_try(situation: Situation) -> tuple[PlanVictim, ...]:
     return tuple(victim for victim in victims if victim.uid not in situation.plan.tried)
 
 
+def _go_several(situation: Situation) -> bool:
+    """Whether one victim that the server keeps would cost others."""
+    plan, siblings = situation.plan, situation.context.plans.siblings(situation.plan)
+    return bool(siblings) or len(situation.left) + len(_shared(situation)) + len(plan.gone) > 1
+
+
 def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     """Ask those of the victims that are left whose turn it is: everybody has been told."""
     plan, context, left, now = situation.plan, situation.context, situation.left, situation.now
@@ -209,11 +215,9 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     if not plan.displaced and (lower := to_displace(evaluator.state, plan)):
         return Displace(tuple(lower))
     # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
-    siblings = context.plans.siblings(plan)
-    several = bool(siblings) or len(left) + len(_shared(situation)) + len(plan.gone) > 1
-    if several and (untried := _to_try(situation)):
+    if _go_several(situation) and (untried := _to_try(situation)):
         return Try(untried)
-    if any(_holds_back(sibling, context) for sibling in siblings):
+    if any(_holds_back(sibling, context) for sibling in context.plans.siblings(plan)):
         return Wait(now + _ASSEMBLY_PAUSE)
     # 4. Devices have to come free together, or pods that want fewer take them one by one.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
