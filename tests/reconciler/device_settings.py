@@ -82,8 +82,8 @@ def begun(setting: Devices, made: Pod) -> tuple[Desk, Plan]:
     outcome = setting.evaluate(made)
     assert isinstance(outcome, Evicts), outcome
     plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
-    plan.note_displaced()
-    plan.note_written()
+    plan.displaced = True
+    plan.nominated = True
     return desk, plan
 
 

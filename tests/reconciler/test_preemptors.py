@@ -9,7 +9,7 @@ from webhook.kube.resources import PRIORITY_CLASS
 from webhook.policy.model.preemption import Preemptors
 from webhook.policy.model.values import MARK
 from webhook.preemption.snapshot.kinds import PRIORITY_CLASSES
-from webhook.reconciler.plans.objections import objection
+from webhook.reconciler.plans.actions import End
 from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
 
 
@@ -76,17 +76,11 @@ def test_a_plan_asks_nobody_any_more_when_its_class_was_made_again():
     outcome = setting.evaluate(made)
     desk = Desk(setting)
     plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
+    plan.nominated = True
     body = {"metadata": {"name": "high"}, "value": 7}
     setting.state.snapshot.put(PRIORITY_CLASSES, msgspec.convert(body, PriorityClass))
-    left = list(plan.record.victims)
-    found = objection(
-        *(plan, setting.evaluator, setting.policy_set, setting.policy, left),
-        at=setting.at,
-        fresh=True,
-        later=(),
-        siblings=(),
-    )
-    assert found is not None
+    found = desk.reconciler.plan_manager.next_action(plan)
+    assert isinstance(found, End)
     assert "PriorityClass high was made again" in found.note
 
 

@@ -10,8 +10,7 @@ from tests.reconciler.harness.cluster import Cluster
 from tests.reconciler.harness.pods import Json, fixed, preemptor, victim, written_on
 from tests.reconciler.harness.scenarios import bound, clearing, crowded, full, lived, simulated
 from webhook.reconciler.evict import executor
-from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.plans import recheck
 
 pytestmark = pytest.mark.usefixtures("no_errors")
 
@@ -82,16 +81,14 @@ def test_plan_of_a_bound_pod_is_taken_off_when_the_others_have_ended(monkeypatch
 
 
 def test_victims_chosen_together_are_judged_once(monkeypatch: pytest.MonkeyPatch):
-    """Between the look that chose three victims and the requests nothing has changed: nobody looks three times more."""
-    looks, look = [], PlanManager.next_action
-
-    def counted(manager: PlanManager, plan: Plan, asking: Any = ()) -> Any:
-        looks.append(asking)
-        return look(manager, plan, asking)
-
-    monkeypatch.setattr(PlanManager, "next_action", counted)
+    """Between the decision and the requests nothing has changed: nobody judges the three victims again."""
+    judged: list[Any] = []
+    judge = recheck.potential_victims
+    monkeypatch.setattr(
+        recheck, "potential_victims", lambda *given, **more: judged.append(given) or judge(*given, **more)
+    )
     made, _ = lived(lambda: crowded(*(victim(name, "n1", "2") for name in "abc"), fixed("d", "n1", "2"), cpu="6"))
-    assert (len(made.evicted), bool(looks), any(looks)) == (3, True, False)
+    assert (len(made.evicted), len(judged)) == (3, 0)
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ class Preempting:
         wall, dry_run = self._evaluator.clock.wall(), self._manager.dry_run
         decision = self._reporter.evaluated(evaluation, wall, dry_run=dry_run)
         if evaluation.plan is not None:
-            evaluation.plan.note_decision(decision)
+            evaluation.plan.decision = decision
 
     def _is_rehearsed(self, nodes: Collection[str]) -> bool:
         """Whether only rehearsed plans make the room on these nodes: kube-scheduler will bind nothing there."""

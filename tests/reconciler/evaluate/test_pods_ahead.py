@@ -12,8 +12,9 @@ from webhook.preemption.snapshot.kinds import POD_GROUPS, VOLUME_CLAIMS, VOLUMES
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.reconciler.evaluate.outcomes import Evicts, Promised, Unschedulable, Waits
 from webhook.reconciler.plans.actions import Ask, Try
-from webhook.reconciler.plans.next_action import PlanContext, next_action
-from webhook.reconciler.plans.plan import Plan, PlanLook
+from webhook.reconciler.plans.next_action import next_action
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.recheck import PlanContext
 from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.plan_victims import PlanVictim
 
@@ -283,7 +284,6 @@ def test_what_was_decided_stands_before_the_first_eviction(
     victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
     record = PlanRecord(id="plan", node=outcome.node, victims=victims, policy="test")
     plan = Plan(record, "default/p", "uid-p", 100, 0.0, 300.0, nominated=True, displaced=True)
-    plan.look = PlanLook(setting.state.snapshot.version - 1)
     action = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), setting.at)
     assert isinstance(action, Ask | Try)
 

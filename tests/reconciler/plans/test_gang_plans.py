@@ -52,8 +52,8 @@ async def test_once_somebody_was_asked_for_a_gang_all_its_plans_go_on():
     reconciler, manager = desk.reconciler, desk.reconciler.plan_manager
     first, second = reconciler.plans.values()
     for plan in (first, second):
-        plan.note_written()
-        plan.note_displaced()
+        plan.nominated = True
+        plan.displaced = True
     reconciler.state.nodes.take("n9", node("n9", "4"))
     ended = manager.next_action(second)
     assert isinstance(ended, End)
@@ -72,8 +72,8 @@ async def test_a_victim_that_another_plan_has_asked_is_not_asked_again():
     second.record = msgspec.structs.replace(second.record, victims=first.record.victims)
     manager.index.add(second)
     for plan in (first, second):
-        plan.note_written()
-        plan.note_displaced()
+        plan.nominated = True
+        plan.displaced = True
     (victim,) = first.record.victims
     manager.asked(first, reconciler.state.pods.get(victim.key))
     assert isinstance(manager.next_action(second), Wait)

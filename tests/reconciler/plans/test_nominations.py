@@ -42,11 +42,11 @@ async def test_lower_nominations_are_cleared_before_anybody_goes():
     made, desk = preemptor("p", "8"), Desk(setting)
     manager = desk.reconciler.plan_manager
     plan = manager.begin(made, setting.policy, setting.evaluate(made), 0, ())
-    plan.note_written()
+    plan.nominated = True
     action = manager.next_action(plan)
     assert isinstance(action, Displace)
     assert [one.metadata.name for one in action.pods] == ["low"]
-    plan.note_displaced()
+    plan.displaced = True
     assert isinstance(manager.next_action(plan), Ask)
 
 

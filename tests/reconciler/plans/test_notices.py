@@ -98,12 +98,12 @@ def test_behind_which_notice_a_plan_stands(is_so: str, stands: bool):
     made.note_told("uid-a", 5.0)
     index.add(made)
     if "unneeded" in is_so:
-        made.spare({"uid-a"})
+        made.unneeded = {"uid-a"}
     if "asking" in is_so:
-        made.begin_asking("uid-a", ServerTime(START))
+        made.asking = {"uid-a"}
     if "ended" in is_so:
         index.remove(made)
-        made.end(Ending.OUTDATED)
+        made.ended = Ending.OUTDATED
     notices = Notices(index, {"p1": made} if "asking" in is_so else {})
     told = pod("a", node="n1", annotations={NOTICE: notice("p2" if is_so == "other" else "p1")})
     told.metadata.deletion_timestamp = rfc3339(START) if "leaving" in is_so else None
@@ -142,14 +142,14 @@ def let_go(manager: PlanManager, plan: Plan) -> None:
     tried = manager.next_action(plan)
     assert isinstance(tried, Try)
     for victim in tried.victims:
-        plan.note_tried(victim.uid, goes=True)
+        plan.tried[victim.uid] = True
 
 
 def test_what_is_done_for_a_notice():
     """Both are told, then waited for; they are asked when the notices are over. Who was not told is told first."""
     setting, manager, plan = manager_with(60.0)
     assert manager.next_action(plan) == Nominate(plan.record.victims)
-    plan.note_written()
+    plan.nominated = True
     let_go(manager, plan)
     told = manager.next_action(plan)
     assert isinstance(told, Notify)
@@ -168,12 +168,12 @@ def test_what_is_done_for_a_notice():
 def test_a_policy_that_tells_earlier_than_the_plan_says():
     """The plan is written again before anybody is told: the next leader would ask too early."""
     setting, manager, plan = manager_with(60.0)
-    plan.note_written()
+    plan.nominated = True
     setting.policy_set.use(Policies(preemption=(policy(victims=Victims(notice=90.0)),)))
     let_go(manager, plan)
     assert manager.next_action(plan) == Nominate(())
     assert plan.record.notice == 90.0
-    plan.note_written()
+    plan.nominated = True
     assert isinstance(manager.next_action(plan), Notify)
 
 

@@ -12,8 +12,9 @@ from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.schedule import Schedule
 from webhook.reconciler.evaluate.outcomes import Waits
 from webhook.reconciler.plans.actions import Action, End
-from webhook.reconciler.plans.next_action import PlanContext, next_action
-from webhook.reconciler.plans.plan import Plan, PlanLook
+from webhook.reconciler.plans.next_action import next_action
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.recheck import PlanContext
 from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.plan_victims import PlanVictim
 
@@ -32,8 +33,7 @@ def begun(setting: Setting) -> Plan:
     setting.expect(made, outcome)
     victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
-    look = PlanLook(setting.state.snapshot.version)
-    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, nominated=True, displaced=True, look=look)
+    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, nominated=True, displaced=True)
 
 
 def action(setting: Setting, plan: Plan) -> Action:
@@ -140,12 +140,12 @@ def test_time_is_an_argument(nominated: bool, asked: tuple[str, ...]):
         setting.add(pod(f"{name}-a", "4", node=name), pod(f"{name}-b", "3", node=name, priority=1000))
     setting.add(pod("leaving", "1", node="n1", deleted=rfc3339(START + 10)), preemptor("above", "6", priority=1000))
     plan, at = begun(setting), setting.at
-    plan.nominated, plan.gone, plan.look = nominated, set(asked), PlanLook()
+    plan.nominated, plan.gone = nominated, set(asked)
     before = {field.name: copy.copy(getattr(plan, field.name)) for field in dataclasses.fields(Plan)}
     setting.evaluator.clock = NoClock()
     todo = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), at)
     assert not isinstance(todo, End)
-    assert {name: getattr(plan, name) for name in before} == before | {"look": plan.look}
+    assert {name: getattr(plan, name) for name in before} == before | {"verdict": plan.verdict}
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -135,7 +135,7 @@ async def test_victims_end_together():
     desk, plan = begun(setting, setting.wants("p", 2))
     manager = desk.reconciler.plan_manager
     for victim in plan.record.victims:
-        plan.note_tried(victim.uid, goes=True)
+        plan.tried[victim.uid] = True
 
     def asked() -> list[str] | float:
         match manager.next_action(plan):
@@ -163,7 +163,7 @@ async def test_whoever_may_refuse_is_asked_before_all_end_together():
     desk, plan = begun(setting, setting.wants("p", 2))
     manager = desk.reconciler.plan_manager
     for victim in plan.record.victims:
-        plan.note_tried(victim.uid, goes=victim.name == "n1-0")
+        plan.tried[victim.uid] = victim.name == "n1-0"
     for name in ("n1-1", "n1-0"):
         action = manager.next_action(plan)
         assert isinstance(action, Ask)

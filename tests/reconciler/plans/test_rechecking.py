@@ -1,17 +1,21 @@
 """Room that comes up between the decision and an eviction costs nobody their place, on the plan's own node too."""
 
+from collections.abc import Collection
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor, under_way
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
 from webhook.policy.model.preemption import GroupDisruption, Groups
 from webhook.reconciler.evaluate import known_room
-from webhook.reconciler.plans.plan import Plan, PlanLook
-from webhook.reconciler.plans.unneeded import unneeded
+from webhook.reconciler.plans.actions import Spare
+from webhook.reconciler.plans.next_action import unasked
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.recheck import PlanContext, Situation, recheck
 from webhook.reconciler.state.annotations import PlanRecord
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.plan_victims import PlanVictim
@@ -31,15 +35,16 @@ def planned(setting: Setting, cpu: str) -> Plan:
         for victim in outcome.victims
     )
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
-    return Plan(
-        record,
-        "default/p",
-        "uid-p",
-        100,
-        0.0,
-        300.0,
-        look=PlanLook(setting.state.snapshot.version),
-    )
+    return Plan(record, "default/p", "uid-p", 100, 0.0, 300.0)
+
+
+def stay(setting: Setting, plan: Plan, wait: float = 0.0, asking: Collection[str] = ()) -> set[str]:
+    """The victims, by uid, that need not go any more."""
+    context = PlanContext(setting.evaluator, setting.policy_set, under_way(plan))
+    left = unasked(plan, context, asking)
+    situation = Situation(plan, context, setting.state.pods.get(plan.key), setting.at, asking, left)
+    found = recheck(situation, msgspec.structs.replace(setting.policy, wait_for_terminating=wait))
+    return set(found.uids) if isinstance(found, Spare) else set()
 
 
 def leaving(name: str, cpu: str, **more: Any) -> Pod:
@@ -79,8 +84,7 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
     for name in happens:
         setting.remove(f"default/{name}")
     for _ in range(2):
-        found = unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at)
-        assert found.uids == {f"uid-{name}" for name in staying}
+        assert stay(setting, plan) == {f"uid-{name}" for name in staying}
 
 
 @pytest.mark.parametrize(
@@ -93,7 +97,7 @@ def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, unneed
     setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")))
     plan = planned(setting, "5")
     assert len(plan.record.victims) == 2
-    assert len(unneeded(setting.evaluator, plan, setting.rules, wait, at=setting.at).uids) == unneeded_victims
+    assert len(stay(setting, plan, wait)) == unneeded_victims
 
 
 def test_a_new_pod_of_a_victims_name_is_not_counted_on():
@@ -105,7 +109,7 @@ def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     setting.remove("default/a")
     setting.add(pod("a", "3", node="n1", uid="another"))
     setting.remove("default/other")
-    assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at).uids == set()
+    assert stay(setting, plan) == set()
 
 
 def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
@@ -157,7 +161,7 @@ def test_a_group_goes_whole_or_stays(asked: list[str], staying: set[str]):
     for name in asked:
         plan.note_asked(f"uid-{name}", 0.0, 0, ServerTime(START))
         setting.add(leaving(name, "6", **group))
-    assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at).uids == staying
+    assert stay(setting, plan) == staying
 
 
 @pytest.mark.parametrize(
@@ -178,6 +182,6 @@ def test_a_group_that_is_not_needed_stays_whole(asking: list[str], others: list[
     assert {victim.name for victim in plan.record.victims} == {"a", "b"}
     setting.remove("default/own")
     for name in asking:
-        plan.begin_asking(f"uid-{name}", ServerTime(START))
+        plan.asking.add(f"uid-{name}")
     asked = frozenset(f"uid-{name}" for name in others)
-    assert unneeded(setting.evaluator, plan, setting.rules, 0.0, at=setting.at, asking=asked).uids == staying
+    assert stay(setting, plan, asking=asked) == staying

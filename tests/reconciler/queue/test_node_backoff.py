@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
+from tests.reconciler.builders import Desk, Setting, node, pod, preemptor, under_way
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
-from webhook.reconciler.plans.objections import objection
 from webhook.reconciler.plans.plan import remaining
+from webhook.reconciler.plans.recheck import PlanContext, Situation, recheck
 from webhook.reconciler.queue import node_backoff
 from webhook.reconciler.queue.node_backoff import PATIENCE, NodeBackoff
 
@@ -157,17 +157,7 @@ async def test_a_pod_that_is_bound_nowhere_is_served_all_the_same(monkeypatch: p
     assert decision["node"] == "n5"
     plan = desk.reconciler.plans["default/p"]
     assert plan.left_out == {f"n{number}" for number in range(5)}
-    assert (
-        objection(
-            plan,
-            setting.evaluator,
-            setting.policy_set,
-            setting.policy,
-            remaining(setting.state, plan),
-            at=setting.at,
-            fresh=True,
-            later=(),
-            siblings=(),
-        )
-        is None
-    )
+    context = PlanContext(setting.evaluator, setting.policy_set, under_way(plan))
+    left = remaining(setting.state, plan)
+    pod_now = setting.state.pods.get(plan.key)
+    assert recheck(Situation(plan, context, pod_now, setting.at, (), left), setting.policy) is None

@@ -23,7 +23,7 @@ from webhook.reconciler.evict.writer import EvictionResult, Writer
 from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Step, Try
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.eviction_store import EvictionStore
-from webhook.reconciler.plans.next_action import is_chosen, policy_for
+from webhook.reconciler.plans.next_action import policy_for
 from webhook.reconciler.plans.plan import Plan, is_there, remaining
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
@@ -194,7 +194,7 @@ class Executor:
                     return plan.ended or Ending.OUTDATED
             wanted = self._policy_set.policy_to_act_by
             await self._writer.nominate(pod, plan.record, plan.decision, wanted, self._key())
-            plan.note_written()
+            plan.nominated = True
             await self._checkpoint("nominated")
         except (ApiError, StaleError) as error:
             log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
@@ -213,7 +213,7 @@ class Executor:
 
         A failure is reported, not fatal: kube-scheduler gives room to the higher priority anyway.
         """
-        plan.note_displaced()
+        plan.displaced = True
         for pod in pods:
             try:
                 displaced = await self._writer.displace(pod)
@@ -253,7 +253,7 @@ class Executor:
         if result is EvictionResult.REFUSED:
             self._reporter.budget_refused(plan, victim)
             return Ending.REFUSED
-        plan.note_tried(victim.uid, goes=result is not EvictionResult.UNKNOWN)
+        plan.tried[victim.uid] = result is not EvictionResult.UNKNOWN
         return None
 
     async def _ask(self, plan: Plan, victim: PlanVictim) -> Ending | None:
@@ -270,13 +270,12 @@ class Executor:
             if plan.ended is not None or not is_there(self._state, plan, victim):
                 return False
             judged = self._state.pods.get(victim.key) or judged
-            if is_chosen(plan, self._manager.context, victim.uid, clock.monotonic()):
-                return True
             action = self._look(plan, frozenset(plan.asking - {victim.uid}))
             return not isinstance(action, End) and plan.needs(victim.uid)
 
         clock = self._manager.clock
-        plan.begin_asking(victim.uid, self._state.creations.now())
+        plan.asking.add(victim.uid)
+        plan.evicting = plan.evicting or self._state.creations.now()
         try:
             if policy.eviction is EvictionMode.DELETE:
                 result = await self._writer.delete(victim, grace, clock.wall(), wanted, seen=lambda: judged)
@@ -291,7 +290,7 @@ class Executor:
         except DeposedError:
             return Ending.DEPOSED
         finally:
-            plan.end_asking(victim.uid)
+            plan.asking.discard(victim.uid)
             self._manager.settle(plan)
 
     async def _note_result(self, plan: Plan, victim: PlanVictim, pod: Pod, left: EvictionResult) -> Ending | None:

@@ -111,7 +111,8 @@ def adopt(
     )
     if (decision := decision_of(pod)) is not None and decision.plan == record.id:
         owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
-        plan.recall(owners, decision.room)
+        plan.owners |= owners
+        plan.room = decision.room
     manager.index.add(plan)
     for victim in record.victims:
         if state.pod_of(victim.key, victim.uid) is None:

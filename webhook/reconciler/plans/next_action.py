@@ -8,9 +8,7 @@ by the same rules. How far a plan has come is not stored: it follows from what w
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from types import MappingProxyType
-from typing import NamedTuple
+from collections.abc import Collection
 
 from webhook.kube.objects.pod import Pod
 from webhook.kube.pods import is_deferred, is_terminal
@@ -18,15 +16,12 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import refusal_of
 from webhook.preemption.gangs.gang import form_gang
 from webhook.reconciler.clock import Now
-from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Promise, Spare, Try, Wait
+from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominate, Notify, Promise, Try, Wait
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.notices import askable, not_told
-from webhook.reconciler.plans.objections import basis, has_budget, objection
 from webhook.reconciler.plans.plan import Plan, remaining, to_displace
 from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way, taken_text
-from webhook.reconciler.plans.plan_index import PlanIndex
-from webhook.reconciler.plans.unneeded import unneeded
+from webhook.reconciler.plans.recheck import PlanContext, Situation, later_equals, recheck
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.state.annotations import carries
 from webhook.reconciler.state.plan_victims import PlanVictim
@@ -37,43 +32,10 @@ _ASSEMBLY_PAUSE = 1.0
 """Seconds between two looks at whether all of a gang are nominated, or all of a group may go, if nothing happens."""
 
 
-class PlanContext(NamedTuple):
-    """What a plan is judged by, beside itself.
-
-    `plans` are under way. `unanswered` are over, by id, and their victims are still being asked: they may leave, or
-    stay. As long as pods are `unseen` some plans may yet be taken over.
-    """
-
-    evaluator: Evaluator
-    policy_set: PolicySet
-    plans: PlanIndex
-    unanswered: Mapping[str, Plan] = MappingProxyType({})
-    unseen: Collection[str] = ()
-
-
-class Situation(NamedTuple):
-    """What the next action is worked out from: the preemptor is there, its plan is not over.
-
-    Victims `asking`, by uid, are being asked; those `left` have yet to be.
-    """
-
-    plan: Plan
-    context: PlanContext
-    pod: Pod
-    at: Now
-    asking: Collection[str]
-    left: list[PlanVictim]
-
-    @property
-    def now(self) -> float:
-        """The time, in monotonic seconds."""
-        return self.at.monotonic
-
-
 def next_action(plan: Plan, context: PlanContext, at: Now, asking: Collection[str] = ()) -> Action:
     """What to do next for a plan; the victims `asking`, by uid, are being asked, so it is too late for them.
 
-    The plan is not changed, but for `plan.look`.
+    The plan is not changed, but for `plan.verdict`.
     """
     state = context.evaluator.state
     pod = state.pods.get(plan.key)
@@ -87,32 +49,18 @@ def next_action(plan: Plan, context: PlanContext, at: Now, asking: Collection[st
     action = _next_step(Situation(plan, context, pod, at, asking, unasked(plan, context, asking)))
     if isinstance(action, Wait):
         action = Wait(max(action.until, at.monotonic + _SHORTEST_WAIT))
-    plan.look.choose(frozenset(victim.uid for victim in (action.victims if isinstance(action, Ask) else ())))
     return action
-
-
-def is_chosen(plan: Plan, context: PlanContext, uid: str, now: float) -> bool:
-    """Whether the last look chose this victim to be asked, a moment ago, and what it judged by is the same now.
-
-    A gang's plans go by one another, so they are always looked at again.
-    """
-    pod = context.evaluator.state.pods.get(plan.key)
-    policy = policy_for(pod, context.policy_set) if pod is not None else None
-    if policy is None or plan.record.gang or uid not in plan.look.chosen or not plan.needs(uid):
-        return False
-    judged_by = basis(context.evaluator, context.policy_set.rules[policy.name])
-    return plan.look.holds(judged_by, now)
 
 
 def _next_step(situation: Situation) -> Action:
     """Write the nomination, tell the victims, ask them, and wait for the room; each once all before it is done."""
-    plan, context, left, now = situation.plan, situation.context, situation.left, situation.now
+    plan, left, now = situation.plan, situation.left, situation.now
     # 1. Before anything else the nomination is written. Nobody goes for a gang before all its members are nominated.
     if (gap := _gap(situation)) is not None:
         return gap
     if not plan.nominated:
         return Nominate(_to_try(situation) if _go_several(situation) else ())
-    if any(not sibling.nominated for sibling in context.plans.siblings(plan)):
+    if any(not sibling.nominated for sibling in situation.siblings):
         return Wait(now + _ASSEMBLY_PAUSE)
     # 2. If all have been asked, the room is there, or will be, or it was taken.
     if not left:
@@ -167,28 +115,22 @@ def _too_few(situation: Situation) -> Action | None:
 
 def _look_again(situation: Situation) -> PreemptionPolicy | Action:
     """The policy by which the victims that are left may be told and asked now; if they may not, what to do instead."""
-    plan, context, pod, at, asking, left = situation
+    plan, context = situation.plan, situation.context
     # 1. Nobody goes for a gang that is too small by now.
     if (too_few := _too_few(situation)) is not None:
         return too_few
     # 2. By the rules of now, the rest of it still has to be right.
-    if (policy := policy_for(pod, context.policy_set)) is None:
+    if (policy := policy_for(situation.pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-    siblings, later = context.plans.siblings(plan), later_equals(plan, context.plans)
-    fresh = not (plan.gone or asking) and not any(sibling.gone or sibling.asking for sibling in siblings)
-    evaluator, policy_set = context.evaluator, context.policy_set
-    refused = objection(plan, evaluator, policy_set, policy, left, at=at, fresh=fresh, later=later, siblings=siblings)
-    if refused is not None:
-        # Of a group of which one has gone the others go as soon as their budgets let them.
-        begun = plan.bound_to_go(asking)
-        waits = refused.ending is Ending.REFUSED and any(victim.uid in begun for victim in left)
-        return Wait(at.monotonic + _ASSEMBLY_PAUSE) if waits else End(*refused)
-    # 3. Whoever need not go stays.
-    wait = min(policy.wait_for_terminating, plan.deadline - at.monotonic)
-    rules, unsure = policy_set.rules[policy.name], _not_answered_for(plan, context)
-    if (spare := unneeded(evaluator, plan, rules, wait, at=at, asking=frozenset(asking), unsure=unsure)).uids:
-        return Spare(spare.uids, spare.why)
-    return policy
+    bound = plan.bound_to_go(situation.asking)
+    match recheck(situation, policy):
+        case None:
+            return policy
+        case End(Ending.REFUSED) if any(victim.uid in bound for victim in situation.left):
+            # Of a group of which one has gone the others go as soon as their budgets let them.
+            return Wait(situation.now + _ASSEMBLY_PAUSE)
+        case action:
+            return action
 
 
 def _to_try(situation: Situation) -> tuple[PlanVictim, ...]:
@@ -199,8 +141,7 @@ def _to_try(situation: Situation) -> tuple[PlanVictim, ...]:
 
 def _go_several(situation: Situation) -> bool:
     """Whether one victim that the server keeps would cost others."""
-    plan, siblings = situation.plan, situation.context.plans.siblings(situation.plan)
-    return bool(siblings) or len(situation.left) + len(_shared(situation)) + len(plan.gone) > 1
+    return bool(situation.siblings) or len(situation.left) + len(_shared(situation)) + len(situation.plan.gone) > 1
 
 
 def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
@@ -217,7 +158,7 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
     # 3. If several go, it is tried first whether one of them is kept: the others would go in vain.
     if _go_several(situation) and (untried := _to_try(situation)):
         return Try(untried)
-    if any(_holds_back(sibling, context) for sibling in context.plans.siblings(plan)):
+    if any(_holds_back(sibling, context) for sibling in situation.siblings):
         return Wait(now + _ASSEMBLY_PAUSE)
     # 4. Devices have to come free together, or pods that want fewer take them one by one.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
@@ -225,7 +166,8 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
         asked, later = asked_in_step(evaluator.state, plan, asked, policy, now)
     # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
     #    The rest of a group goes at once, not bit by bit, and only when no budget can refuse one of it any more.
-    covered = [victim for victim in asked if has_budget(evaluator, victim)]
+    pods, covering = evaluator.state.pods, evaluator.state.disruptions.covering
+    covered = [victim for victim in asked if (pod := pods.get(victim.key)) is not None and covering(pod)]
     if len(grouped := [victim for victim in covered if victim.group]) > 1:
         # If the first one is refused the group is whole yet. Once one on the plan's node has gone there may be room.
         here = {victim.uid for victim in evaluator.state.pods_on(plan.record.node)}
@@ -255,13 +197,6 @@ def _room(situation: Situation) -> Action:
             return End(Ending.DEVICES_TAKEN, taken_text(lost))
         return End(Ending.SPACE_TAKEN, _who_took(plan))
     return Wait(plan.deadline)
-
-
-def later_equals(plan: Plan, index: PlanIndex) -> list[str]:
-    """The preemptors of the same priority for which the node was chosen later: if room was taken, theirs is lost."""
-    order = plan.started, plan.record.id
-    equals = [other for other in index.on_node(plan.record.node) if other.priority == plan.priority]
-    return [other.key for other in equals if (other.started, other.record.id) > order]
 
 
 def over(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
@@ -315,21 +250,6 @@ def _shared(situation: Situation) -> list[PlanVictim]:
     """The victims beside those that are left that are asked for other plans, and have not been answered for."""
     there = remaining(situation.context.evaluator.state, situation.plan)
     return [victim for victim in there if victim not in situation.left and victim.uid not in situation.asking]
-
-
-def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
-    """Pods, by `namespace/name`, that other plans count on, and of which the server has not said that they leave."""
-    snapshot = context.evaluator.state.snapshot
-    pods, there = snapshot.pods, snapshot.pods.leaving()
-    expected = {
-        f"{pods.namespaces[row]}/{pods.names[row]}"
-        for row in there[pods.node[there] == snapshot.nodes.find(plan.record.node)].tolist()
-        if any(other is not plan and other.needs(pods.uids[row]) for other in context.plans.naming(pods.uids[row]))
-    }
-    over = [
-        victim for other in context.unanswered.values() for victim in other.record.victims if victim.uid in other.asking
-    ]
-    return expected | {victim.key for victim in over}
 
 
 def _who_took(plan: Plan) -> str:

@@ -1,15 +1,11 @@
-"""A plan for one preemptor, from the decision to the binding, and who is concerned by it. Acts on nothing.
-
-What changes of a plan are methods of `Plan`: nobody else writes its fields (a test holds it).
-"""
+"""A plan for one preemptor, from the decision to the binding, and who is concerned by it. Acts on nothing."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-
-import msgspec
+from typing import NamedTuple
 
 from webhook.kube.objects.meta import key_of
 from webhook.kube.objects.pod import Pod
@@ -20,60 +16,31 @@ from webhook.preemption.snapshot.pod_groups import group_of, with_all_of
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.candidate_room import rows_with
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.state.annotations import DecisionRecord, PlanDevice, PlanRecord
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord
 from webhook.reconciler.state.creations import ServerTime
 from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
 _MOMENT = 1.0
-"""Seconds for which the verdict on several victims holds for each of them, if nothing happens."""
+"""Seconds for which a verdict holds, if nothing happens."""
 
 
-@dataclass(slots=True, eq=False)
-class PlanLook:
-    """What the last look before an eviction found (`next_action`, `unneeded`): it need not be worked out again."""
+class Verdict(NamedTuple):
+    """That victims, by uid, may go for a plan: what they were judged by, and when, in monotonic seconds."""
 
-    version: int = -1
-    """`Snapshot.version` when the plan was decided or last looked at."""
     judged_by: tuple[object, ...] = ()
-    """What its victims were last judged by."""
-    judged_at: float = -math.inf
-    """When that was."""
-    judged: set[str] = field(default_factory=set)
-    """uids of the victims that may go by that."""
-    chosen: frozenset[str] = frozenset()
-    """uids of the victims that the look chose to be asked now."""
-    counted_on: bytes = b""
-    """The pods that the look took for gone because they are leaving: a digest of their rows, empty for none."""
-    needed: set[str] = field(default_factory=set)
-    """uids of the victims that the look found to be needed although the pods in `counted_on` leave."""
+    at: float = -math.inf
+    uids: frozenset[str] = frozenset()
 
-    def holds(self, judged_by: tuple[object, ...], now: float) -> bool:
-        """Whether the verdict still holds, by what it would be judged by now.
+    def includes(self, now: Verdict) -> bool:
+        """Whether it says the same as would be found `now`.
 
         After a moment it does not: schedules end, and pods that leave come to their end, without any event.
         """
-        return self.judged_by == judged_by and now <= self.judged_at + _MOMENT
+        return self.judged_by == now.judged_by and now.at <= self.at + _MOMENT and self.uids >= now.uids
 
-    def note_verdict(self, judged_by: tuple[object, ...], now: float, uids: set[str]) -> None:
-        """These victims may go, by what they were judged by now."""
-        self.judged_by, self.judged_at, self.judged = judged_by, now, uids
 
-    def note_version(self, version: int) -> None:
-        """The plan was decided, or looked at, in this version of the snapshot."""
-        self.version = version
-
-    def choose(self, uids: frozenset[str]) -> None:
-        """These victims are to be asked now."""
-        self.chosen = uids
-
-    def count_on(self, leaving: bytes) -> None:
-        """These pods are taken for gone: other victims may be needed than before."""
-        self.counted_on, self.needed = leaving, set()
-
-    def need(self, uids: Collection[str]) -> None:
-        """These victims are needed."""
-        self.needed |= set(uids)
+NO_VERDICT = Verdict()
 
 
 @dataclass(slots=True, eq=False)
@@ -149,15 +116,14 @@ class Plan:
     """Pod that leaves the node, by uid, to by when it has had its time, from when this plan first saw it leave."""
     freed: float = math.inf
     """When a pod last left the node, or the node changed; infinite if that did not happen since the plan began."""
-    touched: bool = False
-    """Whether something happened to its node since it began."""
     newcomer: str = ""
     """Who came to its node last, and with which priority."""
     rehearsed: bool = False
     """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
-    look: PlanLook = field(default_factory=PlanLook)
+    verdict: Verdict = NO_VERDICT
+    """What was last found of the victims that were left."""
 
     @property
     def devices(self) -> list[DeviceId]:
@@ -205,30 +171,6 @@ class Plan:
 
     # What changes.
 
-    def begin_action(self) -> None:
-        """A task carries out what the last look found."""
-        self.busy, self.wake = True, math.inf
-
-    def end_action(self) -> None:
-        """The task is done."""
-        self.busy = False
-
-    def pause(self, until: float) -> None:
-        """Nothing is to be done before then unless something happens."""
-        self.wake = until
-
-    def note_decision(self, decision: DecisionRecord | None) -> None:
-        """What is written with the nomination."""
-        self.decision = decision
-
-    def note_written(self) -> None:
-        """Nomination and plan are on the preemptor."""
-        self.nominated = True
-
-    def note_left(self, left: Collection[PlanVictim]) -> None:
-        """These victims are left to be asked."""
-        self.waiting = self.nominated and not left
-
     def announce(self) -> bool:
         """Whether it is yet to be told that all victims have been asked; it is now."""
         first, self.announced = self.waiting and not self.announced, self.announced or self.waiting
@@ -239,53 +181,10 @@ class Plan:
         self.nominated = self.waiting = self.announced = self.rehearsed = True
         self.deadline, self.emptied = math.inf, emptied
 
-    def count_as_empty(self) -> None:
-        """The victims of a rehearsed plan count as gone."""
-        self.emptied = math.inf
-
-    def note_expected(self, owners: frozenset[str], tickets: dict[str, int]) -> None:
-        """Later decisions count its victims: whose they are, and their tickets in the rates."""
-        self.owners |= owners
-        self.tickets = tickets
-
-    def recall(self, owners: frozenset[str], room: str) -> None:
-        """What an earlier leader's decision tells: whose pods its victims are, and what those elsewhere go for."""
-        self.owners |= owners
-        self.room = room
-
-    def hold(self, devices: Iterable[DeviceId]) -> None:
-        """These devices are kept for the preemptor, and no others."""
-        self.record = msgspec.structs.replace(self.record, devices=tuple(PlanDevice(*device) for device in devices))
-
-    def note_displaced(self) -> None:
-        """The nominations of lower priority have been cleared, as far as they could be."""
-        self.displaced = True
-
-    def spare(self, uids: Collection[str]) -> None:
-        """These victims stay."""
-        self.unneeded |= set(uids)
-
-    def note_tried(self, uid: str, *, goes: bool) -> None:
-        """The server was asked without effect whether this victim goes; False if it cannot tell."""
-        self.tried[uid] = goes
-
-    def promise(self, seconds: float) -> None:
-        """Victims are told so many seconds before they are asked, which has to be written before they are."""
-        self.record, self.nominated = self.record.with_notice(seconds), False
-
     def note_told(self, uid: str, until: float) -> None:
         """This victim has a notice, which is over then: what the server said before may be different by then."""
         self.notices[uid] = until
         self.tried.pop(uid, None)
-
-    def begin_asking(self, uid: str, now: ServerTime) -> None:
-        """This victim is being asked."""
-        self.asking.add(uid)
-        self.evicting = self.evicting or now
-
-    def end_asking(self, uid: str) -> None:
-        """This victim has been asked, or stays."""
-        self.asking.discard(uid)
 
     def note_asked(self, uid: str, ends: float, ticket: int, now: ServerTime) -> None:
         """This victim goes since now, and its grace period ends then; the ticket counts it in the rates."""
@@ -294,37 +193,11 @@ class Plan:
         self.ends[uid] = ends
         self.tickets[uid] = ticket
 
-    def give_ticket(self, uid: str) -> int | None:
-        """The ticket of this victim in the rates, for the plan that asked the victim."""
-        return self.tickets.pop(uid, None)
-
-    def note_nomination(self, *, seen: bool = False, reserved: bool | None = None) -> None:
-        """The watch has shown our nomination, or whether it stands."""
-        self.seen = self.seen or seen
-        self.reserved = self.reserved if reserved is None else reserved
-
     def touch(self, *, freed: float | None = None, newcomer: Pod | None = None) -> None:
         """Something happened to its node: room may have come up then, or a pod came."""
-        self.touched = True
         self.freed = self.freed if freed is None else freed
         if newcomer is not None and key_of(newcomer) != self.key:
             self.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
-
-    def note_leaving(self, uid: str, until: float) -> float:
-        """This pod leaves the node, and has its time until then; what was noted first counts, and is returned."""
-        return self.leaving.setdefault(uid, until)
-
-    def note_room(self, since: float) -> None:
-        """The preemptor has fitted on the node since then; infinite if it does not."""
-        self.roomy = min(self.roomy, since) if math.isfinite(since) else math.inf
-
-    def postpone(self, deadline: float) -> None:
-        """It is given up then if nothing happens."""
-        self.deadline = deadline
-
-    def end(self, ending: Ending) -> None:
-        """It is over."""
-        self.ended = ending
 
 
 def to_displace(state: State, plan: Plan) -> list[Pod]:

@@ -30,16 +30,17 @@ from webhook.reconciler.evaluate.past_evictions import BARE, evictor_name
 from webhook.reconciler.plans.actions import Action, End, Promise, Spare, Wait
 from webhook.reconciler.plans.endings import ENDINGS, Ending
 from webhook.reconciler.plans.news import AllAsked, NominationCleared, PlanActs, PlanEnded, VictimsCountAsGone
-from webhook.reconciler.plans.next_action import PlanContext, next_action, over, policy_for, unasked, was_cleared
+from webhook.reconciler.plans.next_action import next_action, over, policy_for, unasked, was_cleared
 from webhook.reconciler.plans.notices import Notices
 from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_limit
+from webhook.reconciler.plans.recheck import PlanContext, verdict_of
 from webhook.reconciler.plans.returning_owners import returning_owners
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
-from webhook.reconciler.state.annotations import GangRecord, PlanRecord, carries
+from webhook.reconciler.state.annotations import GangRecord, PlanDevice, PlanRecord, carries
 from webhook.reconciler.state.notices import is_ready
 from webhook.reconciler.state.plan_victims import as_victims
 
@@ -122,6 +123,7 @@ class PlanManager:
             # It is held as if it were carried out as long as its preemptor is pending and its room is there.
             plan.rehearse(now + seconds - policy.plan_timeout)
         self.unchecked[plan.key] = None
+        plan.verdict = verdict_of(self.context, policy, record.victims, now)
         return plan
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
@@ -132,17 +134,18 @@ class PlanManager:
             for pod in victims
         }
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
-        plan.look.note_version(self._state.snapshot.version)
         own = [pod for pod in victims if not self._is_planned(pod.metadata.uid, plan)]  # others count for their plans
         limiter = self.evaluator.limiter
         count = limiter.note if self.dry_run else limiter.plan
         tickets = count([limiter.eviction_of(pod, plan.record.id) for pod in own], uptime)
         owners = frozenset(owner for pod in victims if (owner := workload_of(pod)))
-        plan.note_expected(owners, dict(zip((pod.metadata.uid for pod in own), tickets, strict=True)))
+        plan.owners |= owners
+        plan.tickets = dict(zip((pod.metadata.uid for pod in own), tickets, strict=True))
 
     def hold_devices(self, plan: Plan, devices: Collection[DeviceId]) -> None:
         """Let every later decision but those for pods of higher priority count these devices as taken."""
-        plan.hold(devices)
+        held = tuple(PlanDevice(*device) for device in devices)
+        plan.record = msgspec.structs.replace(plan.record, devices=held)
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), devices)
 
     def planned(self) -> set[str]:
@@ -171,7 +174,7 @@ class PlanManager:
 
     def exclude(self, plan: Plan, unneeded: Collection[str]) -> None:
         """These victims, by uid, turned out not to be needed: they stay, and nothing counts them as leaving."""
-        plan.spare(unneeded)
+        plan.unneeded |= set(unneeded)
         self.notices.look_at(plan)
         self._expect_only(plan, {victim.uid for victim in plan.record.victims} - plan.unneeded, nominated=True)
         self._touch_others(plan)
@@ -185,16 +188,16 @@ class PlanManager:
         self.evaluator.limiter.history.note(workload_of(victim), now, evictor_name(by) if by else f"{BARE}{plan.key}")
         # A victim of several plans counts once, by the ticket of the first one to name it
         holders = (plan, *self.plans.values(), *self._unanswered.values())
-        known = next((given for holder in holders if (given := holder.give_ticket(uid)) is not None), None)
+        known = next((given for holder in holders if (given := holder.tickets.pop(uid, None)) is not None), None)
         ticket = self.evaluator.limiter.asked(known, victim, plan.record.id, now)
         plan.note_asked(uid, ends, ticket, self._state.creations.now())
 
     def acted(self, plan: Plan) -> AllAsked | None:
         """What the last look at a plan found has been done: it is looked at again, and so are those of its gang."""
-        plan.end_action()
+        plan.busy = False
         self.unchecked[plan.key] = None
         self.touch_siblings(plan)
-        plan.note_left(unasked(plan, self.context))
+        plan.waiting = plan.nominated and not unasked(plan, self.context)
         return AllAsked(plan) if plan.ended is None and plan.announce() else None
 
     def settle(self, plan: Plan) -> None:
@@ -227,7 +230,7 @@ class PlanManager:
             return None
         self.touch_siblings(plan)
         self.index.remove(plan)
-        plan.end(ending)
+        plan.ended = ending
         self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
         self._touch_others(plan)
         if ENDINGS[ending].lost_room and self.index.have_evicted(plan):
@@ -249,7 +252,7 @@ class PlanManager:
             return None
         now = self.clock.monotonic()
         if pod is not None and pod.status.nominated_node_name == plan.record.node and carries(pod, plan.record.id):
-            plan.note_nomination(seen=True)
+            plan.seen = True
         if (ending := over(plan, pod, now)) not in (None, Ending.TIMED_OUT):
             return self.end(plan, ending)
         return self.observe_nomination(plan, pod) if pod is not None and plan.seen else None
@@ -261,7 +264,7 @@ class PlanManager:
         or will be, and the next look at the node finds that.
         """
         before = plan.reserved
-        plan.note_nomination(reserved=not was_cleared(plan, pod))
+        plan.reserved = not was_cleared(plan, pod)
         if plan.reserved:
             return None
         self._state.hold(plan.record.id, (plan.key, plan.uid), plan.record.node)
@@ -322,7 +325,7 @@ class PlanManager:
         Those `asking`, by uid, are being asked, so it is too late for them.
         """
         while True:
-            plan.note_left(unasked(plan, self.context))
+            plan.waiting = plan.nominated and not unasked(plan, self.context)
             self._observe_room(plan)
             match action := next_action(plan, self.context, Now.by(self.clock), asking):
                 case Spare(uids, why):
@@ -330,7 +333,7 @@ class PlanManager:
                     log.info("plan %s for %s: %s stay: %s", plan.record.id, plan.key, shown, why)
                     self.exclude(plan, uids)
                 case Promise(seconds):
-                    plan.promise(seconds)
+                    plan.record, plan.nominated = plan.record.with_notice(seconds), False
                 case _:
                     return action
 
@@ -342,11 +345,11 @@ class PlanManager:
         there = plan.waiting and not awaits_deallocation(self._state, plan)
         fits = there and (self.evaluator.fits_on(pod, plan.record.node) or fits_elsewhere(plan, self.context))
         since = max(plan.started, plan.freed) if math.isfinite(plan.freed) else now
-        plan.note_room(since if fits else math.inf)
+        plan.roomy = min(plan.roomy, since) if fits else math.inf
         if claims_in_the_way(self._state.snapshot, plan) and self.evaluator.has_room(pod, plan.record.node):
             self.hold_devices(plan, devices_for(self._state.snapshot, pod, plan.record.node))
         policy = policy_for(pod, self.context.policy_set)
-        plan.postpone(time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout))
+        plan.deadline = time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout)
 
     def check(self, end: float) -> Iterator[PlanEnded | PlanActs | AllAsked | VictimsCountAsGone]:
         """Look at the plans whose time is over, and until `end` (stopwatch) at those that something happened to."""
@@ -359,7 +362,7 @@ class PlanManager:
         # 2. The victims of rehearsed plans have had their time to end.
         for rehearsed in list(self.plans.values()) if self.dry_run else ():
             if rehearsed.emptied <= now:
-                rehearsed.count_as_empty()
+                rehearsed.emptied = math.inf
                 self._state.count_as_gone(rehearsed.record.id)
                 yield VictimsCountAsGone(rehearsed)
         # 3. A pause is over; now and then all plans are looked at.
@@ -383,11 +386,11 @@ class PlanManager:
                 if (ended := self.end(plan, ending, note)) is not None:
                     yield ended
             case Wait(until):
-                plan.pause(until)
+                plan.wake = until
                 if plan.announce():
                     yield AllAsked(plan)
             case Spare() | Promise():
                 raise AssertionError("the look goes on after these")
             case step:
-                plan.begin_action()
+                plan.busy, plan.wake = True, math.inf
                 yield PlanActs(plan, step, self.clock.stopwatch() - began)

@@ -10,9 +10,9 @@ from webhook.policy.model.preemption import PreemptionPolicy
 from webhook.preemption.decision import fits
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.clock import Now
-from webhook.reconciler.plans.next_action import PlanContext
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import awaits_deallocation
+from webhook.reconciler.plans.recheck import PlanContext
 from webhook.reconciler.preemptors import grace_under
 
 
@@ -85,4 +85,4 @@ def _room_comes(plan: Plan, context: PlanContext) -> float:
 def _end_by_own_clock(plan: Plan, pod: Pod, now: float) -> float:
     """By when a pod that leaves has had its time, since the plan first saw it leave; all in monotonic seconds."""
     written = pod.metadata.deletion_grace_period_seconds
-    return plan.note_leaving(pod.metadata.uid, now + (grace_of(pod) if written is None else written))
+    return plan.leaving.setdefault(pod.metadata.uid, now + (grace_of(pod) if written is None else written))

@@ -8,10 +8,10 @@ from webhook.kube.pods import workload_of
 from webhook.preemption.decision import victims_needed
 from webhook.reconciler.evaluate.candidate_room import rows_with
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.plans.next_action import later_equals
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_devices import takers
 from webhook.reconciler.plans.plan_index import PlanIndex
+from webhook.reconciler.plans.recheck import later_equals
 
 
 def returning_owners(evaluator: Evaluator, plan: Plan, index: PlanIndex) -> set[str]:

@@ -1,0 +1,180 @@
+"""Whether the victims that are left may go by the newest state, and which of them need not. Pure.
+
+What it finds is remembered on the plan (`Plan.verdict`): as long as nothing changes it is not worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.kube.objects.pod import Pod
+from webhook.policy.model.preemption import PreemptionPolicy
+from webhook.preemption.decision import fits, victims_needed
+from webhook.preemption.snapshot.pod_info import compile_pod
+from webhook.preemption.victims.eligible import potential_victims
+from webhook.reconciler.clock import Now
+from webhook.reconciler.evaluate.budget_checks import beyond_budget
+from webhook.reconciler.evaluate.candidate_room import rows_without
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.plans.actions import End, Spare
+from webhook.reconciler.plans.endings import Ending
+from webhook.reconciler.plans.plan import Plan, Verdict, remaining
+from webhook.reconciler.plans.plan_index import PlanIndex
+from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.state.plan_victims import PlanVictim
+
+
+class PlanContext(NamedTuple):
+    """What a plan is judged by, beside itself.
+
+    `plans` are under way. `unanswered` are over, by id, and their victims are still being asked: they may leave, or
+    stay. As long as pods are `unseen` some plans may yet be taken over.
+    """
+
+    evaluator: Evaluator
+    policy_set: PolicySet
+    plans: PlanIndex
+    unanswered: Mapping[str, Plan] = MappingProxyType({})
+    unseen: Collection[str] = ()
+
+
+class Situation(NamedTuple):
+    """What the next action is worked out from: the preemptor is there, its plan is not over.
+
+    Victims `asking`, by uid, are being asked; those `left` have yet to be.
+    """
+
+    plan: Plan
+    context: PlanContext
+    pod: Pod
+    at: Now
+    asking: Collection[str]
+    left: list[PlanVictim]
+
+    @property
+    def now(self) -> float:
+        """The time, in monotonic seconds."""
+        return self.at.monotonic
+
+    @property
+    def siblings(self) -> list[Plan]:
+        """The plans for the other members of the gang, if it is one for a gang."""
+        return self.context.plans.siblings(self.plan)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody was asked, or is being asked, for it or for another member of its gang."""
+        begun = any(sibling.gone or sibling.asking for sibling in self.siblings)
+        return not (self.plan.gone or self.asking or begun)
+
+
+def recheck(situation: Situation, policy: PreemptionPolicy) -> End | Spare | None:
+    """Why a plan must not go on to evict the victims that are left, or which of these stay; None if all may go."""
+    now = verdict_of(situation.context, policy, situation.left, situation.now)
+    if situation.plan.verdict.includes(now):
+        return None  # what may be done to several may be done to some of them
+    found = _may_not_go(situation, policy) or _in_vain(situation, policy)
+    if found is None:
+        situation.plan.verdict = now
+    return found
+
+
+def verdict_of(context: PlanContext, policy: PreemptionPolicy, victims: Iterable[PlanVictim], now: float) -> Verdict:
+    """That these victims may go, by all that they are judged by now."""
+    evaluator, rules = context.evaluator, context.policy_set.rules[policy.name]
+    judged_by = evaluator.state.snapshot.version, rules, evaluator.eviction_backoff.version
+    return Verdict(judged_by, now, frozenset(victim.uid for victim in victims))
+
+
+def _may_not_go(situation: Situation, policy: PreemptionPolicy) -> End | None:
+    """Whether policy, budgets or rates keep one of the victims by now."""
+    plan, context, pod, at, _, left = situation
+    evaluator, state = context.evaluator, context.evaluator.state
+    rules, (now, wall) = context.policy_set.rules[policy.name], at
+    if why := rules.why_not(pod, state.snapshot.classes, wall):
+        return End(Ending.OUTDATED, why)
+    exclusions = evaluator.exclusions(now)
+    verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, wall, exclusions=exclusions)
+    for victim in left:
+        row = state.snapshot.pods.find(victim.namespace, victim.name)
+        if row is not None and (excluded := verdicts.excluded(row)) is not None:
+            return End(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
+    if why := beyond_budget(state, policy, left):
+        return End(Ending.REFUSED, why)
+    tickets = [plan.tickets.get(victim.uid, 0) for victim in left]
+    if why := evaluator.limiter.overdrawn(policy.limits.at(wall), tickets, now, since=plan.granted):
+        return End(Ending.OUTDATED, why)
+    return None
+
+
+def _in_vain(situation: Situation, policy: PreemptionPolicy) -> End | Spare | None:
+    """Whether evicting would not help, or is not needed, for all or for some of the victims.
+
+    All of them stay if the preemptor fits by now. Otherwise those without which it fits once the other victims are
+    gone, however long these take, and the pods that leave anyway in time. What goes together by the rules stays or goes
+    whole: if one of a group has been asked, the others are needed.
+    """
+    plan, context, pod, at, asking, _ = situation
+    evaluator, state, node, fresh = context.evaluator, context.evaluator.state, plan.record.node, situation.is_fresh
+    snapshot, pods = state.snapshot, state.snapshot.pods
+    # 1. There would be no room, since others have come, or there is room without evicting anybody.
+    if not evaluator.has_room(pod, node, but=later_equals(plan, context.plans)):
+        return End(Ending.OUTDATED, f"evicting would not make room on {node} any more")
+    uids = {victim.uid for victim in plan.record.victims}
+    rows = snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
+    victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}  # not a new pod of a victim's name
+    unasked = frozenset(victim.uid for victim in remaining(state, plan)).difference(asking, plan.bound_to_go(asking))
+    among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
+    with pods.staying(among):
+        fitting = fits(snapshot, pod)
+    elsewhere = node not in fitting and not plan.left_out.issuperset(fitting)
+    if fresh and elsewhere:
+        return End(Ending.OUTDATED, "it fits without preemption by now")
+    # 2. A pod in front would take the room.
+    if fresh and not plan.record.resize:
+        counted = np.array([row for uid, row in victims.items() if uid not in plan.unneeded], np.intp)
+        together = {plan.record.id, *(sibling.record.id for sibling in situation.siblings)}
+        if why := evaluator.taken_by(pod, policy, node, counted, plans=together, at=at):
+            return End(Ending.OUTDATED, why)
+    # 3. Nobody is needed any more, or not everybody.
+    if unasked and node in fitting:
+        return Spare(unasked, f"it fits on {node} by now")
+    if unasked and elsewhere and plan.gone:
+        return Spare(unasked, "it fits without further evictions by now")
+    if node in fitting or not unasked:
+        return None
+    wait = min(policy.wait_for_terminating, plan.deadline - at.monotonic)
+    leaving = rows_without(evaluator.room_within(wait, at), snapshot.pod_rows(list(_not_answered_for(plan, context))))
+    begun = np.array([row for uid, row in victims.items() if uid not in unasked | plan.unneeded], np.intp)
+    without = np.setdiff1d(np.append(leaving, begun), among)
+    rules = context.policy_set.rules[policy.name]
+    with pods.staying(among):
+        needed = victims_needed(snapshot, pod, node, among, rules=rules, begun=begun, without=without)
+    staying = unasked - {pods.uids[row] for row in needed.tolist()}
+    return Spare(staying, f"it fits on {node} without them once pods that are leaving are gone") if staying else None
+
+
+def later_equals(plan: Plan, index: PlanIndex) -> list[str]:
+    """The preemptors of the same priority for which the node was chosen later: if room was taken, theirs is lost."""
+    order = plan.started, plan.record.id
+    equals = [other for other in index.on_node(plan.record.node) if other.priority == plan.priority]
+    return [other.key for other in equals if (other.started, other.record.id) > order]
+
+
+def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
+    """Pods, by `namespace/name`, that other plans count on, and of which the server has not said that they leave."""
+    snapshot = context.evaluator.state.snapshot
+    pods, there = snapshot.pods, snapshot.pods.leaving()
+    expected = {
+        f"{pods.namespaces[row]}/{pods.names[row]}"
+        for row in there[pods.node[there] == snapshot.nodes.find(plan.record.node)].tolist()
+        if any(other is not plan and other.needs(pods.uids[row]) for other in context.plans.naming(pods.uids[row]))
+    }
+    over = [
+        victim for other in context.unanswered.values() for victim in other.record.victims if victim.uid in other.asking
+    ]
+    return expected | {victim.key for victim in over}
