@@ -145,7 +145,7 @@ def test_time_is_an_argument(nominated: bool, asked: tuple[str, ...]):
     setting.evaluator.clock = NoClock()
     todo = next_action(plan, PlanContext(setting.evaluator, setting.policy_set, under_way(plan)), at)
     assert not isinstance(todo, End)
-    assert {name: getattr(plan, name) for name in before} == before | {"verdict": plan.verdict}
+    assert {name: getattr(plan, name) for name in before} == before | {"judgement": plan.judgement}
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -35,7 +35,7 @@ _ASSEMBLY_PAUSE = 1.0
 def next_action(plan: Plan, context: PlanContext, at: Now, asking: Collection[str] = ()) -> Action:
     """What to do next for a plan; the victims `asking`, by uid, are being asked, so it is too late for them.
 
-    The plan is not changed, but for `plan.verdict`.
+    The plan is not changed, but for `plan.judgement`.
     """
     state = context.evaluator.state
     pod = state.pods.get(plan.key)

@@ -22,17 +22,17 @@ from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.state import State
 
 _MOMENT = 1.0
-"""Seconds for which a verdict holds, if nothing happens."""
+"""Seconds for which a judgement holds, if nothing happens."""
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """That victims, by uid, may go for a plan: what they were judged by, and when, in monotonic seconds."""
 
     judged_by: tuple[object, ...] = ()
     at: float = -math.inf
     uids: frozenset[str] = frozenset()
 
-    def includes(self, now: Verdict) -> bool:
+    def includes(self, now: Judgement) -> bool:
         """Whether it says the same as would be found `now`.
 
         After a moment it does not: schedules end, and pods that leave come to their end, without any event.
@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
         return self.judged_by == now.judged_by and now.at <= self.at + _MOMENT and self.uids >= now.uids
 
 
-NO_VERDICT = Verdict()
+NO_JUDGEMENT = Judgement()
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +122,7 @@ class Plan:
     """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
-    verdict: Verdict = NO_VERDICT
+    judgement: Judgement = NO_JUDGEMENT
     """What was last found of the victims that were left."""
 
     @property

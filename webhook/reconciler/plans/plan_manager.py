@@ -36,7 +36,7 @@ from webhook.reconciler.plans.plan import Plan, group_names
 from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.plans.plan_times import fits_elsewhere, time_for, time_limit
-from webhook.reconciler.plans.recheck import PlanContext, verdict_of
+from webhook.reconciler.plans.recheck import PlanContext, judgement_of
 from webhook.reconciler.plans.returning_owners import returning_owners
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
@@ -123,7 +123,7 @@ class PlanManager:
             # It is held as if it were carried out as long as its preemptor is pending and its room is there.
             plan.rehearse(now + seconds - policy.plan_timeout)
         self.unchecked[plan.key] = None
-        plan.verdict = verdict_of(self.context, policy, record.victims, now)
+        plan.judgement = judgement_of(self.context, policy, record.victims, now)
         return plan
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:

@@ -1,6 +1,6 @@
 """Whether the victims that are left may go by the newest state, and which of them need not. Pure.
 
-What it finds is remembered on the plan (`Plan.verdict`): as long as nothing changes it is not worked out again.
+What it finds is remembered on the plan (`Plan.judgement`): as long as nothing changes it is not worked out again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.actions import End, Spare
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.plans.plan import Plan, Verdict, remaining
+from webhook.reconciler.plans.plan import Plan, Judgement, remaining
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.plan_victims import PlanVictim
@@ -74,20 +74,22 @@ class Situation(NamedTuple):
 
 def recheck(situation: Situation, policy: PreemptionPolicy) -> End | Spare | None:
     """Why a plan must not go on to evict the victims that are left, or which of these stay; None if all may go."""
-    now = verdict_of(situation.context, policy, situation.left, situation.now)
-    if situation.plan.verdict.includes(now):
+    now = judgement_of(situation.context, policy, situation.left, situation.now)
+    if situation.plan.judgement.includes(now):
         return None  # what may be done to several may be done to some of them
-    found = _may_not_go(situation, policy) or _in_vain(situation, policy)
-    if found is None:
-        situation.plan.verdict = now
-    return found
+    action = _may_not_go(situation, policy) or _in_vain(situation, policy)
+    if action is None:
+        situation.plan.judgement = now
+    return action
 
 
-def verdict_of(context: PlanContext, policy: PreemptionPolicy, victims: Iterable[PlanVictim], now: float) -> Verdict:
+def judgement_of(
+    context: PlanContext, policy: PreemptionPolicy, victims: Iterable[PlanVictim], now: float
+) -> Judgement:
     """That these victims may go, by all that they are judged by now."""
     evaluator, rules = context.evaluator, context.policy_set.rules[policy.name]
     judged_by = evaluator.state.snapshot.version, rules, evaluator.eviction_backoff.version
-    return Verdict(judged_by, now, frozenset(victim.uid for victim in victims))
+    return Judgement(judged_by, now, frozenset(victim.uid for victim in victims))
 
 
 def _may_not_go(situation: Situation, policy: PreemptionPolicy) -> End | None:
