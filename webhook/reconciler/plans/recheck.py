@@ -22,7 +22,7 @@ from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.actions import End, Spare
 from webhook.reconciler.plans.endings import Ending
-from webhook.reconciler.plans.plan import Plan, Judgement, remaining
+from webhook.reconciler.plans.plan import Judgement, Plan, remaining
 from webhook.reconciler.plans.plan_index import PlanIndex
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.plan_victims import PlanVictim
