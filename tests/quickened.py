@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tests.killing import KILL_AT, kill_at
+
 DEPLOYMENT = "GIVEWAY_TEST_DEPLOYMENT"
 """In the environment: the Deployment of a server that is reached by a URL, as if it ran in the cluster."""
 OPTIONS = {"lease_duration": 2.0, "renew_deadline": 1.5, "retry_period": 0.3}
@@ -22,4 +24,6 @@ def quicken(environment: Mapping[str, str]) -> None:
 
     delay = 1.0 if environment.get(DEPLOYMENT) else 0.0
     vars(serve).update(KeeperSettings=keeper_settings, _DELAY=delay)
+    if step := environment.get(KILL_AT):
+        kill_at(step)
     vars(reconcile).update(ReconcilerOptions=lambda **given: options(**OPTIONS, **given))

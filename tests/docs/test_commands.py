@@ -82,7 +82,6 @@ def commands(command, *names):
 
 
 HIDDEN = {
-    "--fault-point": "it ends the process where a test says",
     **dict.fromkeys(["--webhook-configuration", "--kept-policies"], "scripts still say so what --entries says"),
     "--allow-removal": "for a directory of one's own; in a cluster the annotation says what may go",
 }

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from tests import quickened
 from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, Process, Software
 from tests.manifests.objects import POLICIES
 from tests.ports import free_port
@@ -141,7 +142,12 @@ class Installation:
         port = free_port()
         options = (*self.software.listening(port), f"--url=https://127.0.0.1:{self.service.port}", "--entries=keep")
         process = await self.software.start(
-            "serve", f"--policies={POLICIES}", *options, *arguments, account=WEBHOOK, deployment=WEBHOOK
+            "serve",
+            f"--policies={POLICIES}",
+            *options,
+            *arguments,
+            account=WEBHOOK,
+            environment={quickened.DEPLOYMENT: WEBHOOK},
         )
         await eventually(lambda: answers(port), 30, "the webhook listens")
         self.service.add(port)

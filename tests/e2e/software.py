@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from ruamel.yaml import YAML
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
+from tests.killing import KILL_AT
 from tests.ports import free_port
 from tests.processes import GivewayProcess, start_giveway
 from tests.quickened import DEPLOYMENT
@@ -94,24 +96,31 @@ class Software:
                 with suppress_existing():
                     await self.client.create(PATHS[document["kind"]], document)
 
-    async def start(self, command: str, *arguments: str, account: str | None = None, deployment: str = "") -> Process:
-        """Start a command; as the administrator without an account. `deployment` is the server's own."""
+    async def start(
+        self,
+        command: str,
+        *arguments: str,
+        account: str | None = None,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> Process:
+        """Start a command; as the administrator without an account."""
         config = await self.kubeconfig_of(account) if account else self._kubeconfig
         log = self.directory / f"{command}-{len(self._processes)}.log"
         with log.open("wb") as out:
-            env = {**os.environ, "PYTHONUNBUFFERED": "1", DEPLOYMENT: deployment}
+            env = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
             made = await start_giveway(command, "--kubeconfig", config, *arguments, stdout=out, stderr=out, env=env)
         process = Process(made, log)
         self._processes.append(process)
         return process
 
-    async def reconcile(self, policies: str, *arguments: str) -> Process:
-        """Start `giveway reconcile` with these policies and a lease that lapses within seconds."""
+    async def reconcile(self, policies: str, *arguments: str, kill_at: str = "") -> Process:
+        """Start `giveway reconcile` with these policies and a lease that lapses within seconds; killed at a step."""
         directory = self.directory / "policies"
         directory.mkdir(exist_ok=True)
         (directory / "policies.yaml").write_text(policies)
         ports = ("--bind-address=127.0.0.1", "--health-port=0", "--debug-port=0")
-        return await self.start("reconcile", f"--policies={directory}", *ports, *arguments, account=RECONCILER)
+        words = (f"--policies={directory}", *ports, *arguments)
+        return await self.start("reconcile", *words, account=RECONCILER, environment={KILL_AT: kill_at})
 
     async def serve(self, policies: str, *arguments: str, reached: bool = True, deployment: str = "") -> Process:
         """Start `giveway serve`, and wait until it has filled in the configurations of manifests/base.
@@ -125,7 +134,12 @@ class Software:
         port = free_port()
         options = (*self.listening(port), "--entries=keep", f"--url=https://127.0.0.1:{port}")
         process = await self.start(
-            "serve", f"--policies={directory}", *options, *arguments, account=WEBHOOK, deployment=deployment
+            "serve",
+            f"--policies={directory}",
+            *options,
+            *arguments,
+            account=WEBHOOK,
+            environment={DEPLOYMENT: deployment},
         )
         what = "the webhook has filled in its configurations"
         await eventually(

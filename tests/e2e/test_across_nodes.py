@@ -66,7 +66,7 @@ async def test_exactly_the_victims_go(sandbox, giveway, case):
     if budget:
         await sandbox.budget("x", {"app": "x"}, **budget)
     kills = case.startswith("killed")
-    process = await giveway.reconcile(policies(high, victims=ACROSS), *["--fault-point=first-victim"] * kills)
+    process = await giveway.reconcile(policies(high, victims=ACROSS), kill_at="first-victim" if kills else "")
     await sandbox.preemptor(high, app=app, **wants)
     if kills:
         assert await process.ended() == -signal.SIGKILL

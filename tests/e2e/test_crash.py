@@ -8,18 +8,18 @@ import signal
 import pytest
 
 from tests.e2e.software import policies
+from tests.killing import STEPS
 from webhook.policy.model.values import PLAN
-from webhook.reconciler.evict.executor import FAULT_POINTS
 
 
-@pytest.mark.parametrize("fault_point", FAULT_POINTS)
-async def test_kill_at_every_step(sandbox, giveway, fault_point):
+@pytest.mark.parametrize("step", STEPS)
+async def test_kill_at_every_step(sandbox, giveway, step):
     """A process killed at this step leaves a plan that the next leader finishes, or takes back and makes again."""
     nodes = [await sandbox.node(f"n{number}", cpu="8") for number in range(2)]
     low, high = await sandbox.classes()
     for number in range(8):
         await sandbox.victim(f"v{number}", low, "2", node=nodes[number % 2])
-    first = await giveway.reconcile(policies(high), f"--fault-point={fault_point}")
+    first = await giveway.reconcile(policies(high), kill_at=step)
     await sandbox.preemptor(high, "6", "preemptor")
     assert await first.ended() == -signal.SIGKILL
     second = await giveway.reconcile(policies(high))

@@ -30,10 +30,10 @@ class Preempting(Devices):
         super().__init__(sandbox)
         self.giveway = giveway
 
-    async def reconcile(self, *arguments: str) -> Process:
-        """Start it."""
+    async def reconcile(self, kill_at: str = "") -> Process:
+        """Start it, perhaps to be killed at a step."""
         policy = policies(self.classes["high"], victims={"mode": "opt-out"}, limits={"attemptsPerPreemptor": 3})
-        return await self.giveway.reconcile(policy, *arguments)
+        return await self.giveway.reconcile(policy, kill_at=kill_at)
 
     async def high(self, name: str, *claims: Any, **fields: Any) -> None:
         """Create a preemptor."""
@@ -124,7 +124,7 @@ async def test_two_preemptors_for_the_devices_of_one_node(devices: Preempting) -
 async def test_kill_between_the_last_eviction_and_the_deallocation(devices: Preempting) -> None:
     """The next leader waits for what the one before had freed, and evicts nobody more."""
     device_class = await held_by_lows(devices, 4)
-    first = await devices.reconcile("--fault-point=evicted")
+    first = await devices.reconcile(kill_at="evicted")
     await devices.high("high", await devices.template("two", [exactly(device_class, 2)]))
     assert await first.ended() == -signal.SIGKILL
     await devices.reconcile()
@@ -185,7 +185,7 @@ async def test_a_waiting_pod_that_wants_fewer_devices(devices: Preempting) -> No
 async def test_what_the_plan_holds_is_written(devices: Preempting) -> None:
     """The plan on the preemptor names the devices that it waits for, and nobody allocates them by hand."""
     device_class = await held_by_lows(devices, 1)
-    process = await devices.reconcile("--fault-point=nominated")
+    process = await devices.reconcile(kill_at="nominated")
     await devices.high("high", await devices.template("own", [exactly(device_class)]))
     assert await process.ended() == -signal.SIGKILL
     plan = (await devices.sandbox.get("high"))["metadata"]["annotations"][PLAN]

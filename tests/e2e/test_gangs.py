@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.software import policies, suppress_existing
+from tests.killing import STEPS
 from tests.workloads import served
 from webhook.policy.model.values import MANAGED, MARK, PLAN
-from webhook.reconciler.evict.executor import FAULT_POINTS
 
 ROOT = "/apis/scheduling.k8s.io/v1alpha2"
 BY = ("annotations", "PodGroup")
@@ -156,11 +156,11 @@ async def test_two_gangs_for_one_room(room, giveway):
     assert not any(one["spec"].get("nodeName") or one["status"].get("nominatedNodeName") for one in found)
 
 
-@pytest.mark.parametrize("fault_point", FAULT_POINTS)
-async def test_kill_at_every_step(room, giveway, fault_point):
+@pytest.mark.parametrize("step", STEPS)
+async def test_kill_at_every_step(room, giveway, step):
     """A process killed at this step leaves plans that the next leader finishes, or takes back and makes again."""
     await room.begin(4, each=2)
-    first = await giveway.reconcile(policies(room.high), f"--fault-point={fault_point}")
+    first = await giveway.reconcile(policies(room.high), kill_at=step)
     names = await room.gang("gang", 3, 0, 1, 2)
     assert await first.ended() == -signal.SIGKILL
     second = await giveway.reconcile(policies(room.high))

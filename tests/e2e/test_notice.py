@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.software import policies
-from webhook.reconciler.evict.executor import NOTICE_FAULT_POINTS
+from tests.killing import NOTICE_STEPS
 
 Json = dict[str, Any]
 NOTICE, READY, CONDITION = "giveway.dev/notice", "giveway.dev/ready-to-leave", "giveway.dev/PreemptionNotice"
@@ -98,12 +98,12 @@ async def test_nobody_keeps_a_notice(sandbox, giveway):
     await sandbox.told("", "PreemptionNoticeWithdrawn", "a", 10)
 
 
-@pytest.mark.parametrize("fault_point", NOTICE_FAULT_POINTS)
-async def test_kill_at_every_step(sandbox, giveway, fault_point):
+@pytest.mark.parametrize("step", NOTICE_STEPS)
+async def test_kill_at_every_step(sandbox, giveway, step):
     """A process killed at this step of a notice leaves what the next leader keeps, or takes off."""
     high = await full(sandbox, "a", "b")
-    ends = fault_point.startswith("withdraw")
-    first = await giveway.reconcile(policy(high, 60 if ends else 10), f"--fault-point={fault_point}")
+    ends = step.startswith("withdraw")
+    first = await giveway.reconcile(policy(high, 60 if ends else 10), kill_at=step)
     await sandbox.preemptor(high, "4")
     if ends:
         for name in ("a", "b"):

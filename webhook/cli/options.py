@@ -118,7 +118,6 @@ _ROWS: list[tuple[list[str], dict[str, Any]]] = [
         "The port of the page, /debug/queue and /debug/plans on 127.0.0.1 only; 0 takes a free one, -1 none.",
         type=click.IntRange(-1, 65535),
     ),
-    _from_environment("--fault-point", "", hidden=True),
     # Earlier spellings of what --entries and --system-namespace say, which scripts still give
     _from_environment("--webhook-configuration", "", hidden=True),
     _from_environment("--kept-policies", "", hidden=True, expose_value=False),

@@ -21,14 +21,10 @@ from webhook.page.model import Certificate
 from webhook.policy.shapes.findings import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import debug
-from webhook.reconciler.evict.executor import FAULT_POINTS, NOTICE_FAULT_POINTS
 from webhook.reconciler.service import ReconcilerOptions
 
-RECONCILER = ("dry-run", "debug-port", "fault-point")
-CHANGED: dict[str, dict[str, Any]] = {
-    "debug_port": {"default": debug.DEBUG_PORT},
-    "fault_point": {"type": click.Choice(FAULT_POINTS + NOTICE_FAULT_POINTS)},
-}
+RECONCILER = ("dry-run", "debug-port")
+CHANGED: dict[str, dict[str, Any]] = {"debug_port": {"default": debug.DEBUG_PORT}}
 """What of the reconciler's options the table does not say."""
 
 
@@ -42,10 +38,7 @@ def add_reconciler(
     settings = ReconcilerOptions(
         lease_namespace=values["system_namespace"], lease_name=LEASE, dry_run=values["dry_run"]
     )
-    port, fault_point = values["debug_port"], values["fault_point"]
-    manager.add(
-        Reconciliation(manager, client, settings, debug_port=port, fault_point=fault_point, certificates=certificates)
-    )
+    manager.add(Reconciliation(manager, client, settings, debug_port=values["debug_port"], certificates=certificates))
 
 
 @click.command()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
@@ -20,7 +18,6 @@ from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model.policies import Policies
 from webhook.reconciler import debug
-from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.overview.overview import Surroundings
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 
@@ -31,8 +28,6 @@ class Reconciliation(Component):
     """One reconciler, with its page and debug tables on the loopback.
 
     `debug_port` 0 takes a free one, which the attribute says then; a negative one is none. `certificates` are shown.
-
-    At `fault_point`, a step of a plan, the process ends as by `kill -9`: how crash recovery is tested.
     """
 
     def __init__(
@@ -42,7 +37,6 @@ class Reconciliation(Component):
         options: ReconcilerOptions,
         *,
         debug_port: int = -1,
-        fault_point: str | None = None,
         certificates: Callable[[], tuple[Certificate, ...]] = tuple,
     ) -> None:
         self._manager, self.debug_port, self._certificates = manager, debug_port, certificates
@@ -52,7 +46,6 @@ class Reconciliation(Component):
             options,
             tell=lambda fields: manager.log.write({"time": rfc3339_micro(time.time()), "level": "info", **fields}),
             registry=manager.metrics.registry,
-            checkpoint=_checkpoint(fault_point) if fault_point else no_checkpoint,
             supervisor=manager.supervisor,
         )
         self._running = AsyncExitStack()
@@ -105,11 +98,3 @@ async def debug_port(
     async with plain_port(app, LOOPBACK, port, option="--debug-port") as bound:
         log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, bound)
         yield bound
-
-
-def _checkpoint(fault_point: str) -> Callable[[str], Awaitable[None]]:
-    async def reach(step: str) -> None:
-        if step == fault_point:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return reach

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.eviction_record import EvictionRecord, record_of
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
-from webhook.reconciler.evict.executor import Displaced, Executor, Performed, no_checkpoint
+from webhook.reconciler.evict.executor import Displaced, Executor, Performed
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.plans import news as plan_news
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
@@ -74,7 +74,6 @@ class Reconciler:
         fence: Callable[[], float],
         in_doubt: Callable[[], bool] = bool,
         dry_run: bool = False,
-        checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
         lease: tuple[str, str] | None = None,
         key: Callable[[], str] = str,
     ) -> None:
@@ -105,7 +104,6 @@ class Reconciler:
             store=self.store,
             key=key,
             news=self._news,
-            checkpoint=checkpoint,
         )
         for kind in SNAPSHOT_KINDS:
             state.caches[kind.resource].handlers.append(partial(self._changed, kind))

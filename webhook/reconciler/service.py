@@ -8,7 +8,6 @@ import math
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -21,7 +20,6 @@ from webhook.kube.owner_events import OwnerEvents
 from webhook.policy.model.policies import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.decision_history import DecisionHistory, PendingPods
-from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.eviction_store import evictions_lease
 from webhook.reconciler.preemptors import PolicySet
@@ -58,7 +56,6 @@ class ReconcilerService:
         tell: Tell,
         registry: CollectorRegistry | None = None,
         clock: MeasuringClock | None = None,
-        checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
         supervisor: Supervisor | None = None,
     ) -> None:
         policy_set = PolicySet(policies)
@@ -104,7 +101,6 @@ class ReconcilerService:
             fence=self.time_to_write,
             in_doubt=bool if self._elector is None else self._elector.is_in_doubt,
             dry_run=options.dry_run,
-            checkpoint=checkpoint,
             lease=None if options.dry_run else (options.lease_namespace, evictions_lease(options.lease_name)),
             key=self._key,
         )

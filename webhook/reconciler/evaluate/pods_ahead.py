@@ -136,8 +136,7 @@ class PodsAhead:
             return codes
         kept = self._kept(candidates, held)
         beside = kept_for_equals(snapshot, candidates, incoming) + kept.needed + own[:, None]
-        coming = self._coming(candidates, kept, self._groups)
-        between = self._coming(candidates, kept, self._between(kept))
+        coming = self._coming(candidates)
         needs = self._needs_of_devices(incoming, coming, kept)
         # 1. Where pods were evicted for one of lower priority, that one keeps its room and its devices.
         crowded = (free_without(snapshot, candidates) < beside).any(axis=0)
@@ -147,27 +146,19 @@ class PodsAhead:
             if needs is not None and place in kept.devices:
                 short = short | DevicesAhead(candidates, self._leaving[:0], needs, kept.devices).lost(here)
             self._note_lost(codes, short & here, lowest)
-        # 2. Pods of higher priority are placed first, whichever of them the scheduler tries first. Those between the
-        #    preemptor and one of lower priority come after it, and leave that one its room.
-        for made, gone in self._rooms(candidates):
-            for order in _orders(coming):
-                room, devices = made.copy(), DevicesAhead(candidates, gone, needs, kept.devices) if needs else None
-                nominated = np.zeros_like(room)
-                for ahead in order:
-                    count = self._place(ahead, candidates, gone, room, devices)
-                    nominated += ahead.need[:, None] * np.maximum(ahead.there - count, 0)
-                    comes = np.maximum(count, ahead.there) > 0
-                    short = (room - nominated < beside).any(axis=0)
-                    short |= share_no_node(snapshot, incoming, ahead.group.example, candidates.nodes)
-                    if devices is not None:
-                        short |= devices.lost(comes & (codes == 0))
-                    self._note_lost(codes, short & comes, ahead.group.example)
-                room -= own[:, None]
-                for ahead in between:
-                    comes = self._place(ahead, candidates, gone, room, None) > 0
-                    short = comes & (room - nominated < beside - own[:, None]).any(axis=0)
-                    for place in np.flatnonzero(short).tolist():
-                        self._note_lost(codes, np.arange(len(codes)) == place, kept.lowest[place])
+        # 2. Pods of higher priority are placed first.
+        for room, gone in self._rooms(candidates):
+            devices = DevicesAhead(candidates, gone, needs, kept.devices) if needs else None
+            nominated = np.zeros_like(room)
+            for ahead in coming:
+                count = self._place(ahead, candidates, gone, room, devices)
+                nominated += ahead.need[:, None] * np.maximum(ahead.there - count, 0)
+                comes = np.maximum(count, ahead.there) > 0
+                short = (room - nominated < beside).any(axis=0)
+                short |= share_no_node(snapshot, incoming, ahead.group.example, candidates.nodes)
+                if devices is not None:
+                    short |= devices.lost(comes & (codes == 0))
+                self._note_lost(codes, short & comes, ahead.group.example)
         return codes
 
     def _kept(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> _Held:
@@ -184,35 +175,21 @@ class PodsAhead:
                     kept.devices.setdefault(place, []).extend(devices)
         return kept
 
-    def _between(self, kept: _Held) -> list[WaitingGroup]:
-        """The groups that come after the preemptor, and before one of those for which room is held."""
-        if not kept.lowest:
-            return []
-        lowest = min(kept.lowest.values(), key=_priority_of)
-        groups = self._state.waiting.ahead_of(lowest, _GROUPS)
-        return [group for group in groups if group.priority <= _priority_of(self._pod)]
-
-    def _coming(self, candidates: Candidates, kept: _Held, groups: Sequence[WaitingGroup]) -> list[_Ahead]:
+    def _coming(self, candidates: Candidates) -> list[_Ahead]:
         """The groups of which it is known what they need."""
-        snapshot, coming = self._state.snapshot, []
-        columns, own = columns_of(snapshot, candidates), _priority_of(self._pod)
-        for group in groups:
+        snapshot, size, coming = self._state.snapshot, len(candidates.nodes), []
+        columns = columns_of(snapshot, candidates)
+        for group in self._groups:
             try:
                 pod = compile_pod(for_any_node(group.example))
             except ClusterError:
                 continue
             if pod.beyond or (need := needed_by(snapshot, pod)) is None:
                 continue  # nobody can say where it fits, or no node has what it needs
-            pods, size = group.pods.values(), len(candidates.nodes)
+            pods = group.pods.values()
             there = pods_there(snapshot, columns, [pod.status.nominated_node_name for pod in pods], size)
-            others = [pod for key, pod in group.pods.items() if key != key_of(self._pod)]
-            if node_of(group.example):
-                most = pods_there(snapshot, columns, map(node_of, others), size)
-            else:
-                most = np.full(size, len(others))
-            if group.priority <= own:
-                lower = [place for place, lowest in kept.lowest.items() if _priority_of(lowest) < group.priority]
-                most = np.where(np.isin(np.arange(len(most)), lower), most, 0)
+            bound = node_of(group.example)
+            most = pods_there(snapshot, columns, map(node_of, pods), size) if bound else np.full(size, len(pods))
             coming.append(_Ahead(group, pod, need, there, most, self._fewest(group.example)))
         return coming
 
@@ -310,11 +287,6 @@ class PodsAhead:
         if lost.any() and self.blocking is None:
             self.blocking = to
         codes[lost] = AHEAD
-
-
-def _orders(coming: list[_Ahead]) -> tuple[list[_Ahead], ...]:
-    """In which orders the scheduler may try them: by priority, or the others first, if it has put off the first."""
-    return coming, coming[::-1]
 
 
 def _priority_of(pod: Pod) -> int:

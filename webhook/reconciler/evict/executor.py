@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from webhook.kube.errors import ApiError
@@ -24,7 +24,7 @@ from webhook.reconciler.plans.actions import Action, Ask, Displace, End, Nominat
 from webhook.reconciler.plans.endings import Ending
 from webhook.reconciler.plans.eviction_store import EvictionStore
 from webhook.reconciler.plans.next_action import policy_for
-from webhook.reconciler.plans.plan import Plan, is_there, remaining
+from webhook.reconciler.plans.plan import Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
@@ -33,10 +33,6 @@ from webhook.reconciler.state.plan_victims import PlanVictim
 
 log = logging.getLogger(__name__)
 
-FAULT_POINTS = ("decided", "nominated", "displaced", "first-victim", "all-but-last", "evicted", "bound")
-"""The steps between which a process can end, in their order."""
-NOTICE_FAULT_POINTS = ("first-told", "told", "withdrawing", "withdrawn")
-"""Those of a notice: the first two after the nomination, the others once no plan stands behind it."""
 _CLEAR_RETRY = 5.0
 """Seconds before a nomination that could not be cleared is tried again."""
 _REFUSED_PAUSE = 1.0
@@ -60,16 +56,11 @@ class Displaced(NamedTuple):
     pod: Pod
 
 
-async def no_checkpoint(step: str) -> None:
-    """Let every step pass."""
-    del step
-
-
 class Executor:
     """Does the steps of plans and takes them off their pods, each in a task of its own.
 
     Plans are sealed with the `key` of the leaders, and taken off once the `store` has their evictions.
-    What comes of it is put on `news`. `checkpoint` is awaited after every step.
+    What comes of it is put on `news`.
     """
 
     def __init__(
@@ -82,7 +73,6 @@ class Executor:
         store: EvictionStore,
         key: Callable[[], str],
         news: asyncio.Queue[Any],
-        checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
     ) -> None:
         self._writer = writer
         self._manager = manager
@@ -92,8 +82,7 @@ class Executor:
         self._reporter = reporter
         self._store, self._key = store, key
         self._news = news
-        self._checkpoint = checkpoint
-        self._notices = NoticeWriter(writer, manager, reporter, checkpoint)
+        self._notices = NoticeWriter(writer, manager, reporter)
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[str, asyncio.Task[None]] = {}
         """Plan's id to the task that does a step of it."""
@@ -157,15 +146,9 @@ class Executor:
                 # Evictions wait rather than work, so they are asked side by side.
                 return await asyncio.gather(*(self._try(plan, victim) for victim in victims))
             case Notify(victims, seconds):
-                results = await asyncio.gather(*(self._notices.tell(plan, victim, seconds) for victim in victims))
-                await self._checkpoint("told")
-                return results
+                return await asyncio.gather(*(self._notices.tell(plan, victim, seconds) for victim in victims))
             case Ask(victims):
-                if not plan.gone:
-                    await self._checkpoint("displaced")
                 results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
-                if any(results) or not remaining(self._state, plan):
-                    await self._checkpoint("evicted")
                 return await self._without_those_bound_to_go(plan, victims, results)
 
     async def _without_those_bound_to_go(
@@ -186,7 +169,6 @@ class Executor:
         if pod is None:
             return Ending.OUTDATED
         try:
-            await self._checkpoint("decided")
             if plan_id_of(pod) not in ("", plan.record.id):
                 await self._store.wait_until_written()  # what was evicted for the plan before goes with that plan
                 pod = self._state.pod_of(plan.key, plan.uid)
@@ -195,7 +177,6 @@ class Executor:
             wanted = self._policy_set.policy_to_act_by
             await self._writer.nominate(pod, plan.record, plan.decision, wanted, self._key())
             plan.nominated = True
-            await self._checkpoint("nominated")
         except (ApiError, StaleError) as error:
             log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
@@ -312,10 +293,6 @@ class Executor:
         self._store.write_soon()
         if left is EvictionResult.ASKED:
             self._reporter.victim_asked(plan, pod)
-        if len(plan.gone) == 1:
-            await self._checkpoint("first-victim")
-        if len(plan.gone) == len(plan.record.victims) - 1:
-            await self._checkpoint("all-but-last")
         return None
 
     async def _let_plans_pass(self) -> None:
@@ -333,7 +310,6 @@ class Executor:
                 if not ended.nominated and nominating is not None:
                     await asyncio.wait((nominating,))  # what is written last must be the clearing
                 if ended.ended is Ending.BOUND:
-                    await self._checkpoint("bound")
                     await self._let_plans_pass()
                 for _ in range(_CLEAR_LOOKS):
                     if ended.asking:  # the answer may be that it goes

@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Awaitable, Callable
 from weakref import WeakValueDictionary
 
 from webhook.kube.errors import ApiError
@@ -40,21 +39,19 @@ _AGAIN = 5.0
 
 
 class NoticeWriter:
-    """Writes notices through `requests`, and takes them off. `checkpoint` is awaited between steps."""
+    """Writes notices through `requests`, and takes them off."""
 
     def __init__(
         self,
         requests: FencedRequests,
         manager: PlanManager,
         reporter: Reporter,
-        checkpoint: Callable[[str], Awaitable[None]],
     ) -> None:
         self._requests = requests
         self._manager = manager
         self._state = manager.evaluator.state
         self._clock = manager.clock
         self._reporter = reporter
-        self._checkpoint = checkpoint
         self.withdrawing: set[str] = set()
         """Pods, by `namespace/name`, whose notice is being taken off."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -83,8 +80,6 @@ class NoticeWriter:
         if until is None:
             return plan.ended
         plan.note_told(victim.uid, until - self._clock.wall() + self._clock.monotonic())
-        if len(plan.notices) == 1:
-            await self._checkpoint("first-told")
         return plan.ended
 
     async def _told(self, plan: Plan, victim: PlanVictim, pod: Pod, seconds: float) -> float | None:
@@ -136,7 +131,6 @@ class NoticeWriter:
             return
         self.withdrawing.add(key)
         try:
-            await self._checkpoint("withdrawing")
             await self._take_off(known)
         except (StaleError, DeposedError):
             return
@@ -165,7 +159,6 @@ class NoticeWriter:
                 changed = error.status == 409
             else:
                 self._reporter.withdrawn(current)
-                await self._checkpoint("withdrawn")
                 return
             current = None
 

@@ -1,0 +1,85 @@
+"""A reconciler that is killed at a step of a plan, right before or after a write: how crash recovery is tested."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+KILL_AT = "GIVEWAY_TEST_KILL_AT"
+"""In the environment: the step."""
+STEPS = ("decided", "nominated", "displaced", "first-victim", "all-but-last", "evicted", "bound")
+"""The steps between which a process can end, in their order."""
+NOTICE_STEPS = ("first-told", "told", "withdrawing", "withdrawn")
+"""Those of a notice: the first two after the nomination, the others once no plan stands behind it."""
+
+
+class Killer:
+    """Ends this process at one step, as `kill -9` does. A plan is known by the victims that it was written with."""
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+        self._done: list[tuple[str, str]] = []
+        """What was written for which victim, by uid."""
+        self._plans: list[frozenset[str]] = []
+
+    def reach(self, step: str) -> None:
+        """The process has come to this step."""
+        if step == self._step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def nominated(self, victims: Any) -> None:
+        """A plan with these victims is written."""
+        self._plans.append(frozenset(victim.uid for victim in victims))
+        self.reach("nominated")
+
+    def written(self, what: str, uid: str, first: str, *last: str) -> None:
+        """This was done to one victim, perhaps the `first` of its plan, or one of the `last` ones."""
+        self._done.append((what, uid))
+        (plan,) = [victims for victims in self._plans if uid in victims][-1:] or [frozenset({uid})]
+        count = len({other for kind, other in self._done if kind == what and other in plan})
+        if count == 1:
+            self.reach(first)
+        for left, step in enumerate(reversed(last)):
+            if count == len(plan) - left:
+                self.reach(step)
+
+
+def kill_at(step: str) -> None:
+    """Let this process be killed at that step."""
+    from webhook.reconciler.evict.writer import Writer  # noqa: PLC0415 - imported in the fork server
+
+    killer = Killer(step)
+    nominate, clear, patch = Writer.nominate, Writer.clear, Writer.patch_as_it_is
+
+    async def nominating(self: Any, pod: Any, record: Any, *given: Any) -> None:
+        killer.reach("decided")
+        await nominate(self, pod, record, *given)
+        killer.nominated(record.victims)
+
+    async def clearing(self: Any, pod: Any, *given: Any) -> Any:
+        if pod.spec.node_name:
+            killer.reach("bound")
+        return await clear(self, pod, *given)
+
+    async def patching(self: Any, what: str, pod: Any, *given: Any, **more: Any) -> None:
+        if what == "withdraw":
+            killer.reach("withdrawing")
+        await patch(self, what, pod, *given, **more)
+        if what == "withdraw":
+            killer.reach("withdrawn")
+        else:
+            killer.written(what, pod.metadata.uid, "first-told", "told")
+
+    def removing(remove: Any) -> Any:
+        async def removes(self: Any, victim: Any, *given: Any, **more: Any) -> Any:
+            killer.reach("displaced")
+            result = await remove(self, victim, *given, **more)
+            killer.written("remove", victim.uid, "first-victim", "all-but-last", "evicted")
+            return result
+
+        return removes
+
+    changed = {"nominate": nominating, "clear": clearing, "patch_as_it_is": patching}
+    for name, method in {**changed, "evict": removing(Writer.evict), "delete": removing(Writer.delete)}.items():
+        setattr(Writer, name, method)
