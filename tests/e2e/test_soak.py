@@ -219,7 +219,7 @@ async def test_soak(sandbox, giveway):
     await other.stop(signal.SIGTERM)
     await eventually(lambda: service.reconciler.leading, 20, "the reconciler in this process leads")
     await eventually(lambda: not stranded(sandbox, service), 120, "nobody waits while a plan is within the rules")
-    await eventually(lambda: not len(service.state.expectations), 60, "nothing is expected that nobody shows")
+    await eventually(lambda: not len(service.state.pending), 60, "nothing is expected that nobody shows")
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
     watching.cancel()

@@ -52,7 +52,7 @@ async def test_a_server_that_is_started_again():
             )
 
         await eventually(equal, 10)
-        assert len(service.state.expectations) == 0
+        assert len(service.state.pending) == 0
 
 
 async def test_two_reconcilers_and_a_stalling_server():

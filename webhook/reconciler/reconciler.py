@@ -190,7 +190,7 @@ class Reconciler:
         self.plan_manager.unchecked.clear()
         self.plan_manager.notices.unchecked.clear()
         self._unseen.clear()
-        self.state.expect_not_cleared(list(self.state.expectations.cleared))
+        self.state.expect_not_cleared(list(self.state.pending.cleared))
         while not self._news.empty():
             self._news.get_nowait()
         self.queue.clear()

@@ -292,7 +292,7 @@ def test_dropped_plan_gives_its_disruption_back():
     setting.expect(preemptor("p1"), setting.evaluate(preemptor("p1")))
     setting.state.give_up("plan", ())
     assert isinstance(setting.evaluate(preemptor("p2")), Evicts)
-    assert len(setting.state.expectations) == 0
+    assert len(setting.state.pending) == 0
 
 
 def test_last_resort():

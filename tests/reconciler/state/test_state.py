@@ -5,53 +5,67 @@ import pytest
 from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.object_cache import Change
-from webhook.kube.objects.pod import Pod
+from webhook.kube.objects.pod import Pod, PodDisruptionBudget
 from webhook.policy.model.values import PLAN
 from webhook.reconciler.evaluate.outcomes import Evicts
-from webhook.reconciler.state.disruptions import Disruptions
-from webhook.reconciler.state.expectations import Expectations
+from webhook.reconciler.state.pending import Pending
 from webhook.reconciler.state.state import Indexes, State
 
 VICTIM = "default/v"
 READY = [{"type": "Ready", "status": "True"}]
 
 
-def expecting() -> Expectations:
-    expectations = Expectations()
-    expectations.expect_leaving(VICTIM, "uid-v", "plan", START)
-    expectations.expect_nominated("default/p", "uid-p", "plan", "n1")
-    return expectations
+def expecting() -> Pending:
+    pending = Pending()
+    pending.expect_leaving(pod("v", node="n1"), "plan", START)
+    pending.expect_nominated("default/p", "uid-p", "plan", "n1")
+    return pending
+
+
+def budgeted(*victims: Pod, plans: tuple[str, ...] = ("plan",)) -> Pending:
+    """These pods, all of one budget, are expected to leave for these plans."""
+    pending = Pending()
+    pending.budget_changed(Change("added", "default/web", None, budget("web", 3, {})), {})
+    for victim in victims:
+        for plan in plans:
+            pending.expect_leaving(victim, plan, START)
+    return pending
+
+
+def left(pending: Pending, shown: PodDisruptionBudget) -> int:
+    """How many disruptions the budget has left, by what is expected beside what it shows."""
+    return pending.overlay_budget("default/web", shown).status.disruptions_allowed
 
 
 def test_victim_counts_as_leaving_until_it_is_seen_leaving():
     """Between the eviction and the watch event the victim is terminating to every decision."""
-    expectations = expecting()
+    pending = expecting()
     seen = pod("v", node="n1")
-    assert expectations.overlay(VICTIM, seen).metadata.deletion_timestamp == rfc3339(START)
+    assert pending.overlay(VICTIM, seen).metadata.deletion_timestamp == rfc3339(START)
     assert seen.metadata.deletion_timestamp is None
     leaving = pod("v", node="n1", deleted=rfc3339(START + 30))
-    assert expectations.overlay(VICTIM, leaving) is leaving
-    assert expectations.overlay(VICTIM, seen) is seen, "nothing is expected of it any more"
+    assert pending.overlay(VICTIM, leaving) is leaving
+    assert pending.overlay(VICTIM, seen) is seen, "nothing is expected of it any more"
 
 
 def test_successor_of_the_same_name_is_not_the_victim():
     """A pod made again under the victim's name is not expected to leave."""
-    expectations = expecting()
+    pending = expecting()
     successor = pod("v", node="n1", uid="another")
-    assert expectations.overlay(VICTIM, successor) is successor
+    assert pending.overlay(VICTIM, successor) is successor
 
 
 def test_preemptor_counts_as_nominated_until_it_is_seen():
     """The room is reserved from the decision on."""
-    expectations = expecting()
-    assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == "n1"
+    pending = expecting()
+    assert pending.overlay("default/p", preemptor()).status.nominated_node_name == "n1"
     earlier = preemptor(nominated="n1")
-    assert expectations.overlay("default/p", earlier) is not earlier, "an earlier plan's nomination is not this one"
-    assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == "n1"
+    assert pending.overlay("default/p", earlier) is not earlier, "an earlier plan's nomination is not this one"
+    assert pending.overlay("default/p", preemptor()).status.nominated_node_name == "n1"
     ours = preemptor(nominated="n1")
     ours.metadata.annotations = {PLAN: '{"id":"plan"}'}
-    expectations.overlay("default/p", ours)
-    assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == ""
+    pending.overlay("default/p", ours)
+    assert pending.overlay("default/p", preemptor()).status.nominated_node_name == ""
 
 
 @pytest.mark.parametrize("later", ["n1", "n2"])
@@ -83,44 +97,40 @@ def test_bound_preemptor_is_no_longer_nominated():
 
 def test_giving_up_keeps_those_already_asked():
     """A plan that is dropped half-way still expects the pods it has asked to leave."""
-    expectations = expecting()
-    expectations.expect_leaving("default/w", "uid-w", "plan", START)
-    assert set(expectations.give_up("plan", but={"uid-v"})) == {"default/w", "default/p"}
-    assert expectations.overlay(VICTIM, pod("v", node="n1")).metadata.deletion_timestamp == rfc3339(START)
+    pending = expecting()
+    pending.expect_leaving(pod("w", node="n1"), "plan", START)
+    assert set(pending.give_up("plan", but={"uid-v"}).pods) == {"default/w", "default/p"}
+    assert pending.overlay(VICTIM, pod("v", node="n1")).metadata.deletion_timestamp == rfc3339(START)
     other = pod("w", node="n1")
-    assert expectations.overlay("default/w", other) is other
+    assert pending.overlay("default/w", other) is other
 
 
 def test_nothing_is_expected_of_a_pod_that_is_gone():
     """Expectations end with the pod."""
-    expectations = expecting()
-    expectations.forget(VICTIM)
-    expectations.forget("default/p")
-    assert len(expectations) == 0
+    pending = expecting()
+    pending.pod_changed(VICTIM, None)
+    pending.pod_changed("default/p", None)
+    assert len(pending) == 0
 
 
 def test_budget_until_its_status_has_followed():
     """A disruption is taken off until the status names the victim, then no more."""
-    disruptions = Disruptions()
-    disruptions.expect("default/web", pod("v", node="n1"), "plan")
-    disruptions.expect("default/web", pod("w", node="n1"), "plan")
-    assert disruptions.overlay("default/web", budget("web", 3, {})).status.disruptions_allowed == 1
+    pending = budgeted(pod("v", node="n1"), pod("w", node="n1"))
+    assert left(pending, budget("web", 3, {})) == 1
     followed = budget("web", 2, {}, disruptedPods={"v": rfc3339(START)})
-    assert disruptions.overlay("default/web", followed).status.disruptions_allowed == 1
-    assert disruptions.gone("default", "w") == ["default/web"]
-    assert disruptions.overlay("default/web", followed) is followed
-    assert len(disruptions) == 0
+    assert left(pending, followed) == 1
+    assert pending.pod_changed("default/w", None) == ["default/web"]
+    assert pending.overlay_budget("default/web", followed) is followed
+    assert pending.spending("default/web") == set()
 
 
 def test_a_disruption_is_expected_as_long_as_one_plan_does():
     """Two plans may have a victim in common: that one of them gives up takes nothing back."""
-    disruptions = Disruptions()
-    for plan in ("first", "second"):
-        disruptions.expect("default/web", pod("v", node="n1"), plan)
-    assert disruptions.give_up("second") == ["default/web"]
-    assert disruptions.overlay("default/web", budget("web", 3, {})).status.disruptions_allowed == 2
-    disruptions.give_up("first")
-    assert len(disruptions) == 0
+    pending = budgeted(pod("v", node="n1"), plans=("first", "second"))
+    assert pending.give_up("second").budgets == ["default/web"]
+    assert left(pending, budget("web", 3, {})) == 2
+    pending.give_up("first")
+    assert len(pending) == 0
 
 
 def test_deleted_victim_counts_once():
@@ -131,43 +141,42 @@ def test_deleted_victim_counts_once():
     setting.add(*victims)
     setting.budget(budget("web", 2, web, currentHealthy=3, desiredHealthy=1))
     setting.expect(preemptor("p1", "4"), setting.evaluate(preemptor("p1", "4")))
-    assert setting.state.disruptions.overlay("default/web", budget("web", 2, web)).status.disruptions_allowed == 1
+    assert left(setting.state.pending, budget("web", 2, web)) == 1
     leaving = next(key for key in ("default/a", "default/b") if key in setting.state.index.leaving)
     setting.budget(budget("web", 2, web, currentHealthy=3, desiredHealthy=1, observedGeneration=2))
-    assert len(setting.state.disruptions) == 1, "a status that has not counted it changes nothing"
+    assert setting.state.pending.spending("default/web") == {leaving[8:]}, "a status without it changes nothing"
     setting.add(pod(leaving[8:], "4", node="n1", labels=web, deleted=rfc3339(START + 30)))
     setting.budget(budget("web", 1, web, currentHealthy=2, desiredHealthy=1))
     second = setting.evaluate(preemptor("p2", "4"))
     assert isinstance(second, Evicts), "one more may go"
     setting.expect(preemptor("p2", "4"), second, "another")
     setting.remove(leaving)
-    assert len(setting.state.disruptions) == 1
+    assert len(setting.state.pending.spending("default/web")) == 1
     assert not isinstance(setting.evaluate(preemptor("p3", "8")), Evicts), "and no more than that"
 
 
 def test_health_that_falls_for_another_reason():
     """A budget whose pods fail by themselves has not counted a victim that is not seen terminating yet."""
-    disruptions = Disruptions()
-    disruptions.expect("default/web", pod("v", node="n1"), "plan")
+    pending = budgeted(pod("v", node="n1"))
     running, terminating = pod("v", node="n1"), pod("v", node="n1", deleted=rfc3339(START + 30))
 
     def healthy(name: str, before: int, now: int, seen: Pod) -> None:
         old, new = (budget(name, 1, {}, currentHealthy=number) for number in (before, now))
-        disruptions.changed(Change("modified", f"default/{name}", old, new), {"default/v": seen})
+        pending.budget_changed(Change("modified", f"default/{name}", old, new), {"default/v": seen})
 
     healthy("web", 3, 2, running)
     healthy("other", 3, 2, terminating)
     healthy("web", 2, 3, terminating)
-    assert len(disruptions) == 1
+    assert pending.spending("default/web") == {"v"}
     healthy("web", 3, 2, terminating)
-    assert len(disruptions) == 0
+    assert pending.spending("default/web") == set()
 
 
 LENIENT = {"currentHealthy": 2, "desiredHealthy": 1}
 
 
 @pytest.mark.parametrize(
-    ("victim", "status", "left"),
+    ("victim", "status", "allowed"),
     [
         pytest.param(pod("v", node="n1", conditions=READY), LENIENT, 0, id="ready: it spends a disruption"),
         pytest.param(pod("v", node="n1"), LENIENT, 1, id="not ready, and enough are healthy"),
@@ -175,11 +184,9 @@ LENIENT = {"currentHealthy": 2, "desiredHealthy": 1}
         pytest.param(pod("v", node="n1", phase="Pending"), {}, 1, id="still starting: no budget is asked"),
     ],
 )
-def test_a_disruption_that_is_never_spent_is_not_expected(victim: Pod, status: dict, left: int):
+def test_a_disruption_that_is_never_spent_is_not_expected(victim: Pod, status: dict, allowed: int):
     """The Eviction API lets a pod that is not ready past a budget without spending anything, so no status counts it."""
-    disruptions = Disruptions()
-    disruptions.expect("default/web", victim, "plan")
-    assert disruptions.overlay("default/web", budget("web", 1, {}, **status)).status.disruptions_allowed == left
+    assert left(budgeted(victim), budget("web", 1, {}, **status)) == allowed
 
 
 def test_what_a_victim_spends_is_settled_when_it_is_leaving():
@@ -199,9 +206,9 @@ def test_what_a_victim_spends_is_settled_when_it_is_leaving():
     setting.expect(preemptor("p", "8"), setting.evaluate(preemptor("p", "8")))
     assert allowed() == 0
     setting.add(states["unready"])
-    assert (allowed(), setting.state.disruptions.expected("default/web")) == (1, set())
+    assert (allowed(), setting.state.pending.spending("default/web")) == (1, set())
     setting.add(states["ready"])
-    assert (allowed(), setting.state.disruptions.expected("default/web")) == (0, {"v"})
+    assert (allowed(), setting.state.pending.spending("default/web")) == (0, {"v"})
     setting.add(states["leaving"])
     setting.budget(budget("web", 1, web, currentHealthy=2, desiredHealthy=1, observedGeneration=2))
     assert allowed() == 0
@@ -220,7 +227,7 @@ def test_what_no_status_shows_is_expected_for_two_minutes():
     assert not setting.state.forget_overdue(1119.0)
     assert setting.state.forget_overdue(1120.0)
     assert int(setting.state.snapshot.budgets._allowed[0]) == 1
-    assert len(setting.state.disruptions) == 0
+    assert setting.state.pending.spending("default/web") == set()
 
 
 def empty(indexes: Indexes) -> bool:
@@ -259,7 +266,7 @@ def test_nothing_is_left_of_what_is_gone():
         state.give_up("plan", ())
         state.budgets.take(f"{team}/web", None)
     assert empty(state.index)
-    assert (len(state.expectations), len(state.disruptions), state.disruptions._covers) == (0, 0, {})
+    assert (len(state.pending), state.pending.covering(pod("v", labels=labels))) == (0, [])
     assert state.snapshot.budgets.rows == 1, "the row of a budget that is gone is used again"
 
 

@@ -35,7 +35,7 @@ def beyond_budget(state: State, policy: PreemptionPolicy, victims: Sequence[Plan
     users: dict[str, set[str]] = {}
     for victim in victims:
         pod, row = state.pods.get(victim.key), state.snapshot.pods.find(victim.namespace, victim.name)
-        keys = state.disruptions.covering(pod) if pod is not None and row not in unguarded else []
+        keys = state.pending.covering(pod) if pod is not None and row not in unguarded else []
         if evicts and len(keys) > 1:
             return f"the Eviction API does not let {victim.key} go, which several budgets cover: {', '.join(keys)}"
         for key in keys:
@@ -55,4 +55,4 @@ def _needed(budget: PodDisruptionBudget, names: set[str]) -> int:
 def _left(state: State, key: str, budget: PodDisruptionBudget, names: set[str]) -> int:
     """How many disruptions the budget has for these pods, without those that others are expected to use."""
     stale = (budget.status.observed_generation or 0) < (budget.metadata.generation or 0)
-    return 0 if stale else budget.status.disruptions_allowed - len(state.disruptions.expected(key) - names)
+    return 0 if stale else budget.status.disruptions_allowed - len(state.pending.spending(key) - names)

@@ -146,19 +146,20 @@ class PodsAhead:
             if needs is not None and place in kept.devices:
                 short = short | DevicesAhead(candidates, self._leaving[:0], needs, kept.devices).lost(here)
             self._note_lost(codes, short & here, lowest)
-        # 2. Pods of higher priority are placed first.
-        for room, gone in self._rooms(candidates):
-            devices = DevicesAhead(candidates, gone, needs, kept.devices) if needs else None
-            nominated = np.zeros_like(room)
-            for ahead in coming:
-                count = self._place(ahead, candidates, gone, room, devices)
-                nominated += ahead.need[:, None] * np.maximum(ahead.there - count, 0)
-                comes = np.maximum(count, ahead.there) > 0
-                short = (room - nominated < beside).any(axis=0)
-                short |= share_no_node(snapshot, incoming, ahead.group.example, candidates.nodes)
-                if devices is not None:
-                    short |= devices.lost(comes & (codes == 0))
-                self._note_lost(codes, short & comes, ahead.group.example)
+        # 2. Pods of higher priority are placed first, whichever of them the scheduler tries first.
+        for made, gone in self._rooms(candidates):
+            for order in (coming, coming[::-1]):
+                room, devices = made.copy(), DevicesAhead(candidates, gone, needs, kept.devices) if needs else None
+                nominated = np.zeros_like(room)
+                for ahead in order:
+                    count = self._place(ahead, candidates, gone, room, devices)
+                    nominated += ahead.need[:, None] * np.maximum(ahead.there - count, 0)
+                    comes = np.maximum(count, ahead.there) > 0
+                    short = (room - nominated < beside).any(axis=0)
+                    short |= share_no_node(snapshot, incoming, ahead.group.example, candidates.nodes)
+                    if devices is not None:
+                        short |= devices.lost(comes & (codes == 0))
+                    self._note_lost(codes, short & comes, ahead.group.example)
         return codes
 
     def _kept(self, candidates: Candidates, held: Mapping[str, Sequence[Pod]]) -> _Held:
@@ -223,7 +224,7 @@ class PodsAhead:
             pod = state.pod_of(key, pods.uids[row])
             if pod is None or pod.metadata.deletion_timestamp:
                 return False
-            return not state.expectations.leaves_for(key).issubset(self._own)
+            return bool(state.pending.leaves_for(key) - set(self._own))
 
         rows = candidates.pods[candidates.here() & np.isin(candidates.pods, self._leaving)]
         return rows[[stays(row) for row in rows.tolist()]] if len(rows) else rows

@@ -261,7 +261,7 @@ class Executor:
             if policy.eviction is EvictionMode.DELETE:
                 result = await self._writer.delete(victim, grace, clock.wall(), wanted, seen=lambda: judged)
             else:
-                spends = bool(self._state.disruptions.covering(pod))
+                spends = bool(self._state.pending.covering(pod))
                 result = await self._writer.evict(victim, grace, wanted, seen=lambda: judged, spends=spends)
             return await self._note_result(plan, victim, pod, result)
         except ApiError as error:

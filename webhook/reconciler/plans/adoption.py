@@ -72,7 +72,7 @@ def adopt(
     except UnreadableError as error:
         log.warning("%s: %s; taking it off", name, error)
         return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
-    cleared = state.expectations.cleared.get(name)
+    cleared = state.pending.cleared.get(name)
     if record is None or record.id in clearing or (cleared is not None and not cleared.shown(pod)):
         return None
     # 2. Take it off if no leader wrote it, or it is over: ended by this process, without its nomination though the

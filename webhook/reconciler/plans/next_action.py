@@ -166,7 +166,7 @@ def _evict(situation: Situation, policy: PreemptionPolicy) -> Action:
         asked, later = asked_in_step(evaluator.state, plan, asked, policy, now)
     # 5. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
     #    The rest of a group goes at once, not bit by bit, and only when no budget can refuse one of it any more.
-    pods, covering = evaluator.state.pods, evaluator.state.disruptions.covering
+    pods, covering = evaluator.state.pods, evaluator.state.pending.covering
     covered = [victim for victim in asked if (pod := pods.get(victim.key)) is not None and covering(pod)]
     if len(grouped := [victim for victim in covered if victim.group]) > 1:
         # If the first one is refused the group is whole yet. Once one on the plan's node has gone there may be room.

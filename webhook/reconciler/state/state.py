@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from webhook.kube.client import Client
@@ -33,9 +34,8 @@ from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.confined_pods import ConfinedPods
 from webhook.reconciler.state.creations import Creations
 from webhook.reconciler.state.deallocations import Deallocations
-from webhook.reconciler.state.disruptions import Disruptions
-from webhook.reconciler.state.expectations import Expectations
 from webhook.reconciler.state.named_claims import NamedClaims
+from webhook.reconciler.state.pending import Pending, Touched
 from webhook.reconciler.state.plan_victims import PlanVictim
 from webhook.reconciler.state.waiting_pods import WaitingPods
 
@@ -54,8 +54,7 @@ class State:
 
     def __init__(self, client: Client, annotations: Collection[str]) -> None:
         self.snapshot = Snapshot(annotations, under_policy=True)
-        self.expectations = Expectations()
-        self.disruptions = Disruptions()
+        self.pending = Pending()
         self.deallocations = Deallocations()
         self.named_claims = NamedClaims()
         self.index = Indexes()
@@ -149,8 +148,7 @@ class State:
 
     def overlaid(self) -> int:
         """How many pods and budgets count otherwise than the watch shows them, or are remembered and are gone."""
-        gone = self.expectations.cleared.keys() - self.pods.items().keys()
-        return len(self.expectations) + len(self.disruptions) + len(gone)
+        return len(self.pending) + len(self.pending.cleared.keys() - self.pods.items().keys())
 
     def pod_of(self, key: str, uid: str) -> Pod | None:
         """The pod of that key and uid; None if it is gone, whoever has its name now."""
@@ -179,21 +177,16 @@ class State:
 
         `ends` says for every victim, by uid, when it will be gone, in seconds since the epoch.
         """
-        leaving = {key_of(pod): pod for pod in victims}
-        for key, pod in leaving.items():
-            self.expectations.expect_leaving(key, pod.metadata.uid, plan, ends[pod.metadata.uid])
+        pods = list(victims)
+        budgets = {pod.metadata.uid: self.pending.expect_leaving(pod, plan, ends[pod.metadata.uid]) for pod in pods}
         self.hold(plan, preemptor, node)
-        self._take_again(PODS, leaving)
-        for pod in leaving.values():
-            budgets = self.disruptions.covering(pod)
-            for budget in budgets:
-                self.disruptions.expect(budget, pod, plan)
-            self._take_again(BUDGETS, budgets)
+        self._take_again(PODS, map(key_of, pods))
+        self._take_again(BUDGETS, chain.from_iterable(budgets.values()))
 
     def hold(self, plan: str, preemptor: tuple[str, str], node: str) -> None:
         """Count the preemptor (key, uid) as nominated, also if the scheduler has cleared its nomination."""
         key, uid = preemptor
-        self.expectations.expect_nominated(key, uid, plan, node)
+        self.pending.expect_nominated(key, uid, plan, node)
         self._take_again(PODS, (key,))
 
     def hold_devices(self, plan: str, preemptor: tuple[str, str], devices: Collection[DeviceId]) -> None:
@@ -219,8 +212,7 @@ class State:
 
     def count_as_gone(self, plan: str) -> None:
         """Take the victims of a rehearsed plan out of account, as if they had left and been replaced elsewhere."""
-        self._take_again(PODS, self.expectations.expect_gone(plan))
-        self._take_again(BUDGETS, self.disruptions.give_up(plan))
+        self._take_touched(self.pending.expect_gone(plan))
 
     def expect_cleared(self, plan: str, node: str, pod: Pod, *, done: bool) -> None:
         """This plan for that node is being taken off the pod; once that is `done` the pod is as given.
@@ -229,24 +221,21 @@ class State:
         """
         key = key_of(pod)
         if self.pod_of(key, pod.metadata.uid) is not None:
-            self.expectations.expect_cleared(key, plan, node, pod, done=done)
+            self.pending.expect_cleared(key, plan, node, pod, done=done)
             self._take_again(PODS, (key,))
 
     def expect_not_cleared(self, keys: Iterable[str]) -> None:
         """Count the nominations of these pods that the watch shows: this process clears them no more."""
-        known = [key for key in keys if self.expectations.cleared.pop(key, None) is not None]
+        known = [key for key in keys if self.pending.cleared.pop(key, None) is not None]
         self._take_again(PODS, known)
 
     def give_up(self, plan: str, asked: Iterable[PlanVictim], *, nominated: bool = False) -> None:
         """Expect nothing of a plan any more but that the pods it has asked leave, and that it is `nominated` if so."""
-        done = list(asked)
-        uids = {victim.uid for victim in done}
-        self._take_again(PODS, self.expectations.give_up(plan, but=uids, nominated=nominated))
-        self._take_again(BUDGETS, self.disruptions.give_up(plan, but={victim.name for victim in done}))
+        self._take_touched(self.pending.give_up(plan, but={victim.uid for victim in asked}, nominated=nominated))
 
     def forget_overdue(self, now: float) -> bool:
         """Expect no longer what no status will ever show; whether a budget has more to give by that."""
-        late = self.disruptions.overdue(now)
+        late = self.pending.overdue(now)
         self._take_again(BUDGETS, late)
         return bool(late)
 
@@ -255,23 +244,24 @@ class State:
     def _changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
         """The watch has shown a change: forget what is expected of it no more, and take it in."""
         if kind is BUDGETS:
-            self.disruptions.changed(change, self.pods.items())
-        elif kind is PODS and change.new is None:
-            # Nothing is expected of a pod that is gone, and by now its budgets have counted it.
-            self.expectations.forget(change.key)
-            if change.old is not None:
-                self.creations.forget(change.old)
-            namespace, _, name = change.key.partition("/")
-            self._take_again(BUDGETS, self.disruptions.gone(namespace, name))
-        elif kind is PODS and change.new is not None:
-            _keep_start(change.old, change.new)
-            if change.old is None or change.old.metadata.uid != change.new.metadata.uid:
-                self.creations.note(change.new)
-            self._take_again(BUDGETS, self.disruptions.pod_changed(change.key, change.new))
+            self.pending.budget_changed(change, self.pods.items())
+        elif kind is PODS:
+            old, new = change.old, change.new
+            if new is not None:
+                _keep_start(old, new)
+            if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+                self.creations.forget(old)
+            if new is not None and (old is None or new.metadata.uid != old.metadata.uid):
+                self.creations.note(new)
+            self._take_again(BUDGETS, self.pending.pod_changed(change.key, new))
         self._take(kind, change.key, change.new)
         if kind is not PODS:
             self.confined.changed(change)
             self.waiting.changed(change)
+
+    def _take_touched(self, touched: Touched) -> None:
+        self._take_again(PODS, touched.pods)
+        self._take_again(BUDGETS, touched.budgets)
 
     def _take_again(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
         """Take these objects in again, because what is expected of them has changed."""
@@ -287,11 +277,11 @@ class State:
         """
         new = actual
         if kind is PODS and actual is not None:
-            new = self.expectations.overlay(key, actual)
+            new = self.pending.overlay(key, actual)
             if new is not None and is_terminal(new):
                 new = None
         elif kind is BUDGETS and actual is not None:
-            new = self.disruptions.overlay(key, actual)
+            new = self.pending.overlay_budget(key, actual)
         elif kind is CLAIMS:
             if actual is None:
                 self.deallocations.forget(key)
