@@ -28,6 +28,7 @@ from webhook.reconciler.evaluate.candidate_room import rows_without
 from webhook.reconciler.evaluate.early_takers import ONE_BY_ONE, EarlyTakers
 from webhook.reconciler.evaluate.evaluator import Evaluator, schedule_begins, unnominated
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Promised, Unschedulable, Waits
+from webhook.reconciler.evaluate.past_evictions import PastEvictions
 from webhook.reconciler.evaluate.pods_ahead import blocked_text
 from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
 from webhook.reconciler.evaluate.victim_exclusions import LimitsNow, among_last_resort, excluded_now, last_resort
@@ -122,11 +123,8 @@ def evaluate_gang(
         return too_many
     if taker := _taken_by(evaluator, decision, promised, leaving, at):
         return Unschedulable(f"where evicting pods makes room, {taker}", behind=True)
-    placed = (
-        (pod, past.closed_by(what) if isinstance(what, Evicts) else what)
-        for pod, what in _outcomes(evaluator, decision, leaving)
-    )
-    return Together(tuple(placed), decision.outside | frozenset(left_out))
+    placed = _outcomes(evaluator, decision, leaving, past)
+    return Together(placed, decision.outside | frozenset(left_out))
 
 
 def _placed(
@@ -253,7 +251,7 @@ def _candidates(evaluator: Evaluator, rows: NDArray[np.intp], *, together: bool)
 
 
 def _outcomes(
-    evaluator: Evaluator, decision: GangDecision, leaving: NDArray[np.intp]
+    evaluator: Evaluator, decision: GangDecision, leaving: NDArray[np.intp], past: PastEvictions
 ) -> tuple[tuple[Pod, Evicts | Waits], ...]:
     """What is done for each member: its victims are the units with a pod on its node."""
     state = evaluator.state
@@ -286,5 +284,5 @@ def _outcomes(
             grounds={key_of(victim): decision.grounds[key_of(victim)] for victim in victims},
             groups=groups,
         )
-        outcomes.append((pod, evicts))
+        outcomes.append((pod, past.closed_by(evicts)))
     return tuple(outcomes)

@@ -83,17 +83,36 @@ def adopt(
         under_way = pod.spec.node_name == record.node
     if late or not is_sealed(pod, key) or record.id in manager.ended or not under_way or policy is None:
         return TakeOff(record.id, record.node)
-    record = with_names(record, state.pods.items().values())
     # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
+    plan, remaining = _taken_over(pod, with_names(record, state.pods.items().values()), manager, policy)
+    manager.index.add(plan)
+    for victim in plan.record.victims:
+        if state.pod_of(victim.key, victim.uid) is None:
+            state.expect_deallocated(victim.uid)
+    manager.hold_devices(plan, plan.devices)
+    manager.observe_nomination(plan, pod)
+    manager.unchecked[plan.key] = None
+    # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has
+    #    evicted goes on where it is, by the rules of now: what was done would have been in vain. So does that of a
+    #    gang, of which another plan may have evicted. Their rates were granted, by a clock that may differ.
+    outdated = ""
+    if remaining and math.isinf(plan.granted):
+        outdated = disagreement(manager.evaluator, pod, policy_set.rules[policy.name], plan.record)
+    if remaining and not outdated:
+        log.info("plan %s for %s: going on with it, %d victims remain", plan.record.id, name, len(remaining))
+        manager.expect(plan, policy, remaining)
+    return Adopted(plan, outdated)
+
+
+def _taken_over(pod: Pod, record: PlanRecord, manager: PlanManager, policy: PreemptionPolicy) -> tuple[Plan, list[Pod]]:
+    """The plan as far as it has come, and its victims that remain: who was told and asked is read off the victims."""
+    state, now, wall = manager.evaluator.state, manager.clock.monotonic(), manager.clock.wall()
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
-    remaining = tuple(victim for victim in there if not (victim.metadata.deletion_timestamp or is_terminal(victim)))
+    remaining = [victim for victim in there if not (victim.metadata.deletion_timestamp or is_terminal(victim))]
     gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining}
-    has_begun = bool(gone or record.gang)
-    now = manager.clock.monotonic()
-    wall = manager.clock.wall()
     plan = Plan(
         record,
-        name,
+        key_of(pod),
         pod.metadata.uid,
         pod.spec.priority or 0,
         now,
@@ -106,32 +125,13 @@ def adopt(
         notices=_notices(remaining, record, now, wall),
         ends={victim.metadata.uid: _ends(manager, victim, policy) for victim in there if victim not in remaining},
         groups=group_names(state, record.victims),
-        granted=now if has_begun else -math.inf,
+        granted=now if gone or record.gang else -math.inf,
         gone=gone,
     )
     if (decision := decision_of(pod)) is not None and decision.plan == record.id:
-        owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
-        plan.owners |= owners
+        plan.owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
         plan.room = decision.room
-    manager.index.add(plan)
-    for victim in record.victims:
-        if state.pod_of(victim.key, victim.uid) is None:
-            state.expect_deallocated(victim.uid)
-    manager.hold_devices(plan, plan.devices)
-    manager.observe_nomination(plan, pod)
-    manager.unchecked[plan.key] = None
-    if not remaining:
-        return Adopted(plan)
-    # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has
-    #    evicted goes on where it is, by the rules of now: what was done would have been in vain. So does that of a
-    #    gang, of which another plan may have evicted. Their rates were granted, by a clock that may differ.
-    outdated = ""
-    if not has_begun:
-        outdated = disagreement(manager.evaluator, pod, policy_set.rules[policy.name], record)
-    if not outdated:
-        log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
-        manager.expect(plan, policy, remaining)
-    return Adopted(plan, outdated)
+    return plan, remaining
 
 
 def _notices(victims: Iterable[Pod], record: PlanRecord, now: float, wall: float) -> dict[str, float]:
